@@ -29,11 +29,14 @@ from compilediag.fixes.answers import (
     randomness,
 )
 from compilediag.fixes.changes import Declared
+from compilediag.fixes.padding import batches, padding_points
+from compilediag.fixes.points import Figure, Point
 from compilediag.fixes.printed import same_result
 from compilediag.fixes.subject import Subject, count_in, finding_key
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.counts import is_compile
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Location
 
 COUNTS = {
     "recompiles": "all recompiles",
@@ -65,29 +68,6 @@ class Observed:
     def known(self) -> RunBaseline:
         """Its causes, breaks and frames by key."""
         return run_baseline(self.receipt)
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number without and with the change; of several runs with it the worst."""
-
-    name: str
-    before: float | None
-    after: float | None
-    unit: str = ""
-    """"" for counts, "s", "µs" or "bytes"."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One point of a certificate."""
-
-    name: str
-    """"applied", "finding", "others", "compiled", "answers", "time", "cost"."""
-    passed: bool | None
-    """None: stated, not judged."""
-    sentence: str
-    figures: tuple[Figure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +124,7 @@ def judge(
     left: int = 0,
     leaves_out: bool = False,
     declared: Declared = NOTHING_DECLARED,
+    pads: Sequence[Location] = (),
 ) -> Certificate:
     """The certificate of a change for a finding.
 
@@ -155,6 +136,8 @@ def judge(
         left: recompiles of the finding that may remain.
         leaves_out: the change leaves out what makes a message: fewer operations are compiled.
         declared: what it says that it makes different of what modules hold.
+        pads: functions whose arguments the change pads: that this harms nothing is a point of its
+            own.
     """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
@@ -164,6 +147,7 @@ def judge(
         _finding(subject, without.baseline, runs, left),
         _others(subject, without.baseline, runs),
         _compiled(without.baseline, runs, leaves_out=leaves_out, in_init=bool(declared.grown)),
+        *padding_points(pads, without.baseline.timeline, [run.timeline for run in runs]),
         _answers(without, runs, declared),
         _time(without.baseline, runs),
         _cost(without.baseline, runs),
@@ -363,9 +347,11 @@ def _operations(timeline: Timeline, *, last: bool = False) -> int:
 
 
 def _calls(timeline: Timeline) -> int:
-    """Of compiled functions, but for those under a stance that compiles nothing."""
+    """Of compiled functions, but for those under a stance that compiles nothing. A batch that a
+    `FixedShape` pads or splits is one; calls of its warm-up are none."""
     eager = sum(item.calls for item in timeline.stance_calls)
-    return sum(item.calls for item in timeline.invocations) - eager
+    called = sum(item.calls - item.padded for item in timeline.invocations)
+    return called + sum(map(batches, timeline.fixed_shapes)) - eager
 
 
 def _not_compiled(baseline: Observed, runs: Iterable[Observed]) -> str | None:

@@ -11,11 +11,12 @@ from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,
     Location,
+    PaddedFunction,
     SettingChange,
     TrialPlan,
 )
 
-ChangeKind = Literal["environment", "configuration", "call", "source"]
+ChangeKind = Literal["environment", "configuration", "call", "source", "program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Change:
 
     kind: ChangeKind
     """How it is applied: a variable of the environment, an option of torch's configuration, or a
-    change where the program compiles or calls, or an edit of its files."""
+    change where the program compiles or calls, an edit of its files, or other sizes that it is
+    called with."""
     line: str
     """What the user writes: a line for the shell, or of the program."""
     risk: str
@@ -51,6 +53,7 @@ class Change:
     settings: tuple[SettingChange, ...] = ()
     options: tuple[CompileOption, ...] = ()
     arguments: tuple[ArgumentChange, ...] = ()
+    padded: tuple[PaddedFunction, ...] = ()
     edits: tuple[Edit, ...] = ()
     numbers: tuple[NumberAsTensor, ...] = ()
     """Attributes whose type it changes, and not their value."""
@@ -58,6 +61,10 @@ class Change:
     """Attributes that have their last size from the start."""
     left: int = 0
     """Recompiles of the finding that remain with it, as is known."""
+    pads: Location | None = None
+    """The function whose arguments are padded: that this harms nothing must be seen too."""
+    same_as: str = ""
+    """Of changes that do the same in different ways, one is tried: the first that can be made."""
 
     @property
     def needs_edit(self) -> bool:
@@ -84,6 +91,8 @@ def plan_of(
         settings=_each(item for change in chosen for item in change.settings),
         compile_options=_each(item for change in chosen for item in change.options),
         arguments=_each(item for change in chosen for item in change.arguments),
+        padded=_each(item for change in chosen for item in change.padded),
+        check_padding=any(change.pads is not None for change in chosen),
         stance=stance,
         seed=seed,
     )
@@ -104,7 +113,10 @@ def located(change: Change, functions: Iterable[Location]) -> Change:
     arguments = tuple(
         replace(item, function=_same_function(item.function, called)) for item in change.arguments
     )
-    return replace(change, arguments=arguments)
+    padded = tuple(
+        replace(item, function=_same_function(item.function, called)) for item in change.padded
+    )
+    return replace(change, arguments=arguments, padded=padded)
 
 
 def _same_function(wanted: Location, called: Iterable[Location]) -> Location:

@@ -64,8 +64,8 @@ class FixedShapeRun:
     """Ascending; calls of a warm-up are not among them."""
     warmed: tuple[FixedShapeWarmed, ...]
     late: tuple[FixedShapeCompiled, ...]
-    checked: PaddingChecked | None
-    """The last check."""
+    checks: tuple[PaddingChecked, ...]
+    """Of its padding."""
     loops: tuple[RowsRun, ...]
     real: Mapping[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
     """How often each real size was called. A size that came after the first `SIZES_KEPT` counts as
@@ -80,6 +80,11 @@ class FixedShapeRun:
     """Batches of sizes that came after the first `ASKED_KEPT`."""
     knee: KneeMeasured | None = None
     """What was measured last."""
+
+    @property
+    def checked(self) -> PaddingChecked | None:
+        """The last check."""
+        return self.checks[-1] if self.checks else None
 
     @property
     def padding_waste(self) -> float | None:
@@ -129,7 +134,7 @@ def _run(process: int, number: int, events: Sequence[FixedShapeEvent]) -> FixedS
         sizes=_sizes(calls),
         warmed=tuple(_of(FixedShapeWarmed, events)),
         late=tuple(_of(FixedShapeCompiled, events)),
-        checked=next(reversed(_of(PaddingChecked, events)), None),
+        checks=tuple(_of(PaddingChecked, events)),
         loops=tuple(_of(RowsRun, events)),
         real=_real(calls),
         priced=bool(used) and used[-1].priced,

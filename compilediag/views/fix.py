@@ -138,6 +138,7 @@ def _facts(certificate: Certificate, options: RenderOptions) -> list[str]:
     return [
         *dict.fromkeys(shown),
         *([options.text(step)] if step.startswith("step") else []),
+        *([options.text(sentences["padding"])] if "padding" in sentences else []),
         options.text(sentences.get("answers", ""), 600),
         count(certificate.runs, "run"),
     ]

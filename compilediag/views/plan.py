@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import keyword
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from compilediag.receipt.bucket_plan import CallablePlan, FixedSizes, Histogram, Range, histogram
+from compilediag.receipt.fixed_shape_code import (
+    buckets_of,
+    has_size_twice,
+    listed_buckets,
+    name_of,
+    settings_of,
+)
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
@@ -14,8 +20,6 @@ MAX_RANGES = 24
 """Lines of the histogram, about."""
 MAX_PLANS = 8
 """Callables drawn; `--json` has the others."""
-_AXES = ("rows", "length")
-"""Names that the code gives to two sizes that change independently."""
 
 NOTHING_KNOWN = (
     "the receipt holds no sizes that change: no compiled callable was called with tensors of "
@@ -152,22 +156,16 @@ def _compared(item: CallablePlan, options: RenderOptions) -> list[str]:
 
 def _code(item: CallablePlan, options: RenderOptions) -> list[str]:
     """Lines to be copied; a size that one tensor has twice is left to the reader."""
-    axes = [_arguments(dims) for dims in item.varying.dims]
-    if any(len(tensors) < len(dims) for tensors, dims in zip(axes, item.varying.dims, strict=True)):
+    if has_size_twice(item):
         sentence = "one tensor has this size in two dims: name one of them in FixedShape by hand"
         return options.wrap(sentence, "  ")
     if item.fixed is not None:
         return _changed(item, item.fixed, options)
-    name = item.held_by or _variable(item.name)
-    if item.grid is not None:
-        dims, sizes = _two_axes(axes), _listed_axes(item)
-    else:
-        dims = _literal({tensor: str(dim) for tensor, dim in axes[0].items()})
-        sizes = _listed(item.buckets.buckets if item.buckets else ())
+    name = name_of(item)
     lines = (
         "import compilediag as cd",
         "",
-        f"{name} = cd.FixedShape({name}, dims={dims}, buckets={sizes})",
+        f"{name} = cd.FixedShape({name}, {settings_of(item)})",
         f"{name}.warmup(example)  # once, before the first batch: every bucket is compiled here",
     )
     return [f"  {options.text(line, 4000)}" if line else "" for line in lines]
@@ -175,15 +173,8 @@ def _code(item: CallablePlan, options: RenderOptions) -> list[str]:
 
 def _changed(item: CallablePlan, fixed: FixedSizes, options: RenderOptions) -> list[str]:
     """The setting of a FixedShape that is there."""
-    if item.grid is not None:
-        new = _listed_axes(item, fixed.axes)
-        now = _literal(
-            {axis: _listed(its) for axis, its in zip(fixed.axes, fixed.buckets, strict=False)}
-        )
-    else:
-        new = _listed(item.buckets.buckets if item.buckets else ())
-        now = _listed(fixed.buckets[0])
-    current = f"FixedShape({item.held_by or _variable(item.name)}, ...) pads to {now} now"
+    new, now = buckets_of(item, fixed.axes), listed_buckets(fixed.axes, fixed.buckets)
+    current = f"FixedShape({name_of(item)}, ...) pads to {now} now"
     if new == now:
         return options.wrap(f"{current}: as planned", "  ", "    ")
     return [
@@ -191,40 +182,3 @@ def _changed(item: CallablePlan, fixed: FixedSizes, options: RenderOptions) -> l
         "",
         f"  {options.text(f'buckets={new}', 4000)}",
     ]
-
-
-def _arguments(dims: Sequence[str]) -> dict[str, int]:
-    parts = (place.rpartition(":") for place in dims)
-    return {name: int(dim) for name, _, dim in parts}
-
-
-def _variable(name: str) -> str:
-    """What the callable is probably called in the program: `policy` for "Policy.forward"."""
-    parts = [part for part in name.split(".") if part.isidentifier() and part != "forward"]
-    if "<locals>" in name and name.endswith(".inner"):
-        return "compiled"  # what torch wraps around a module
-    base = parts[-1].lower() if parts and name.endswith(".forward") else (parts or ["compiled"])[-1]
-    return "compiled" if keyword.iskeyword(base) else base
-
-
-def _two_axes(axes: Sequence[Mapping[str, int]]) -> str:
-    by_tensor: dict[str, dict[str, str]] = {}
-    for axis, tensors in zip(_AXES, axes, strict=True):
-        for tensor, dim in tensors.items():
-            by_tensor.setdefault(tensor, {})[axis] = str(dim)
-    return _literal({tensor: _literal(dims) for tensor, dims in by_tensor.items()})
-
-
-def _listed_axes(item: CallablePlan, axes: Sequence[str] = _AXES) -> str:
-    sizes = (item.grid.first, item.grid.second) if item.grid else ((), ())
-    return _literal({axis: _listed(one) for axis, one in zip(axes, sizes, strict=True)})
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return f"[{', '.join(map(str, sizes))}]"
-
-
-def _literal(items: Mapping[str, str]) -> str:
-    """A dict as Python writes it, its values as they are."""
-    keys = (f'"{key}"' if key.isprintable() and '"' not in key else repr(key) for key in items)
-    return "{" + ", ".join(f"{k}: {v}" for k, v in zip(keys, items.values(), strict=True)) + "}"

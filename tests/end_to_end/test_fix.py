@@ -285,3 +285,46 @@ def test_ctrl_c_in_the_middle_leaves_everything_whole(tmp_path: Path) -> None:
     known = json.loads((run / "fix.json").read_text(encoding="utf-8"))
     assert (known["complete"], known["runs"]) == (False, 2)
     assert [path.name for path in run.iterdir() if "tmp" in path.name] == []
+
+
+PADDED = """
+import torch
+import compilediag as cd
+
+@torch.compile(backend="eager", dynamic=False)
+def scores(rows):
+    return rows.relu().sum(1)
+
+@torch.compile(backend="eager", dynamic=False)
+def shares(rows):
+    return rows.sum(1).softmax(0)
+
+score = cd.FixedShape(scores, dims={"rows": 0}, buckets=[64, 512])
+share = cd.FixedShape(shares, {"rows": 0}, [64, 520])
+
+torch.manual_seed(0)
+with torch.no_grad():
+    score.warmup(torch.randn(9, 3))
+    share.warmup(torch.randn(9, 3), unsafe="allow")
+    for number in (70, 24, 81, 66, 30, 90, 75, 88) * 2:
+        rows = torch.randn(number, 3)
+        print(f"RESULT {score(rows).sum().item():.4f} {share(rows).sum().item():.4f}")
+"""
+
+
+def test_other_sizes_to_pad_to_are_proved_and_written_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where padding is harmless they are proved; shares of all rows depend on the padding, so that
+    other sizes give other shares: that padding is unsafe is what is said of it."""
+    monkeypatch.chdir(tmp_path)
+    program = Path("program.py")
+    program.write_text(PADDED, encoding="utf-8")
+    assert main(["fix", "--yes", "--apply", "--force", "program.py"]) == 3
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "✓ proved program.py: FixedShape(..., buckets=[32, 96]) # not [64, 512]" in shown
+    assert "padding is harmless: 8 contents of it gave the same" in shown
+    assert "✗ refused program.py: FixedShape(..., buckets=[32, 96]) # not [64, 520]" in shown
+    assert "padding is unsafe for shares: the result (contaminated)" in shown
+    expected = PADDED.replace("buckets=[64, 512]", "buckets=[32, 96]")
+    assert program.read_text(encoding="utf-8") == expected

@@ -16,10 +16,10 @@ from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
 
-_MAX_BUCKETS = 8
+MAX_BUCKETS = 8
 """torch's default recompile limit."""
 
-_MAX_WASTE = 0.25
+MAX_WASTE = 0.25
 """Padding that the proposed buckets may cost, as a share of the rows, if so few can keep to it."""
 
 _MAX_SIZES = 16
@@ -248,7 +248,7 @@ def padded_to(sizes: VaryingSizes) -> Padded | None:
     counts, evidence = _called(sizes)
     if not any(counts):
         return None
-    found = fewest(counts, _MAX_BUCKETS, _MAX_WASTE)
+    found = fewest(counts, MAX_BUCKETS, MAX_WASTE)
     evidence |= {"buckets": list(found.buckets), "padding": found.waste}
     return Padded(evidence, f"{', '.join(map(str, found.buckets))} ({found.waste:.0%} padding)")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from compilediag.fixes.candidates.buckets import bucket_candidates
 from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.edits import edit_candidates
 from compilediag.fixes.candidates.options import option_candidates
@@ -24,6 +25,7 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     option_candidates,
     edit_candidates,
     state_candidates,
+    bucket_candidates,
 )
 """In the order of trying."""
 

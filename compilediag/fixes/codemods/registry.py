@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from compilediag.fixes.codemods import flags, lazy, learning_rate, numbers, statements
-from compilediag.fixes.codemods.edit import Edit
-from compilediag.fixes.codemods.tree import (
-    EditOfTree,
-    Source,
-    uses_torch,
-    with_edits,
-    with_torch_imported,
+from compilediag.fixes.codemods import (
+    fixed_shape,
+    flags,
+    lazy,
+    learning_rate,
+    numbers,
+    statements,
 )
+from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.codemods.tree import EditOfTree, Source, uses, with_edits, with_imported
 
 Codemod = Callable[[Source, Edit], Iterator[EditOfTree]]
 
@@ -25,6 +26,8 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
         "rate_as_tensor": learning_rate.rate_as_tensor,
         "flag_as_tensor": flags.flag_as_tensor,
         "number_as_tensor": numbers.number_as_tensor,
+        "fixed_shape": fixed_shape.around,
+        "fixed_shape_buckets": fixed_shape.other_buckets,
     }
 )
 
@@ -38,4 +41,6 @@ def edited_by_codemods(text: str, edits: Sequence[Edit]) -> str:
     source = Source(text)
     found = [each for edit in dict.fromkeys(edits) for each in CODEMODS[edit.kind](source, edit)]
     tree = with_edits(source, found)
-    return (with_torch_imported(tree) if uses_torch(tree) else tree).code
+    for package in ("torch", "compilediag"):
+        tree = with_imported(tree, package) if uses(tree, package) else tree
+    return tree.code

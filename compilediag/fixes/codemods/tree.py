@@ -25,8 +25,6 @@ from libcst.metadata import (
 
 from compilediag.fixes.codemods.edit import EditImpossible
 
-_TORCH = matchers.ImportAlias(name=matchers.Name("torch"), asname=None)
-
 Node = TypeVar("Node", bound=libcst.CSTNode)
 
 
@@ -181,12 +179,13 @@ def _below(
     return libcst.FlattenSentinel([first, *others, statement.with_changes(leading_lines=())])
 
 
-def with_torch_imported(module: libcst.Module) -> libcst.Module:
-    """The tree with `import torch` at its top, where the module has none."""
-    if any(matchers.matches(alias, _TORCH) for alias in _imports_of(module)):
+def with_imported(module: libcst.Module, package: str) -> libcst.Module:
+    """The tree with an import of a package at its top, where the module has none."""
+    imported = matchers.ImportAlias(name=matchers.Name(package), asname=None)
+    if any(matchers.matches(alias, imported) for alias in _imports_of(module)):
         return module
     context = CodemodContext()
-    AddImportsVisitor.add_needed_import(context, "torch")
+    AddImportsVisitor.add_needed_import(context, package)
     return AddImportsVisitor(context).transform_module(module)
 
 
@@ -198,6 +197,6 @@ def _imports_of(module: libcst.Module) -> Iterator[libcst.ImportAlias]:
                     yield from small.names
 
 
-def uses_torch(node: libcst.CSTNode) -> bool:
-    """Whether code below a node uses the name `torch`."""
-    return bool(matchers.findall(node, matchers.Attribute(value=matchers.Name("torch"))))
+def uses(node: libcst.CSTNode, package: str) -> bool:
+    """Whether code below a node uses an attribute of the name of a package."""
+    return bool(matchers.findall(node, matchers.Attribute(value=matchers.Name(package))))

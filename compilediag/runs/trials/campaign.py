@@ -184,7 +184,8 @@ def why_not(trial: Trial) -> str:
 
 
 def _edits_first(changes: Sequence[Change]) -> tuple[Change, ...]:
-    return tuple(sorted(changes, key=lambda change: not change.edits))
+    """But for other sizes, which come when nothing makes those of the program do."""
+    return tuple(sorted(changes, key=lambda change: (change.pads is not None, not change.edits)))
 
 
 def _without(campaign: Campaign, baseline: Observed) -> Without:
@@ -245,6 +246,7 @@ def _judged(
     left = max(change.left for change in changes)
     leaves_out = any(change.leaves_out for change in (*changes, *others))
     declared = declared_by((*changes, *others))
+    pads = [change.pads for change in changes if change.pads is not None]
 
     def certificate() -> Certificate:
         known = replace(without, precise=campaign.precise)
@@ -256,6 +258,7 @@ def _judged(
             left=left,
             leaves_out=leaves_out,
             declared=declared,
+            pads=pads,
         )
 
     found = certificate()

@@ -22,8 +22,10 @@ def is_available() -> bool:
 
 
 def possible(changes: Iterable[Change], digests: Mapping[str, str]) -> tuple[Change, ...]:
-    """Those whose edits can be made in the files that ran."""
-    return tuple(change for change in changes if _is_possible(change, digests))
+    """Those whose edits can be made in the files that ran; of what does the same, the first."""
+    found = [change for change in changes if _is_possible(change, digests)]
+    first = {change.same_as: change for change in reversed(found)}
+    return tuple(each for each in found if not each.same_as or first[each.same_as] == each)
 
 
 def _is_possible(change: Change, digests: Mapping[str, str]) -> bool:

@@ -109,7 +109,8 @@ class FixedShape:
             seed_per_chunk=seed_per_chunk,
         )
         dynamo_skip.bind(torch)
-        dynamo_skip.skip_in_dynamo(torch, FixedShape.__call__, PaddedCalls.run, callees=True)
+        entered = FixedShape.__call__, PaddedCalls.run, PaddedCalls.run_batch
+        dynamo_skip.skip_in_dynamo(torch, *entered, callees=True)
         self._max_graphs = max_graphs
         self._settings = settings
         self._counts: Counter[int] = Counter()

@@ -26,6 +26,12 @@ from compilediag_harness.shapes.trees import Structure, flatten, rebuilt
 from compilediag_harness.torch_internals import torch_api, torch_cudagraphs
 from compilediag_harness.wire import Event, FixedShapeCompiled
 
+Ended = Callable[[Any, bool], None]
+"""Gets what a call gives to its caller, and whether it gives anything: it may raise."""
+
+call_listeners: list[Callable[[PaddedCalls, tuple[Any, ...], dict[str, Any]], Ended]] = []
+"""Called with the arguments of each counted call of a `FixedShape`, before it begins."""
+
 
 class _Buffers(threading.local):
     """The buffers of one thread: each thread records CUDA graphs of its own."""
@@ -71,6 +77,23 @@ class PaddedCalls:
             ShapeUnusable: the batch cannot be padded or split, or its result not be cut back.
             CompiledAfterWarmup: something compiled, and that was to be an error.
         """
+        if not counted:
+            with shape_log.inside.uncounted():
+                return self.run_batch(args, kwargs, counted=False)
+        if not call_listeners:
+            return self.run_batch(args, kwargs, counted=True)
+        listening = [begins(self, args, kwargs) for begins in tuple(call_listeners)]
+        result, returned = None, False
+        try:
+            result = self.run_batch(args, kwargs, counted=True)
+            returned = True
+        finally:
+            for ended in listening:
+                ended(result, returned)
+        return result
+
+    def run_batch(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool) -> Any:
+        """`run`, without a word to its listeners."""
         call = self.read(args, kwargs)
         outputs = self.outputs_of(call)
         if call.sizes[0] == 0:

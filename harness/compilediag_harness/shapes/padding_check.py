@@ -99,6 +99,18 @@ class _Trials:
         self._torch, self._outputs = calls.torch, calls.outputs_of(call)
         pads = {pad_of_leaf(calls.settings.pad, leaf.path) for leaf in call.layout.padded}
         self.repeats = pads == {REPEAT}
+        flags = {leaf.path for leaf in call.layout.padded if self._is_flag(leaf)}
+        self._kept = flags if len(flags) < len(call.layout.padded) else set[str]()
+        """Arguments whose padding is what it is in use, whatever that of the others holds: a mask
+        that comes with the rows has one kind of padding, by which the function leaves it out."""
+
+    def _is_flag(self, leaf: PaddedLeaf) -> bool:
+        """All of it is 0 or 1, and so is its padding."""
+        torch, given = self._torch, self._call.leaves[leaf.index]
+        pad = pad_of_leaf(self._calls.settings.pad, leaf.path)
+        if pad not in (0, 1) or given.is_floating_point() or given.is_complex():
+            return False
+        return given.dtype is torch.bool or bool(((given == 0) | (given == 1)).all())
 
     def runs(self, size: Sizes, bucket: Sizes) -> Runs:
         """Those that every function is judged by."""
@@ -179,7 +191,7 @@ class _Trials:
             probes.fill(torch, given, leaf.dims, kept, trial.last_rows)
         how = pad_of_leaf(self._calls.settings.pad, leaf.path)
         tensor = padded(torch, given, leaf.dims, trial.real, trial.run_at, how)
-        if trial.padding != probes.PAD:
+        if trial.padding != probes.PAD and leaf.path not in self._kept:
             probes.fill(torch, tensor, leaf.dims, trial.real, trial.padding)
         return tensor.requires_grad_(bool(rows.requires_grad))
 

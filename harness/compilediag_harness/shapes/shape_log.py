@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Generator
 from typing import NamedTuple
 
 from compilediag_harness.base.session_sinks import SessionSink, SessionSinks
@@ -28,6 +30,17 @@ class _Inside(threading.local):
     """How many calls of `FixedShape`s this thread is in."""
 
     depth = 0
+    not_counted = 0
+    """Those of them that are none of the program's: of a warm-up, or measured."""
+
+    @contextlib.contextmanager
+    def uncounted(self) -> Generator[None]:
+        """A block whose calls are not counted."""
+        self.not_counted += 1
+        try:
+            yield
+        finally:
+            self.not_counted -= 1
 
 
 inside = _Inside()

@@ -9,6 +9,7 @@ from typing import Any
 from compilediag_harness.collectors.witness import paths
 from compilediag_harness.torch_internals import torch_api, torch_guards
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
+from compilediag_harness.trials.functions import is_place_of
 from compilediag_harness.trials.notes import Notes
 from compilediag_harness.wire import ArgumentChange, Location
 
@@ -35,14 +36,8 @@ class Arguments:
         """Changes the arguments of a call of functions, each in the former, by place and code."""
         for change in self._changes:
             for place, code in functions:
-                if self._is_of(change.function, place):
+                if is_place_of(change.function, place, self._changed_files):
                     self._notes.note(change.label, _acted(change, code, owner, call))
-
-    def _is_of(self, wanted: Location, place: Location) -> bool:
-        if wanted.file != place.file:
-            return False
-        same_name = wanted.function.rpartition(".")[2] == place.function.rpartition(".")[2]
-        return wanted.line == place.line or (place.file in self._changed_files and same_name)
 
 
 def _acted(change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:

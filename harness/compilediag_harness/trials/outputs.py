@@ -6,18 +6,21 @@ same ones.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Callable, Generator
 from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.witness.paths import class_of
-from compilediag_harness.source.source_locations import definition_of
+from compilediag_harness.shapes import shape_log
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_returns import Returning, is_outermost
 from compilediag_harness.trials import reference
 from compilediag_harness.trials.answers import AnswerReader
 from compilediag_harness.trials.arguments import Arguments
+from compilediag_harness.trials.functions import places_of, wrapped_functions
 from compilediag_harness.trials.settings import Settings
 from compilediag_harness.trials.state import States
 from compilediag_harness.wire import Answer, Location, OutputsSampled, StateRead, TrialPlan
@@ -32,7 +35,6 @@ MAX_SAMPLED = 64
 """Of one function."""
 
 MAX_FUNCTIONS = 256
-MAX_WRAPPERS = 16
 
 
 def is_sampled(call: int) -> bool:
@@ -56,22 +58,22 @@ class Function:
         """After the last sampled call."""
 
 
-def _wrapped(function: Any) -> list[Any]:
-    """A function and those that it wraps, as `functools.wraps` leaves them: one wrapper may stand
-    around the functions of many classes."""
-    found = [function]
-    while len(found) < MAX_WRAPPERS:
-        inner = getattr(found[-1], "__dict__", {}).get("__wrapped__")
-        if inner is None or not hasattr(inner, "__code__"):
-            break
-        found.append(inner)
-    return found
+class _Batch:
+    """A call of a `FixedShape`, which makes one compiled call or several."""
+
+    function: Function | None = None
+    """That of its compiled calls."""
 
 
-class _Sampled(threading.local):
-    """The sampled call that is in progress in a thread."""
+class _InThread(threading.local):
+    """What is in progress in a thread."""
 
     call: tuple[Function, int, Returning, tuple[Answer, ...]] | None = None
+    """The sampled call."""
+    batch: _Batch | None = None
+    """The outermost call of a `FixedShape`: what it gives is the answer, not what is padded."""
+    aside: int = 0
+    """Calls are none of the program's."""
 
 
 class Outputs:
@@ -92,7 +94,8 @@ class Outputs:
         self._reader = AnswerReader(torch)
         self._functions: dict[Any, Function] = {}
         self._lock = threading.Lock()
-        self._sampled = _Sampled()
+        self._sampled = _InThread()
+        self._of_shapes: dict[int, Function] = {}
         self.uninstall = torch_calls.on_every_call(self._begins, self._ended)
 
     def _begins(self, _key: int) -> None:
@@ -100,7 +103,7 @@ class Outputs:
         started = time.monotonic()
         try:
             call = torch_open_calls.called_with()
-            if call is not None and is_outermost():
+            if call is not None and is_outermost() and not self._sampled.aside:
                 self._begins_with(call)
         except Exception as error:
             self._session.fault("trial: a compiled call begins", error)
@@ -109,14 +112,18 @@ class Outputs:
     def _begins_with(self, call: torch_open_calls.CalledWith) -> None:
         self._settings.compiled_call_begins()
         owner = getattr(call.function, "__self__", None)
+        batch, warming = self._sampled.batch, shape_log.inside.not_counted > 0
         with self._lock:
             function = self._function(call, owner)
             if function is None:
                 return
             number = function.calls
-            function.calls += 1
+            function.calls += batch is None and not warming
         self._arguments.change(function.chain, owner, call)
-        if self._plan.outputs:
+        if batch is not None:
+            batch.function = batch.function or function
+            function.states.follow(owner, function.code, call)
+        elif self._plan.outputs and not warming:
             function.states.follow(owner, function.code, call)
             if is_sampled(number):
                 returning = Returning()
@@ -129,18 +136,52 @@ class Outputs:
         return reference.in_float64(self._torch, self._reader, call)
 
     def _function(self, call: torch_open_calls.CalledWith, owner: Any) -> Function | None:
-        function: Any = call.function
-        if isinstance(owner, self._torch.nn.Module):  # its code is that of its `forward`
-            function = getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]
-        chain = _wrapped(function)
-        code = getattr(chain[-1], "__code__", None)
-        key: Any = class_of(function) if code is None else code
+        functions = wrapped_functions(self._torch, call.function)
+        code = getattr(functions[-1], "__code__", None)
+        key: Any = class_of(functions[0]) if code is None else code
         known = self._functions.get(key)
         if known is None and len(self._functions) < MAX_FUNCTIONS:
-            places = [(definition_of(each), getattr(each, "__code__", None)) for each in chain]
+            places = places_of(functions)
             states = States(places[-1][0], self._torch, self._reader)
             known = self._functions[key] = Function(places, states)
         return known
+
+    @contextlib.contextmanager
+    def aside(self) -> Generator[None]:
+        """A block whose compiled calls are none of the program's."""
+        self._sampled.aside += 1
+        try:
+            yield
+        finally:
+            self._sampled.aside -= 1
+
+    def batch_begins(self, number: int) -> Callable[[Any, bool], None]:
+        """A call of the `FixedShape` of this number begins; what is returned gets its result."""
+        local = self._sampled
+        if local.batch is not None:
+            return lambda _result, _returned: None
+        batch = local.batch = _Batch()
+        batch.function = self._of_shapes.get(number)  # a batch without rows calls nothing
+
+        def ended(result: Any, returned: bool) -> None:
+            local.batch = None
+            if batch.function is not None:
+                self._of_shapes[number] = batch.function
+                self._batch_ended(batch.function, result, returned=returned)
+
+        return ended
+
+    def _batch_ended(self, function: Function, result: Any, *, returned: bool) -> None:
+        with self._lock:
+            call = function.calls
+            function.calls += 1
+        if returned and self._plan.outputs and is_sampled(call):
+            started = time.monotonic()
+            try:
+                self._sample(function, call, result, ())
+            except Exception as error:
+                self._session.fault("trial: an output", error)
+            self._session.charge(time.monotonic() - started)
 
     def _ended(self, _key: int) -> None:
         sampled = self._sampled.call

@@ -10,7 +10,7 @@ from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
 from compilediag_harness.torch_internals import torch_names, torch_stances
 from compilediag_harness.torch_internals.torch_names import Remover
-from compilediag_harness.trials import compile_options, plan, randomness
+from compilediag_harness.trials import compile_options, fixed_shapes, plan, randomness
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.notes import Notes
 from compilediag_harness.trials.outputs import Outputs
@@ -52,9 +52,16 @@ class Trial:
         remover = compile_options.install(torch, chosen.compile_options, notes)
         if remover is not None:
             self._undo.append(remover)
-        arguments = Arguments(chosen.arguments, {change.file for change in chosen.sources}, notes)
+        files = {change.file for change in chosen.sources}
+        remover = fixed_shapes.wrap(torch, chosen.padded, files, notes)
+        if remover is not None:
+            self._undo.append(remover)
+        arguments = Arguments(chosen.arguments, files, notes)
         self._outputs = Outputs(session, torch, chosen, arguments, self._settings)
         self._undo.append(self._outputs.uninstall)
+        check = chosen.check_padding
+        shapes = fixed_shapes.FixedShapeCalls(session, self._outputs, check=check)
+        self._undo.append(shapes.uninstall)
 
     def _set_stance(self) -> None:
         chosen = self._plan.stance

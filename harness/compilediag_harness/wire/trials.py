@@ -76,6 +76,44 @@ class SourceChange:
 
 
 @dataclass(frozen=True, slots=True)
+class PaddedDimension:
+    """One dimension of one argument."""
+
+    argument: str
+    """As `FixedShape` names it: "obs", "batch.obs"."""
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedAxis:
+    """A size of arguments that changes from call to call, and the sizes to run at."""
+
+    dims: tuple[PaddedDimension, ...]
+    buckets: tuple[int, ...]
+    """Ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedFunction:
+    """A function that is called compiled behind a `FixedShape`: padded to a few sizes, and its
+    outputs cut back."""
+
+    function: Location
+    """Its code: file, first line, name."""
+    axes: tuple[PaddedAxis, ...]
+    """One or two; the first is that of rows."""
+    pad: int | None = None
+    """What padding holds; None: the last row again."""
+
+    @property
+    def label(self) -> str:
+        """The change in words, as `TrialApplied` has it."""
+        sizes = " x ".join(str(list(axis.buckets)) for axis in self.axes)
+        pad = "" if self.pad is None else f", pad={self.pad}"
+        return f"FixedShape({self.function.function}, {sizes}{pad})"
+
+
+@dataclass(frozen=True, slots=True)
 class TrialPlan:
     """What is different in a trial, and what is recorded of its answers."""
 
@@ -93,11 +131,16 @@ class TrialPlan:
     """Whether sampled calls of modules are made once more before, in float64 on copies, under the
     stance "force_eager". What `forward` changes outside of its module is then changed twice: a
     reference counts only where the call's own answers are those of an eager run without."""
+    padded: tuple[PaddedFunction, ...] = ()
+    check_padding: bool = False
+    """Whether each `FixedShape`, the program's own too, is checked for harm by padding, by the
+    first call in each mode (gradients, training)."""
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Every change in words, as `TrialApplied` has it."""
-        parts = (*self.settings, *self.compile_options, *self.arguments, *self.sources)
+        outside = (*self.settings, *self.compile_options, *self.arguments, *self.padded)
+        parts = (*outside, *self.sources)
         stance = () if self.stance is None else (stance_label(self.stance),)
         seed = () if self.seed is None else (seed_label(self.seed),)
         return (*(part.label for part in parts), *stance, *seed)

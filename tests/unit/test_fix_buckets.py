@@ -1,0 +1,288 @@
+"""A few sizes to pad to as a change: what is proposed, how it is written into a program, and the
+point of the certificate that padding is harmless."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from compilediag.fixes.candidates.of_finding import candidates_of
+from compilediag.fixes.changes import Change, plan_of
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
+from compilediag.receipt.schema.invocations import Invocation, VaryingSizesRecord
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection
+from compilediag.runs.trials.sources import possible
+from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
+from compilediag.timeline.invocations import Invocations
+from compilediag_harness.wire import PaddingChecked
+from tests.support.timelines import WHERE
+from tests.unit.test_fix_certificate import (
+    BASE,
+    EAGER,
+    GOOD,
+    SUBJECT,
+    Certificate,
+    Observed,
+    Without,
+    finding,
+    judge,
+    judged,
+    receipt,
+    run,
+)
+
+SIZES = {4: 3, 5: 1, 9: 2, 10: 1}
+
+
+def called(
+    dims: tuple[tuple[str, ...], ...] = (("x:0",),), sizes: Any = SIZES, **more: Any
+) -> Receipt:
+    combinations: list[tuple[int, ...]] = [
+        (each,) if isinstance(each, int) else each for each in sizes
+    ]
+    varying = VaryingSizesRecord(
+        dims=dims,
+        sizes=tuple(combinations),
+        counts=tuple(sizes.values()),
+        other_calls=0,
+    )
+    invocation = Invocation(
+        name="Net.forward", file="model.py", line=3, calls=sum(sizes.values()), varying=varying
+    )
+    whole = receipt()
+    return msgspec.structs.replace(
+        whole,
+        environment=msgspec.structs.replace(whole.environment, torch="2.13.0"),
+        invocations=(msgspec.structs.replace(invocation, name="forward"),),
+        **more,
+    )
+
+
+def buckets(rule: str, of: Receipt, **evidence: Any) -> list[Change]:
+    about = msgspec.structs.replace(finding(rule), evidence=evidence)
+    return [change for change in candidates_of(about, of) if change.pads is not None]
+
+
+@pytest.mark.parametrize("rule", ["CD105", "CD118", "CD151", "CD152", "CD403"])
+def test_the_fewest_sizes_that_pad_little_and_fewer_than_came(rule: str) -> None:
+    (change,) = buckets(rule, called())
+    assert change.line == (
+        'compiled = compilediag.FixedShape(compiled, dims={"x": 0}, buckets=[5, 10])'
+        "  # where it is compiled"
+    )
+    assert (change.kind, change.left, change.pads) == ("program", 1, change.padded[0].function)
+    plan = plan_of([change])
+    assert (plan.padded[0].axes[0].buckets, plan.check_padding) == ((5, 10), True)
+    assert plan.labels == ("FixedShape(forward, [5, 10])",)
+    one = buckets(rule, called(sizes={8: 5, 6: 1}))
+    assert [each.padded[0].axes[0].buckets for each in one] == [(8,)]
+
+
+def test_a_mask_among_the_arguments_has_other_padding() -> None:
+    found = buckets("CD105", called((("x:0", "mask:0"),)))
+    assert [change.padded[0].pad for change in found] == [None, 0, 1]
+    assert 'dims={"x": 0, "mask": 0}, buckets=[5, 10], pad=0)' in found[1].line
+
+
+def test_two_sizes_that_change_are_a_grid() -> None:
+    sizes = {(4, 10): 2, (4, 12): 2, (8, 10): 2, (8, 12): 2, (8, 11): 1}
+    (change,) = buckets("CD105", called((("x:0",), ("x:1",)), sizes))
+    assert [len(axis.buckets) for axis in change.padded[0].axes] == [2, 2]
+    assert 'dims={"x": {"rows": 0, "length": 1}}' in change.line
+    assert change.left == 3
+
+
+def test_nothing_is_proposed_without_a_plan() -> None:
+    assert not buckets("CD105", called((("x:0", "x:1"),)))  # a size in two dimensions
+    assert not buckets(
+        "CD105", called((("x:0",), ("y:0",), ("z:0",)), {(1, 2, 3): 1, (2, 3, 4): 1})
+    )
+    assert not buckets("CD105", called(sizes={8: 5, 0: 1}))  # one size with rows
+    assert not buckets("CD105", called(), kind="padded")
+    assert not buckets("CD104", called())
+    elsewhere = msgspec.structs.replace(called().invocations[0], line=99, name="other")
+    assert not buckets("CD105", msgspec.structs.replace(called(), invocations=(elsewhere,)))
+
+
+def test_other_sizes_where_padding_is_waste() -> None:
+    fixed = FixedShapeRecord(
+        name="score",
+        axes=("rows",),
+        buckets=((64, 512),),
+        planned_buckets=((32, 96),),
+        warmed=True,
+    )
+    whole = called(shapes=ShapesSection(fixed=(fixed,)))
+    header = whole.header
+    own = msgspec.structs.replace(header.provenance, source_sha256={"score.py": "00"})
+    whole = msgspec.structs.replace(whole, header=msgspec.structs.replace(header, provenance=own))
+    (change,) = buckets("CD407", whole, buckets=[[64, 512]], planned_buckets=[[32, 96]])
+    assert change.edits == (Edit("score.py", 1, "fixed_shape_buckets", ("[64, 512]", "[32, 96]")),)
+    assert not buckets("CD407", whole, buckets=[[8]], planned_buckets=[[32, 96]])
+
+
+# --- the edits ----------------------------------------------------------------------------------
+
+ARGUMENTS = 'dims={"x": 0}, buckets=[4, 8]'
+
+
+def wrapped(text: str, name: str = "f") -> str:
+    text = f"import compilediag\nimport torch\n{text}"
+    edit = Edit("f.py", 9, "fixed_shape", (name, ARGUMENTS))
+    return edited(text, [edit]).removeprefix("import compilediag\nimport torch\n")
+
+
+def test_what_is_compiled_under_a_name_is_wrapped() -> None:
+    shape = f"compilediag.FixedShape(torch.compile(m, dynamic=False), {ARGUMENTS})"
+    assert wrapped("f = torch.compile(m, dynamic=False)  # kept\n") == f"f = {shape}  # kept\n"
+    local = "def main(m):\n    f = m\n    f = torch.compile(f)\n    f(1)\n"
+    assert f"    f = compilediag.FixedShape(torch.compile(f), {ARGUMENTS})\n" in wrapped(local)
+    decorated = "@torch.compile\ndef f(x):\n    return x\n\nf(1)\n"
+    assert f"\n\n\nf = compilediag.FixedShape(f, {ARGUMENTS})\n\nf(1)" in wrapped(decorated)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "f = build()\n",
+        "f, g = torch.compile(m), 3\n",
+        "class A:\n    @torch.compile\n    def f(self, x):\n        return x\n",
+        "class A:\n    f = torch.compile(m)\n",
+        "f = torch.compile(m)\ndef g(f):\n    f(1)\n",
+        "f = torch.compile(m)\ndef g():\n    global f\n    f = 3\n",
+        "f = torch.compile(m)\nfor f in models:\n    f(1)\n",
+        "if a:\n    f = torch.compile(m)\nelse:\n    f = m\n",
+        "f = torch.compile(m)\nf = other(f)\n",
+        "@torch.compile\n@cached\ndef f(x):\n    return x\nf = g\n",
+        "def f(x):\n    return x\n",
+        "from m import f\n",
+        "f(1)\n",
+    ],
+)
+def test_a_name_that_is_not_certainly_what_is_compiled_is_not(text: str) -> None:
+    with pytest.raises(EditImpossible):
+        wrapped(text)
+
+
+def test_other_sizes_are_written_where_the_former_stand() -> None:
+    edit = Edit("f.py", 1, "fixed_shape_buckets", ("[64, 512]", "[32, 96]"))
+    text = "import compilediag as cd\ns = cd.FixedShape(f, dict(x=0), {})\n"
+    assert edited(text.format("[64,512]"), [edit]) == text.format("[32, 96]")
+    assert edited(text.format("buckets=[64, 512]"), [edit]) == text.format("buckets=[32, 96]")
+    for other in ("sizes", "[64]", "[64, 512])\nt = cd.FixedShape(g, dict(x=0), [64, 512]"):
+        with pytest.raises(EditImpossible):
+            edited(text.format(other), [edit])
+
+
+def test_of_two_ways_to_do_the_same_the_first_that_can_be_made_is_tried(tmp_path: Path) -> None:
+    (outside,) = buckets("CD105", called())
+    impossible = replace(
+        outside, edits=(Edit(str(tmp_path / "gone.py"), 1, "fixed_shape", ("f", ARGUMENTS)),)
+    )
+    assert possible([impossible, outside], {}) == (outside,)
+    assert possible([outside, replace(outside, line="another")], {}) == (outside,)
+    apart = replace(outside, same_as="")
+    assert possible([apart, replace(apart, line="another")], {}) == (
+        apart,
+        replace(apart, line="another"),
+    )
+
+
+# --- the certificate ----------------------------------------------------------------------------
+
+
+def checked(*kinds: str, unseen: tuple[str, ...] = (), probes: Any = ("zeros",)) -> PaddingChecked:
+    return PaddingChecked(
+        t=0.0,
+        step=0,
+        number=0,
+        function=WHERE,
+        size=(3,),
+        run=(4,),
+        probes=probes,
+        seeds=(),
+        rng_consumed=False,
+        outputs=("",) * len(kinds),
+        kinds=kinds,
+        notes=tuple(f"note on {kind}" for kind in kinds),
+        max_abs=(0.0,) * len(kinds),
+        bitwise=(True,) * len(kinds),
+        unseen=unseen,
+    )
+
+
+def padded(*checks: PaddingChecked, calls: int = 12) -> Observed:
+    """A run of which every batch of 3 rows was padded to 4."""
+    size = SizeRun((4,), calls, 3 * calls)
+    shape = FixedShapeRun(
+        0, 0, WHERE, ("rows",), ((4,),), (size,), (), (), checks, (), asked={(3,): calls}
+    )
+    # Two calls more of a warm-up.
+    calls_made = Invocations(0, WHERE, calls + 2, (), (), (), padded=calls + 2)
+    return replace(GOOD, timeline=run(fixed_shapes=(shape,), invocations=(calls_made,)))
+
+
+def point(certificate: Certificate) -> Any:
+    return next(each for each in certificate.points if each.name == "padding")
+
+
+def test_padding_is_harmless_and_how_much_there_is() -> None:
+    found = judged(padded(checked("safe", "nan_leak")), pads=[WHERE])
+    assert found.holds, found.reason
+    assert (point(found).figures[0].before, point(found).figures[0].after) == (0.0, 33.3)
+    assert not [each for each in judged(GOOD).points if each.name == "padding"]
+
+
+@pytest.mark.parametrize(
+    ("checks", "reason"),
+    [
+        ((), "was not checked"),
+        ((checked("safe", "contaminated"),), "padding is unsafe for forward: the result (contam"),
+        ((checked("safe"), checked("reduced")), "padding is unsafe for forward: the result (red"),
+        ((checked("state"), checked("safe")), "padding is unsafe"),
+        ((checked("rng"),), "is unknown: the result (rng): note on rng"),
+        ((checked("safe", unseen=("variable rows (generator)",)),), "rows (generator) cannot be"),
+        ((checked("safe", probes=("padding in use",)),), "no other padding could be tried"),
+    ],
+)
+def test_padding_that_harms_or_may_is_refused(
+    checks: tuple[PaddingChecked, ...], reason: str
+) -> None:
+    """By the check of any mode, first or last, in any run."""
+    for runs in ((padded(*checks),), (padded(checked("safe")), padded(*checks))):
+        found = judged(*runs, pads=[WHERE])
+        assert not found.holds
+        assert reason in found.reason
+
+
+def test_only_the_padding_of_the_change_is_its_own() -> None:
+    """Another `FixedShape` of the program may be unsafe: it was before."""
+    one, other = padded(checked("safe")), padded(checked("reduced"))
+    elsewhere = replace(other.timeline.fixed_shapes[0], function=replace(WHERE, function="other"))
+    shapes = (*one.timeline.fixed_shapes, elsewhere)
+    both = replace(one, timeline=replace(one.timeline, fixed_shapes=shapes))
+    assert judged(both, pads=[WHERE]).holds
+    moved = replace(WHERE, line=WHERE.line + 7)
+    assert judged(both, pads=[moved]).holds
+    assert "unsafe" in judged(both, pads=[WHERE, elsewhere.function]).reason
+    assert judged(both, one, pads=[elsewhere.function]).reason == "nothing was padded"
+
+
+def test_what_is_not_padded_or_called_less_is_refused() -> None:
+    assert judged(GOOD, pads=[WHERE]).reason == "nothing was padded"
+    fewer = judged(padded(checked("safe"), calls=9), pads=[WHERE])
+    assert "compiled calls 12 → 9" in fewer.reason  # those of a warm-up make up for none
+
+
+def test_fewer_calls_of_a_warm_up_are_no_loss() -> None:
+    """Other sizes may be fewer."""
+    before = replace(BASE, timeline=padded(checked("safe")).timeline)
+    after = padded(checked("safe"))
+    smaller = replace(after.timeline.invocations[0], calls=13, padded=13)
+    after = replace(after, timeline=replace(after.timeline, invocations=(smaller,)))
+    assert judge(SUBJECT, Without(before, EAGER), (after,), pads=[WHERE]).holds
