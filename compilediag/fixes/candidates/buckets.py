@@ -3,7 +3,6 @@ most of what is computed."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -126,7 +125,7 @@ def _other_buckets(case: Case) -> Iterator[Change]:
         for file in case.receipt.header.provenance.source_sha256:
             yield Change(
                 "program",
-                f"{os.path.basename(file)}: FixedShape(..., buckets={after})  # not {before}",
+                f"{file}: FixedShape(..., buckets={after})  # not {before}",
                 _OTHER_SIZES,
                 edits=(Edit(file, 1, "fixed_shape_buckets", (before, after)),),
                 pads=function,
