@@ -10,12 +10,15 @@ from typing import Any
 import msgspec
 
 from compilediag.errors import OutputUnwritable
+from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import EditImpossible
 from compilediag.fixes.environment import export_line, joined
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.compiles import FindingRecord, ProofPoint, ProofRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
-from compilediag.runs.trials.campaign import SEED, Campaign, Result, Tried
+from compilediag.runs.trials.campaign import SEED, Campaign, Result, Tried, edited_files
+from compilediag.runs.trials.sources import as_patch
 from compilediag_harness.base import atomic_write
 
 NAME = "fix.json"
@@ -62,12 +65,15 @@ def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
             {
                 "id": item.finding.id,
                 "rule": item.finding.rule,
+                "severity": item.finding.severity,
                 "variable": item.finding.variable,
+                "title": item.finding.title,
                 "candidates": item.candidates,
                 "tried": [
                     {
                         "proved": tried.proved,
                         "refused": tried.certificate.reason or None,
+                        "patch": patch_of(campaign, tried.change),
                         **msgspec.to_builtins(proof_record(tried)),
                     }
                     for tried in item.tried
@@ -76,6 +82,14 @@ def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
             for item in results
         ],
     }
+
+
+def patch_of(campaign: Campaign, change: Change) -> str | None:
+    """The edits of a change as a diff; None where it has none, or a file changed meanwhile."""
+    try:
+        return as_patch(edited_files(campaign, [change])) if change.edits else None
+    except EditImpossible:
+        return None
 
 
 def environment_lines(campaign: Campaign) -> list[str]:
