@@ -26,8 +26,10 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.supervised.repeat import changed_files, newest
 from compilediag.runs.trials.campaign import (
+    ROUNDS,
     Campaign,
     Result,
+    Tried,
     candidates_by_finding,
     edited_files,
     run_campaign,
@@ -69,6 +71,12 @@ class FixOptions:
     )
     timeout_s: float | None = option(
         "--timeout S", "End each run after S seconds.", type=click.FloatRange(min=0, min_open=True)
+    )
+    rounds: int = option(
+        "--rounds R",
+        "Run all that works R times together.",
+        default=ROUNDS,
+        type=click.IntRange(min=1),
     )
     dry_run: bool = flag("--dry-run", "List what would be tried for the latest run; run nothing.")
     env: str | None = option("--env FILE", "Write the proved `export` lines to a file.")
@@ -210,7 +218,9 @@ def _fix(
     program = Program(tuple(words), run_options, os.environ, folder)
     wanted = tuple(each for each in findings if each.severity != "info")
     edits_first = options.apply or options.patch is not None
-    campaign = Campaign(program, receipt, wanted, _announce, options.budget_s, edits_first)
+    campaign = Campaign(
+        program, receipt, wanted, _announce, options.budget_s, edits_first, options.rounds
+    )
     results = run_campaign(campaign, baseline)
     try:
         campaign.notes.append(f"everything that was tried: {save(campaign, results, path)}")
@@ -251,6 +261,10 @@ def _write(name: str, path: str, content: str) -> None:
         write_message(f"{name} {path} cannot be written: {error.strerror or error}")
 
 
+def _outcome(tried: Tried) -> Outcome:
+    return Outcome(tried.change, tried.certificate, tried.proved, tried.risk)
+
+
 def _report(options: FixOptions, campaign: Campaign, results: tuple[Result, ...]) -> None:
     lines = environment_lines(campaign)
     if options.env is not None:
@@ -262,7 +276,7 @@ def _report(options: FixOptions, campaign: Campaign, results: tuple[Result, ...]
         FindingFixes(
             int(item.finding.id[1:]),
             item.finding,
-            [Outcome(each.change, each.certificate, each.proved) for each in item.tried],
+            [_outcome(each) for each in item.tried],
             item.candidates,
         )
         for item in results

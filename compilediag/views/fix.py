@@ -23,6 +23,8 @@ class Outcome(NamedTuple):
     change: Change
     certificate: Certificate
     proved: bool
+    risk: str
+    """What else it changes, and what it needs."""
 
 
 class FindingFixes(NamedTuple):
@@ -114,7 +116,7 @@ def _outcome(item: Outcome, options: RenderOptions) -> list[str]:
         return [
             f"{INDENT}{first}  {line}",
             *options.wrap_items(_facts(item.certificate, options), f"{INDENT}  "),
-            *options.wrap(options.text(item.change.risk), f"{INDENT}  note: ", style="dim"),
+            *options.wrap(options.text(item.risk), f"{INDENT}  note: ", style="dim"),
         ]
     first = options.styled(f"{options.sign('bad')} refused", "red")
     reason = options.wrap(options.text(item.certificate.reason, 600), f"{INDENT}  ")

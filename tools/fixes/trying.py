@@ -132,21 +132,41 @@ def _check(result: Result, by_id: dict[str, Any], folder: Path) -> None:
         proof = next((x for x in by_id[finding["id"]]["tried"] if x["proved"]), None)
         if proof is None:
             continue
-        line: str = proof["change"]
-        if line not in after:
-            after[line] = _followed(proof, folder, len(after) + 1)
-        seen = after[line]
+        proofs = [proof, *_needed(proof, by_id)]
+        lines = "\n".join(sorted({each["change"] for each in proofs}))
+        if lines not in after:
+            after[lines] = _followed(proofs, folder, len(after) + 1)
+        seen = after[lines]
         if isinstance(seen, CannotFollow):
             finding["unchecked"] = str(seen)
         else:
             finding["contradictions"] = check(proof, before, seen)
 
 
-def _followed(proof: dict[str, Any], folder: Path, number: int) -> Counted | CannotFollow:
+def _needed(proof: dict[str, Any], by_id: dict[str, Any]) -> list[dict[str, Any]]:
+    """The proofs of the findings whose changes this one needs."""
+    of_others = [by_id[other]["tried"] for other in proof["together_with"]]
+    return [each for tries in of_others for each in tries if each["proved"]]
+
+
+def _each_once(proofs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Raises:
+    CannotFollow: one of the lines or patches would replace another.
+    """
+    lines = {each["change"]: each for each in proofs}
+    names = [line.partition("=")[0] for line in lines if line.startswith("export ")]
+    if len({*names}) < len(names):
+        raise CannotFollow("two findings need values of one variable")
+    if sum(bool(each["patch"]) for each in lines.values()) > 1:
+        raise CannotFollow("two findings need patches")
+    return list(lines.values())
+
+
+def _followed(proofs: list[dict[str, Any]], folder: Path, number: int) -> Counted | CannotFollow:
     copy = folder / f"changed-{number}"
     shutil.copytree(folder / "program", copy, ignore=shutil.ignore_patterns(".compilediag"))
     try:
-        exports = followed(proof, copy)
+        exports = [line for each in _each_once(proofs) for line in followed(each, copy)]
     except CannotFollow as why:
         return why
     return counted(copy, folder / f"changed-{number}.json", exports, environment())

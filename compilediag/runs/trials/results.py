@@ -30,7 +30,7 @@ def proof_record(tried: Tried) -> ProofRecord:
     return ProofRecord(
         kind=change.kind,
         change=change.line,
-        risk=change.risk,
+        risk=tried.risk,
         runs=certificate.runs,
         points=tuple(record_from(ProofPoint, point) for point in certificate.points),
     )
@@ -73,6 +73,7 @@ def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
                     {
                         "proved": tried.proved,
                         "refused": tried.certificate.reason or None,
+                        "together_with": list(tried.beside),
                         "patch": patch_of(campaign, tried.change),
                         **msgspec.to_builtins(proof_record(tried)),
                     }
