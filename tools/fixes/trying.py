@@ -60,7 +60,7 @@ def tried(name: str, folder: Path) -> Result:
         if item["severity"] != "info":
             reason = (document or {}).get("notes") or [result["not_run"] or ""]
             result["findings"].append(_finding(item, by_id.get(item["id"]), reason))
-    _check(result, by_id, folder)
+    _check(result, by_id, (document or {}).get("environment", []), folder)
     return result
 
 
@@ -122,7 +122,7 @@ def _finding(item: dict[str, Any], tries: dict[str, Any] | None, notes: list[str
     )
 
 
-def _check(result: Result, by_id: dict[str, Any], folder: Path) -> None:
+def _check(result: Result, by_id: dict[str, Any], printed: list[str], folder: Path) -> None:
     """Every proved change in a plain run of its own; changes of several findings once."""
     if not any(item["proof"] for item in result["findings"]):
         return
@@ -135,7 +135,7 @@ def _check(result: Result, by_id: dict[str, Any], folder: Path) -> None:
         proofs = [proof, *_needed(proof, by_id)]
         lines = "\n".join(sorted({each["change"] for each in proofs}))
         if lines not in after:
-            after[lines] = _followed(proofs, folder, len(after) + 1)
+            after[lines] = _followed(proofs, printed, folder, len(after) + 1)
         seen = after[lines]
         if isinstance(seen, CannotFollow):
             finding["unchecked"] = str(seen)
@@ -149,24 +149,32 @@ def _needed(proof: dict[str, Any], by_id: dict[str, Any]) -> list[dict[str, Any]
     return [each for tries in of_others for each in tries if each["proved"]]
 
 
-def _each_once(proofs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Raises:
-    CannotFollow: one of the lines or patches would replace another.
+def _each_once(proofs: list[dict[str, Any]], printed: list[str]) -> list[dict[str, Any]]:
+    """The lines of the proofs. A value would replace another one of its variable: the lines with
+    all of them are printed for what is proved together.
+
+    Raises:
+        CannotFollow: there are none, or one patch would not fit after another.
     """
     lines = {each["change"]: each for each in proofs}
     names = [line.partition("=")[0] for line in lines if line.startswith("export ")]
     if len({*names}) < len(names):
-        raise CannotFollow("two findings need values of one variable")
+        if not printed:
+            raise CannotFollow("two findings need values of one variable")
+        lines = {line: each for line, each in lines.items() if not line.startswith("export ")}
+        lines |= {line: {"change": line, "patch": None} for line in printed}
     if sum(bool(each["patch"]) for each in lines.values()) > 1:
         raise CannotFollow("two findings need patches")
     return list(lines.values())
 
 
-def _followed(proofs: list[dict[str, Any]], folder: Path, number: int) -> Counted | CannotFollow:
+def _followed(
+    proofs: list[dict[str, Any]], printed: list[str], folder: Path, number: int
+) -> Counted | CannotFollow:
     copy = folder / f"changed-{number}"
     shutil.copytree(folder / "program", copy, ignore=shutil.ignore_patterns(".compilediag"))
     try:
-        exports = [line for each in _each_once(proofs) for line in followed(each, copy)]
+        exports = [line for each in _each_once(proofs, printed) for line in followed(each, copy)]
     except CannotFollow as why:
         return why
     return counted(copy, folder / f"changed-{number}.json", exports, environment())
