@@ -9,6 +9,7 @@
 #   make chaos     runs killed, starved and raced at random moments: about half an hour; not in make test
 #   make padding   judges random callables by FixedShape.check: PADDING_CASES=10000
 #   make programs  diagnoses random programs whose causes are known: PROGRAMS=500
+#   make fixes     runs fix on all scenarios, checks each proof, writes docs/fixes.md: FIXES="closure_flag two_flags"
 #   make docs      write the generated pages again
 #   make clean     remove what make has made
 #
@@ -26,11 +27,12 @@ CHAOS_ARGS ?=
 FUZZ_INPUTS ?= 100000
 PADDING_CASES ?= 10000
 PROGRAMS ?= 500
+FIXES ?=
 VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz chaos padding programs docs wheel clean
+.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs wheel clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +71,9 @@ padding: $(VENV)/installed
 
 programs: $(VENV)/installed
 	$(BIN)/python tests/support/random_programs.py --programs $(PROGRAMS)
+
+fixes: $(VENV)/installed-dev
+	$(BIN)/python tools/fixes $(FIXES)
 
 docs: $(VENV)/installed
 	$(BIN)/python tools/generate_docs.py

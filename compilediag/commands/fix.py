@@ -35,8 +35,10 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.repeat import changed_files, newest
 from compilediag.runs.trials.campaign import (
+    ROUNDS,
     Campaign,
     Result,
+    Tried,
     candidates_by_finding,
     editable_files,
     edited_files,
@@ -48,7 +50,13 @@ from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import as_json, environment_lines, save
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
 from compilediag.runs.work_progress import WorkProgress
-from compilediag.views.fix import FindingFixes, Together, Tried, render_candidates, render_fixes
+from compilediag.views.fix import (
+    FindingFixes,
+    Together,
+    TriedChange,
+    render_candidates,
+    render_fixes,
+)
 from compilediag.views.text import clean
 from compilediag_harness.base import atomic_write
 
@@ -77,6 +85,12 @@ class FixOptions(TrialOptions):
         type=click.FloatRange(min=0, min_open=True),
         toml=(int, float),
         check=positive,
+    )
+    rounds: int = option(
+        "--rounds R",
+        "Run all that works R times together.",
+        default=ROUNDS,
+        type=click.IntRange(min=1),
     )
     dry_run: bool = flag("--dry-run", "List what would be tried for the latest run; run nothing.")
     quiet: bool = flag("-q --quiet", "Show no progress.")
@@ -272,6 +286,7 @@ def _fix(
         options.budget_s,
         edits_first=options.apply or options.patch is not None,
         quiet=options.quiet,
+        rounds=options.rounds,
     )
     if options.apply and not options.force:
         require_committed(editable_files(campaign))
@@ -318,6 +333,10 @@ def _write(name: str, path: str, content: str) -> None:
         write_message(f"{name} {path} cannot be written: {error.strerror or error}")
 
 
+def _shown(tried: Tried) -> TriedChange:
+    return TriedChange(tried.change, tried.certificate, tried.proved, tried.risk)
+
+
 def _report(
     options: FixOptions | RunOptions, campaign: Campaign, results: tuple[Result, ...]
 ) -> None:
@@ -331,7 +350,7 @@ def _report(
         FindingFixes(
             int(item.finding.id[1:]),
             item.finding,
-            [Tried(each.change, each.certificate, each.proved) for each in item.tried],
+            [_shown(each) for each in item.tried],
             item.candidates,
         )
         for item in results

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 NOTHING = "no finding of at least `warning`: nothing to fix"
 
 
-class Tried(NamedTuple):
+class TriedChange(NamedTuple):
     """A change and what became of it."""
 
     change: Change
     certificate: Certificate
     proved: bool
+    risk: str
+    """What else it changes, and what it needs."""
 
 
 class FindingFixes(NamedTuple):
@@ -33,7 +35,7 @@ class FindingFixes(NamedTuple):
 
     number: int
     finding: FindingRecord
-    tried: Sequence[Tried]
+    tried: Sequence[TriedChange]
     candidates: int
 
 
@@ -115,7 +117,7 @@ def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> lis
     return [*lines, ""]
 
 
-def _outcome(item: Tried, options: RenderOptions) -> list[str]:
+def _outcome(item: TriedChange, options: RenderOptions) -> list[str]:
     line = options.text(item.change.line, 4096)
     if item.certificate.holds:
         word = "proved" if item.proved else "holds in one run, not proved:"
@@ -124,7 +126,7 @@ def _outcome(item: Tried, options: RenderOptions) -> list[str]:
         return [
             f"{INDENT}{first}  {line}",
             *options.wrap_items(_facts(item.certificate, options), f"{INDENT}  "),
-            *options.wrap(options.text(item.change.risk), f"{INDENT}  note: ", style="dim"),
+            *options.wrap(options.text(item.risk), f"{INDENT}  note: ", style="dim"),
         ]
     first = options.styled(f"{options.sign('bad')} refused", "red")
     reason = options.wrap(options.text(item.certificate.reason, 600), f"{INDENT}  ")

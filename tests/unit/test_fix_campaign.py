@@ -24,7 +24,7 @@ from compilediag.runs.trials.campaign import Campaign, Result, edited_files, run
 from compilediag.runs.trials.first_run import campaign_folder
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
-from compilediag.views.fix import FindingFixes, Together, Tried, render_fixes
+from compilediag.views.fix import FindingFixes, Together, TriedChange, render_fixes
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan
 from tests.support.built_receipt import built
@@ -46,15 +46,21 @@ SECOND = with_candidates(finding(number="F2", variable="m"), "L['m']")
 BEFORE = receipt(again(1, cause()), again(2, cause("m", "F2")), findings=(FIRST, SECOND))
 
 
+BAD, N, M = (f"L['{name}']" for name in ("bad", "n", "m"))
+
+
 class Runs:
     """Stands for real runs: each removes the causes whose sources are in the variable."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[str] = []
+        self.events = BEFORE.compile.events
         self.random = False
         self.fails_on: dict[str, str] = {}
         self.stop_at = 99
         self.together_fails = False
+        self.need_each_other = ""
+        self.follows = ("", "")
         monkeypatch.setattr(campaigns, "run_trial", self.run)
 
     def run(
@@ -71,13 +77,16 @@ class Runs:
         if number == self.stop_at:
             raise KeyboardInterrupt
         values = variables.get(SOURCES, "")
-        left = [
-            event
-            for event in BEFORE.compile.events
-            if f"L['{event.causes[0].variable}']" not in values
-        ]
+        left = [event for event in self.events if f"L['{event.causes[0].variable}']" not in values]
+        name_of_follower, needed = self.follows
+        gone = all(f"'{each}'" in values for each in needed)
+        left = [e for e in left if e.causes[0].variable != name_of_follower]
+        left += [e for e in self.events if e.causes[0].variable == name_of_follower and not gone]
+        if self.need_each_other and not all(f"'{name}'" in values for name in self.need_each_other):
+            needing = {*self.need_each_other}
+            left = [e for e in self.events if e.causes[0].variable in needing or e in left]
         if self.together_fails and "n" in values and "m" in values:
-            left = list(BEFORE.compile.events)
+            left = list(self.events)
         value = float(number) if self.random else 1.0
         seen = Observed(receipt(*left), run(value=value), self.fails_on.get(values))
         return Trial(name, seen, seen.problem, f"{number}.txt", 2.0)
@@ -180,6 +189,64 @@ def test_nothing_runs_without_candidates(runs: Runs) -> None:
     assert runs.made == []
 
 
+def test_two_changes_that_need_each_other(runs: Runs) -> None:
+    """Neither holds alone: both are proved together, and each names the other."""
+    runs.need_each_other = "nm"
+    made = campaign()
+    results = run_campaign(made)
+    assert proofs(results) == [line("L['n']"), line("L['m']")]
+    assert runs.made[5:] == [
+        f"together: {line(BAD)}; {line(M)}",
+        f"together: {line(N)}; {line(M)}",
+        "all of them together, again",
+    ]
+    assert [
+        item.proof and (item.proof.beside, item.proof.certificate.runs) for item in results
+    ] == [
+        (("F2",), 2),
+        (("F1",), 2),
+    ]
+    assert environment_lines(made) == [line(N, M)]
+    found = as_json(made, results)["findings"][1]["tried"][0]
+    assert (found["together_with"], found["proved"]) == (["F1"], True)
+    assert found["risk"] == "together with the change of finding 1; slower"
+
+
+def test_what_follows_from_all_others(runs: Runs) -> None:
+    """A finding without a candidate is gone when the others are; no run is made for it alone."""
+    follows = finding(number="F3", variable="k")
+    of = receipt(
+        *BEFORE.compile.events, again(3, cause("k", "F3")), findings=(FIRST, SECOND, follows)
+    )
+    runs.events, runs.follows = of.compile.events, ("k", "nm")
+    results = run_campaign(campaign(of))
+    assert [item.proof and item.proof.beside for item in results] == [(), (), ("F2",)]
+    assert proofs(results)[2] == line(N)
+    assert len(runs.made) == 7
+    assert runs.made[-1] == "all of them together, again"
+
+
+def test_a_refused_change_on_top_of_one_that_holds(runs: Runs) -> None:
+    runs.follows = ("m", "nm")
+    results = run_campaign(campaign())
+    assert [item.proof and item.proof.beside for item in results] == [(), ("F1",)]
+    assert runs.made[-2:] == [f"together: {line(N)}; {line(M)}", "all of them together, again"]
+
+
+def test_nothing_is_taken_that_is_not_needed(runs: Runs) -> None:
+    """Where one of two findings goes with both changes, neither is proved."""
+    runs.follows = ("n", "nm")
+    runs.fails_on = {"L['m']": "timed out"}
+    results = run_campaign(campaign())
+    assert proofs(results) == [None, None]
+
+
+def test_more_rounds(runs: Runs) -> None:
+    results = run_campaign(campaign(rounds=4))
+    assert runs.made[5:] == ["all of them together", *["all of them together, again"] * 3]
+    assert [item.proof and item.proof.certificate.runs for item in results] == [5, 5]
+
+
 def test_what_was_tried_is_beside_the_receipt_and_proofs_are_in_it(
     runs: Runs, tmp_path: Path
 ) -> None:
@@ -204,7 +271,10 @@ def test_the_screen(runs: Runs) -> None:
         FindingFixes(
             number,
             item.finding,
-            [Tried(each.change, each.certificate, each.proved) for each in item.tried],
+            [
+                TriedChange(each.change, each.certificate, each.proved, each.risk)
+                for each in item.tried
+            ],
             item.candidates,
         )
         for number, item in enumerate(results, start=1)

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from compilediag.errors import OutputUnwritable
+from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import EditImpossible
 from compilediag.fixes.environment import export_line, joined
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.proofs import sources_digest
@@ -21,7 +23,8 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
-from compilediag.runs.trials.campaign import SEED, Campaign, Result, Tried
+from compilediag.runs.trials.campaign import SEED, Campaign, Result, Tried, edited_files
+from compilediag.runs.trials.sources import as_patch
 from compilediag_harness.base import atomic_write
 
 NAME = "fix.json"
@@ -38,7 +41,7 @@ def proof_record(tried: Tried, campaign: Campaign) -> ProofRecord:
     return ProofRecord(
         kind=change.kind,
         change=change.line,
-        risk=change.risk,
+        risk=tried.risk,
         runs=certificate.runs,
         points=tuple(record_from(ProofPoint, point) for point in certificate.points),
         torch=seen and seen.receipt.environment.torch,
@@ -99,12 +102,16 @@ def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
             {
                 "id": item.finding.id,
                 "rule": item.finding.rule,
+                "severity": item.finding.severity,
                 "variable": item.finding.variable,
+                "title": item.finding.title,
                 "candidates": item.candidates,
                 "tried": [
                     {
                         "proved": tried.proved,
                         "refused": None if tried.proved else refusal(tried),
+                        "together_with": list(tried.beside),
+                        "patch": patch_of(campaign, tried.change),
                         **msgspec.to_builtins(proof_record(tried, campaign)),
                     }
                     for tried in item.tried
@@ -113,6 +120,14 @@ def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
             for item in results
         ],
     }
+
+
+def patch_of(campaign: Campaign, change: Change) -> str | None:
+    """The edits of a change as a diff; None where it has none, or a file changed meanwhile."""
+    try:
+        return as_patch(edited_files(campaign, [change])) if change.edits else None
+    except EditImpossible:
+        return None
 
 
 def environment_lines(campaign: Campaign) -> list[str]:

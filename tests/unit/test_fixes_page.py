@@ -1,0 +1,180 @@
+"""docs/fixes.md belongs to the scenarios as they are, and what it sums up follows from its rows."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "fixes"))
+try:
+    import page as pages
+    import plain
+finally:
+    sys.path.pop(0)
+
+PAGE = ROOT / "docs" / "fixes.md"
+SCENARIOS = ROOT / "scenarios"
+
+
+def programs(text: str) -> dict[str, str]:
+    """Scenario to the digest of the program that ran; "-" where the page says that none did."""
+    _, _, listed = text.partition("<!-- programs that ran, by digest\n")
+    return dict(line.split() for line in listed.partition("\n-->")[0].splitlines())
+
+
+def test_every_scenario_has_a_result_of_its_program_as_it_is() -> None:
+    now = {
+        path.parent.name: hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        for path in SCENARIOS.glob("*/broken.py")
+    }
+    ran = programs(PAGE.read_text(encoding="utf-8"))
+    stale = sorted(name for name in {*now, *ran} if ran.get(name) not in (now.get(name), "-"))
+    assert not stale, (
+        f'docs/fixes.md has results of other programs: make fixes FIXES="{" ".join(stale)}"'
+    )
+
+
+def test_the_sums_follow_from_the_rows() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \w+ \| (CD\d+)[^|]*(?:\\\|[^|]*)* \| (\w*) \|", text, re.MULTILINE)
+    by_rule = re.findall(r"^\| \[(CD\d+)\]\S+ \| (\d+) \| (\d+) \|", text, re.MULTILINE)
+    counted = [
+        (rule, str(len(marks)), str(marks.count("proved")))
+        for rule in sorted({code for code, _ in rows})
+        for marks in [[mark for code, mark in rows if code == rule]]
+    ]
+    assert counted
+    assert by_rule == counted
+    proved = sum(mark == "proved" for _, mark in rows)
+    assert f"**{proved} of {len(rows)} findings" in text
+
+
+def result(*findings: Any, **more: Any) -> Any:
+    return {
+        "scenario": "one",
+        "program": "0" * 12,
+        "torch": "2.13.0",
+        "not_run": None,
+        "findings": list(findings),
+        **more,
+    }
+
+
+def finding(**more: Any) -> Any:
+    return {
+        "id": "F1",
+        "rule": "CD104",
+        "variable": "self.n",
+        "title": "",
+        "proof": None,
+        "refused": [],
+        "why": None,
+        "contradictions": [],
+        "unchecked": None,
+        **more,
+    }
+
+
+def test_the_page() -> None:
+    found = [
+        result(
+            finding(proof=("environment", "export A=1|2"), contradictions=["exit code 0 → 1"]),
+            finding(rule="CD101", refused=[("x = 1", "1 of 1 recompiles remain")]),
+            finding(rule="CD101", why="no candidate"),
+        ),
+        result(scenario="two", not_run="needs CUDA"),
+    ]
+    text = pages.rendered(found, ["one", "two", "three"])
+    assert "**1 of 3 findings (33%) have a proved change**" in text
+    assert "goal of 80%\nis missed by 47%" in text
+    assert "1 contradicted" in text
+    assert "- one F1 (CD104): exit code 0 → 1" in text
+    assert "| [CD101](rules/CD101.md) | 2 | 0 | 0% |  |" in text
+    assert "| [CD104](rules/CD104.md) | 1 | 1 | 100% | environment 1 |" in text
+    assert "| one | CD104 self.n | proved | `` export A=1\\|2 `` |" in text
+    assert "| one | CD101 self.n | refused | `` x = 1 ``: 1 of 1 recompiles remain |" in text
+    assert "1 scenarios have no result yet" in text
+    assert programs(text) == {"one": "0" * 12, "two": "0" * 12, "three": "-"}
+    assert "| one | CD101 self.n |  | no candidate |" in text
+    assert "- two: needs CUDA\n- three: no result\n" in text
+
+
+PROGRAM = """\
+import os
+import torch
+
+@torch.compile
+def f(x):
+    return x
+
+def g():
+    for x in range(3):
+        print(
+            f(x),
+        )
+"""
+
+
+def followed(line: str, folder: Path) -> str:
+    (folder / plain.PROGRAM).write_text(PROGRAM, encoding="utf-8")
+    assert plain.followed({"change": line, "patch": None}, folder) == []
+    return (folder / plain.PROGRAM).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new"),
+    [
+        (
+            "mark(x, 0)  # before the call, broken.py:11",
+            "        print(\n",
+            "        mark(x, 0)\n        print(\n",
+        ),
+        (
+            "torch._dynamo.config.ignore_logging_functions = {logging.Logger.info}",
+            "import torch\n",
+            "import torch\nimport torch._dynamo.config\nimport logging\ntorch._dynamo.config.ign",
+        ),
+        ("torch.compile(..., dynamic=True)", "@torch.compile\n", "@torch.compile(dynamic=True)\n"),
+    ],
+)
+def test_a_line_is_written_where_it_says(line: str, old: str, new: str, tmp_path: Path) -> None:
+    assert new in followed(line, tmp_path)
+    assert old in PROGRAM
+
+
+@pytest.mark.parametrize(
+    "line", ["mark(x, 0)  # before the call", "mark(x)  # before the call, other.py:3", "do it"]
+)
+def test_a_line_without_a_place_cannot_be_followed(line: str, tmp_path: Path) -> None:
+    with pytest.raises(plain.CannotFollow):
+        followed(line, tmp_path)
+
+
+def proof(before: int, after: int) -> Any:
+    figures = [{"name": name, "before": 0, "after": 0} for name in plain.COUNTED]
+    figures[0] = {"name": "all recompiles", "before": before, "after": after}
+    return {"points": [{"figures": figures}]}
+
+
+def seen(recompiles: int, **more: Any) -> plain.Counted:
+    counts = dict.fromkeys(plain.COUNTED.values(), 0) | {"graphs": 1, "recompiles": recompiles}
+    return plain.Counted(0, {**counts, **more}, ("loss 1",))
+
+
+def test_what_torch_counts_contradicts() -> None:
+    assert plain.check(proof(2, 0), seen(2), seen(0)) == []
+    wrong = plain.check(proof(2, 0), seen(2), seen(1))
+    assert wrong == ["all recompiles: the certificate has 2 → 0, torch counts 2 → 1"]
+    assert plain.check(proof(2, 0), seen(3), seen(0))
+    assert plain.check(proof(2, 0), seen(2), seen(0, graphs=0)) == ["nothing is compiled"]
+    failed = plain.Counted(1, seen(0).counts, ("loss 2",))
+    assert plain.check(proof(2, 0), seen(2), failed) == [
+        "exit code 0 → 1",
+        "other results are printed",
+    ]

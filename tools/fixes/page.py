@@ -1,0 +1,172 @@
+"""The page of what `compilediag fix` proves on the scenarios, from their stored results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypedDict
+
+GOAL = 0.8
+
+HEAD = """\
+<!-- Written by `make fixes`; change the code instead. -->
+# What `compilediag fix` proves on the scenarios
+
+Every finding of at least `warning` of every `scenarios/*/broken.py`: the change that [fix](fix.md)
+proves, or why there is none. Each proof was then followed as its line or patch says, in a plain run
+without compilediag, and torch's own counters were compared with the certificate.
+`make fixes FIXES="NAME NAME"` runs some scenarios again; results are kept in `build/fixes`.
+"""
+
+
+class Finding(TypedDict):
+    """A finding and what became of it."""
+
+    id: str
+    rule: str
+    variable: str | None
+    title: str
+    proof: tuple[str, str] | None
+    """Kind and line of the proved change."""
+    refused: list[tuple[str, str]]
+    """Lines that were tried, each with the certificate's reason."""
+    why: str | None
+    """Why nothing was tried."""
+    contradictions: list[str]
+    """What a plain run with the change says against the certificate."""
+    unchecked: str | None
+    """Why no plain run could be made."""
+
+
+class Result(TypedDict):
+    """One scenario."""
+
+    scenario: str
+    program: str
+    """Digest of the program that ran."""
+    torch: str
+    not_run: str | None
+    findings: list[Finding]
+
+
+def contradictions(results: Iterable[Result]) -> list[str]:
+    """Each with its scenario and finding."""
+    return [
+        f"{result['scenario']} {finding['id']} ({finding['rule']}): {text}"
+        for result in results
+        for finding in result["findings"]
+        for text in finding["contradictions"]
+    ]
+
+
+def rendered(results: Sequence[Result], names: Sequence[str]) -> str:
+    """The page. Scenarios without a result stand in it as such."""
+    known = {result["scenario"]: result for result in results}
+    sections = [
+        HEAD,
+        _summary(results, len(names) - len(known)),
+        _listed("Contradictions", contradictions(results)),
+        _listed("Proofs that no plain run could follow", list(_unchecked(results))),
+        _rules(results),
+        _rows(results),
+        _listed("Not run", [line for name in names if (line := _not_run(name, known.get(name)))]),
+        _programs(known, names),
+    ]
+    return "\n".join(section for section in sections if section)
+
+
+def _summary(results: Sequence[Result], missing: int) -> str:
+    findings = [finding for result in results for finding in result["findings"]]
+    share = _proved(findings) / len(findings) if findings else 0.0
+    versions = sorted({result["torch"] for result in results})
+    goal = "reached" if share >= GOAL else f"missed by {GOAL - share:.0%} of the findings"
+    checked = sum(bool(each["proof"]) and each["unchecked"] is None for each in findings)
+    wrong = len(contradictions(results))
+    proved = f"{_proved(findings)} of {len(findings)} findings ({share:.0%})"
+    left = f" {missing} scenarios have no result yet." if missing else ""
+    return f"""\
+torch {", ".join(versions)}, CPU. **{proved} have a proved change**; the goal of {GOAL:.0%}
+is {goal}.
+{checked} proofs were checked in a plain run, {wrong} contradicted.{left}
+"""
+
+
+def _proved(findings: Iterable[Finding]) -> int:
+    return sum(finding["proof"] is not None for finding in findings)
+
+
+def _listed(title: str, lines: Sequence[str]) -> str:
+    return (
+        "\n".join([f"## {title}", "", *(f"- {_text(line)}" for line in lines), ""]) if lines else ""
+    )
+
+
+def _unchecked(results: Iterable[Result]) -> Iterator[str]:
+    for result in results:
+        for finding in result["findings"]:
+            if finding["unchecked"] is not None:
+                yield f"{result['scenario']} {finding['id']}: {finding['unchecked']}"
+
+
+def _rules(results: Iterable[Result]) -> str:
+    by_rule: dict[str, list[Finding]] = {}
+    for result in results:
+        for finding in result["findings"]:
+            by_rule.setdefault(finding["rule"], []).append(finding)
+    lines = ["## By rule", "", "| code | findings | proved | share | kinds of change |"]
+    lines.append("|---|---|---|---|---|")
+    for rule, findings in sorted(by_rule.items()):
+        kinds = Counter(each["proof"][0] for each in findings if each["proof"])
+        shown = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+        proved = _proved(findings)
+        share = f"{proved / len(findings):.0%}"
+        lines.append(
+            f"| [{rule}](rules/{rule}.md) | {len(findings)} | {proved} | {share} | {shown} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _rows(results: Iterable[Result]) -> str:
+    lines = ["## By finding", "", "| scenario | finding | | change, or why there is none |"]
+    lines.append("|---|---|---|---|")
+    for result in results:
+        for finding in result["findings"]:
+            about = " ".join(
+                filter(None, [finding["rule"], finding["variable"] or finding["title"]])
+            )
+            mark = "proved" if finding["proof"] else ("refused" if finding["refused"] else "")
+            cell = "<br>".join(_outcome(finding))
+            lines.append(f"| {result['scenario']} | {_text(about)} | {mark} | {cell} |")
+    return "\n".join([*lines, ""])
+
+
+def _outcome(finding: Finding) -> Iterator[str]:
+    if finding["proof"] is not None:
+        yield _code(finding["proof"][1])
+        return
+    for line, reason in finding["refused"]:
+        yield f"{_code(line)}: {_text(reason)}"
+    if finding["why"] is not None:
+        yield _text(finding["why"])
+
+
+def _not_run(name: str, result: Result | None) -> str | None:
+    if result is None:
+        return f"{name}: no result"
+    return f"{name}: {result['not_run']}" if result["not_run"] else None
+
+
+def _programs(known: Mapping[str, Result], names: Iterable[str]) -> str:
+    """What the results belong to: a test compares it with the scenarios as they are."""
+    lines = [f"{name} {known[name]['program'] if name in known else '-'}" for name in names]
+    return "\n".join(["<!-- programs that ran, by digest", *lines, "-->", ""])
+
+
+def _code(text: str) -> str:
+    """A line in a cell: a bar would end it."""
+    return f"`` {' '.join(text.split())} ``".replace("|", "\\|")
+
+
+def _text(text: str) -> str:
+    plain = " ".join(text.split()).replace("|", "\\|")
+    return plain.replace("<", "&lt;").replace("[", "\\[").replace("_", "\\_").replace("*", "\\*")

@@ -1,0 +1,212 @@
+"""Follows the line of a proved change as a reader would, and lets torch count.
+
+The text of the line and the patch are all that is used: lines for the shell go to a shell, settings
+to the program's top, marks before the call that the line names, options into each call of
+`torch.compile`, edits through `git apply`. The program then runs without compilediag, under the
+oracle of the tests, which reads torch's own counters. A line that does not say where it belongs
+cannot be followed, and this is reported.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compilediag.fixes.printed import results_in, same_result
+
+PROGRAM = "broken.py"
+ORACLE = Path(__file__).resolve().parents[2] / "tests" / "support" / "oracle.py"
+LIMIT_S = 900
+
+COUNTED = {
+    "all recompiles": "recompiles",
+    "all graph breaks": "graph_breaks",
+    "eager fallbacks": "eager_fallbacks",
+    "recompile limit hits": "recompile_limit_hits",
+}
+"""Figures of a certificate, and what torch counts of the same."""
+
+_AT = re.compile(r"(?P<code>.+?)  # (?P<where>before|after) the call, (?P<file>\S+):(?P<line>\d+)")
+_SETTING = re.compile(r"(?P<option>torch(?:\.\w+)+) = (?P<value>.+)")
+_OPTION = re.compile(r"torch\.compile\(\.\.\., (?P<option>\w+=.+)\)")
+
+
+class CannotFollow(Exception):
+    """The line does not say what to write, or where; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One plain run."""
+
+    exit_code: int
+    counts: Mapping[str, int]
+    printed: tuple[str, ...]
+
+
+def counted(
+    folder: Path, report: Path, exports: Sequence[str], environ: Mapping[str, str]
+) -> Counted:
+    """Runs the program of a folder from a shell, and returns what torch counted."""
+    command = shlex.join([sys.executable, str(ORACLE), str(report), PROGRAM])
+    done = subprocess.run(
+        ["sh", "-c", "\n".join([*exports, f"exec {command}"])],
+        cwd=folder,
+        env=dict(environ),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    if not report.is_file():  # the program ended its process itself
+        return Counted(done.returncode or 1, {}, ())
+    found = json.loads(report.read_text(encoding="utf-8"))
+    return Counted(found["exit_code"], found["counts"], results_in(done.stdout))
+
+
+def check(proof: Mapping[str, Any], before: Counted, after: Counted) -> list[str]:
+    """What torch's counters say against a certificate, in sentences."""
+    if not before.counts or not after.counts:
+        return [f"the plain run gives no counts (exit codes {before.exit_code}, {after.exit_code})"]
+    found: list[str] = []
+    if after.exit_code != before.exit_code:
+        found.append(f"exit code {before.exit_code} → {after.exit_code}")
+    figures = {item["name"]: item for point in proof["points"] for item in point["figures"]}
+    for name, counter in COUNTED.items():
+        stated = figures[name]["before"], figures[name]["after"]
+        seen = before.counts[counter], after.counts[counter]
+        # A certificate holds the worst of its runs, of which some have other changes too.
+        if seen[0] != stated[0] or seen[1] > stated[1]:
+            shown = [f"{old:g} → {new:g}" for old, new in (stated, seen)]
+            found.append(f"{name}: the certificate has {shown[0]}, torch counts {shown[1]}")
+    if not after.counts["graphs"]:
+        found.append("nothing is compiled")
+    if len(before.printed) != len(after.printed) or not all(
+        same_result(*pair) for pair in zip(before.printed, after.printed, strict=True)
+    ):
+        found.append("other results are printed")
+    return found
+
+
+def followed(proof: Mapping[str, Any], folder: Path) -> list[str]:
+    """Makes a proved change in the copy of a program; returns the lines for the shell.
+
+    Raises:
+        CannotFollow: the line does not say what to write, or where.
+    """
+    line: str = proof["change"]
+    if proof.get("patch"):
+        _patched(proof["patch"], folder)
+        return []
+    if line.startswith("export "):
+        return [line]
+    if found := _AT.fullmatch(line):
+        place = folder / found["file"]
+        if not place.is_file():
+            raise CannotFollow(f"{found['file']} is no file of the program")
+        _edit(place, lambda text: _around(text, found))
+    elif found := _SETTING.fullmatch(line):
+        _edit(folder / PROGRAM, lambda text: _with_setting(text, found))
+    elif found := _OPTION.fullmatch(line):
+        _edit(folder / PROGRAM, lambda text: _with_option(text, found["option"]))
+    else:
+        raise CannotFollow("the line does not say where it is written")
+    return []
+
+
+def _patched(patch: str, folder: Path) -> None:
+    done = subprocess.run(
+        ["git", "apply", "-"],
+        input=patch,
+        cwd=folder,
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.resolve().parent)},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        raise CannotFollow(f"the patch does not apply: {done.stderr.strip()}")
+
+
+def _edit(path: Path, change: Callable[[str], str]) -> None:
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _around(text: str, found: re.Match[str]) -> str:
+    """The code on a line of its own, before or after the innermost statement of the place."""
+    number, lines = int(found["line"]), text.splitlines(keepends=True)
+    around = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.stmt) and node.lineno <= number <= (node.end_lineno or 0)
+    ]
+    if not around:
+        raise CannotFollow(f"there is no statement on line {number}")
+    innermost = max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
+    at = innermost.lineno - 1 if found["where"] == "before" else innermost.end_lineno or 0
+    lines.insert(at, f"{' ' * innermost.col_offset}{found['code']}\n")
+    return _at_top("".join(lines), "import torch")
+
+
+def _with_setting(text: str, found: re.Match[str]) -> str:
+    named = {node.id for node in ast.walk(ast.parse(found["value"])) if isinstance(node, ast.Name)}
+    modules = [found["option"].rpartition(".")[0], *sorted(named & sys.stdlib_module_names)]
+    return _at_top(text, *(f"import {name}" for name in modules), found[0])
+
+
+def _at_top(text: str, *added: str) -> str:
+    """Lines behind the first import of torch."""
+    lines = text.splitlines(keepends=True)
+    for node in ast.parse(text).body:
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if any(module.partition(".")[0] == "torch" for module in modules):
+            at = node.end_lineno or 0
+            return "".join([*lines[:at], *(f"{line}\n" for line in added), *lines[at:]])
+    raise CannotFollow("the program does not import torch at its top")
+
+
+def _with_option(text: str, option: str) -> str:
+    """The option in every call of torch.compile, and in each decorator without a call."""
+    options = _Options(option)
+    tree = ast.fix_missing_locations(options.visit(ast.parse(text)))
+    if not options.added:
+        raise CannotFollow("the program has no call of torch.compile")
+    return f"{ast.unparse(tree)}\n"
+
+
+class _Options(ast.NodeTransformer):
+    """Adds a keyword to each call of torch.compile; a bare decorator becomes a call."""
+
+    def __init__(self, option: str) -> None:
+        call = ast.parse(f"torch.compile({option})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        self.added = 0
+        self._bare, self._keyword = call, call.keywords[0]
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if ast.unparse(node.func) == "torch.compile":
+            node.keywords = [each for each in node.keywords if each.arg != self._keyword.arg]
+            node.keywords.append(self._keyword)
+            self.added += 1
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        bare = [ast.unparse(each) == "torch.compile" for each in node.decorator_list]
+        self.generic_visit(node)
+        self.added += sum(bare)
+        node.decorator_list = [
+            self._bare if is_bare else each
+            for each, is_bare in zip(node.decorator_list, bare, strict=True)
+        ]
+        return node
