@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from compilediag.fixes.candidates.breaks import break_edits
 from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.edits import edit_candidates
 from compilediag.fixes.candidates.options import option_candidates
@@ -22,6 +23,7 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     size_candidates,
     option_candidates,
     edit_candidates,
+    break_edits,
 )
 """In the order of trying."""
 

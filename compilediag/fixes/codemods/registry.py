@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from compilediag.fixes.codemods import statements
+from compilediag.fixes.codemods import (
+    branches,
+    calls,
+    masks,
+    messages,
+    reads,
+    statements,
+)
 from compilediag.fixes.codemods.edit import Edit
 from compilediag.fixes.codemods.tree import (
     EditOfTree,
@@ -21,6 +28,15 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
     {
         "before": statements.before,
         "unless_compiling": statements.unless_compiling,
+        "choose": branches.choose,
+        "assert_async": branches.assert_async,
+        "message": messages.message,
+        "without_disable": calls.without_disable,
+        "as_list": calls.as_list,
+        "as_dense": calls.as_dense,
+        "masked": masks.masked,
+        "as_tensor": reads.as_tensor,
+        "read_at_once": reads.read_at_once,
     }
 )
 

@@ -24,10 +24,11 @@ def unless_compiling(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     statement = source.statement_at(edit.line)
     if not matchers.matches(statement, _CALL):
         raise EditImpossible(f"line {edit.line} is more than a call whose result nobody uses")
-    yield Replacement(statement, _unless_compiling)
+    yield Replacement(statement, under_condition)
 
 
-def _unless_compiling(statement: libcst.SimpleStatementLine) -> libcst.If:
+def under_condition(statement: libcst.SimpleStatementLine) -> libcst.If:
+    """The statement under `if not torch.compiler.is_compiling():`."""
     condition = libcst.parse_expression("not torch.compiler.is_compiling()")
     bare = statement.with_changes(leading_lines=())
     above = statement.leading_lines

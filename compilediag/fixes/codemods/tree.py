@@ -28,7 +28,7 @@ class Replacement:
     """Another node in place of one of the tree."""
 
     node: libcst.CSTNode
-    make: Callable[[Any], libcst.CSTNode]
+    make: Callable[[Any], Any]
     """From the node, in which nodes below it may be replaced already. Equal ones are one."""
 
 
