@@ -28,15 +28,10 @@ class _AtLine:
 _EDITS = (
     _AtLine(
         ("CD201",),
-        "choose",
-        "choose with `torch.where` instead of the branch",
-        "both sides are computed in every call",
-    ),
-    _AtLine(
-        ("CD201", "CD213"),
-        "assert_async",
-        "raise with `torch._assert_async` instead of the branch",
-        "a RuntimeError without values in its text; on a GPU a device-side assert, later",
+        "branch",
+        "choose with `torch.where`, or raise with `torch._assert_async`, instead of the branch",
+        "both sides are computed in every call; an error is a RuntimeError without values in its "
+        "text, and on a GPU a device-side assert, later",
     ),
     _AtLine(
         ("CD202",),
@@ -69,11 +64,12 @@ def _at_line(case: Case) -> Iterator[Change]:
 
 
 def _change(case: Case, kind: str, what: str, risk: str, *code: str) -> Iterator[Change]:
-    """An edit of the line that the finding is about."""
-    place = case.finding.location
-    if place is not None and place.line and case.is_own(place.file):
-        edit = Edit(place.file, place.line, kind, code)
-        yield Change("source", f"{place.file}:{place.line}: {what}", risk, edits=(edit,))
+    """An edit of the line that the finding is about, and of those that are like it."""
+    place, lines = case.finding.location, case.lines_alike
+    if place is not None and lines and case.is_own(place.file):
+        where = f"{place.file}:{', '.join(map(str, lines))}"
+        edits = tuple(Edit(place.file, line, kind, code) for line in lines)
+        yield Change("source", f"{where}: {what}", risk, edits=edits)
 
 
 def _message(case: Case) -> Iterator[Change]:
@@ -148,5 +144,5 @@ def _read_at_once(case: Case) -> Iterator[Change]:
 
 def _lines_of(finding: FindingRecord) -> Iterator[int]:
     lines: Any = finding.evidence.get("lines")
-    for each in lines if isinstance(lines, list | tuple) else ():  # pyright: ignore[reportUnknownVariableType]
+    for each in lines or ():
         yield int(each["line"])

@@ -32,6 +32,7 @@ from compilediag.fixes.codemods.purity import (
     is_number,
     scope_of,
 )
+from compilediag.fixes.codemods.reads import is_arithmetic, require_arithmetic_only
 from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
 
 _RETURN = matchers.SimpleStatementLine(body=[matchers.Return()])
@@ -42,8 +43,21 @@ _ASSIGN = matchers.SimpleStatementLine(
 _ONLY_FINITE = frozenset(("clamp", "nan_to_num", "zeros_like", "full_like", "ones_like"))
 
 
+def branch(source: Source, edit: Edit) -> Iterator[EditOfTree]:
+    """Edit "branch": "assert_async" where only an error is raised, else "choose"."""
+    branches = source.below(source.module, libcst.If)
+    raising = any(
+        edit.line in source.lines_of(each.test) and matchers.matches(each.body.body[-1], _RAISE)
+        for each in branches
+    )
+    asserted = any(
+        edit.line in source.lines_of(each) for each in source.below(source.module, libcst.Assert)
+    )
+    yield from (assert_async if raising or asserted else choose)(source, edit)
+
+
 def choose(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "choose": a branch on a tensor's value, between values, becomes `torch.where`."""
+    """Edit "choose": a branch on a tensor's value, between values, becomes `torch.where`."""
     found = _conditional_at(source, edit.line)
     if isinstance(found, libcst.IfExp):
         yield _chosen_expression(source, found)
@@ -52,8 +66,8 @@ def choose(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def assert_async(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "assert_async": an error that is raised for a tensor's value, or an `assert` with a message
-    that is made, becomes `torch._assert_async`."""
+    """Edit "assert_async": an error that is raised for a tensor's value, or an `assert` with a
+    message that is made, becomes `torch._assert_async`."""
     for statement in source.below(source.module, libcst.SimpleStatementLine):
         if edit.line in source.lines_of(statement) and len(statement.body) == 1:
             checked = statement.body[0]
@@ -88,6 +102,8 @@ def _conditional_at(source: Source, line: int) -> libcst.If | libcst.IfExp:
     ]
     if len(found) != 1:
         raise EditImpossible(f"line {line} is not one branch")
+    if isinstance(source.parent(found[0]), libcst.If):
+        raise EditImpossible(f"line {line} is an `elif`")
     return found[0]
 
 
@@ -122,9 +138,21 @@ def _chosen_expression(source: Source, node: libcst.IfExp) -> EditOfTree:
     for side in (then, other):
         _require_side(scope, function, node, side, test)
     _require_exact(then, other)
+    if is_number(then) and is_number(other):
+        _require_arithmetic(scope, function, node)
     text = _as_boolean(scope, test)
     chosen = _where(_Condition(scope, text, repeated=True), then, other)
     return Replacement(node, _Once(node, libcst.parse_expression(chosen)))
+
+
+def _require_arithmetic(scope: Scope, function: libcst.FunctionDef, node: libcst.IfExp) -> None:
+    """Raises where a number may be used for what a tensor is not."""
+    statement = scope.source.parent(node)
+    target = statement.targets[0].target if isinstance(statement, libcst.Assign) else None
+    if isinstance(target, libcst.Name):
+        require_arithmetic_only(scope.source, scope, function, target.value)
+    elif not is_arithmetic(scope.source, scope, node):
+        raise EditImpossible(f"`{code_of(node)}` is a number that may not be a tensor there")
 
 
 def _chosen_statement(source: Source, node: libcst.If) -> Iterator[EditOfTree]:
@@ -145,8 +173,7 @@ def _chosen_statement(source: Source, node: libcst.If) -> Iterator[EditOfTree]:
         other = _Side((), following.body[0].value)
     else:
         following = None
-    inverted = isinstance(test, libcst.UnaryOperation) and isinstance(test.operator, libcst.Not)
-    if inverted:
+    if isinstance(test, libcst.UnaryOperation) and isinstance(test.operator, libcst.Not):
         test, then, other = test.expression, other, then
     _require_condition(scope, test)
     for side in (then, other):
@@ -206,11 +233,16 @@ def _assignments(
     first, second = [name for name, _ in then.assigned], [name for name, _ in other.assigned]
     if first == second and len(set(first)) == len(first):
         for (name, value), (_, instead) in zip(then.assigned, other.assigned, strict=True):
+            require_not_shared(function, name)
             _require_exact(value, instead)
+            if is_number(value) and is_number(instead):
+                require_arithmetic_only(source, condition.scope, function, name)
             yield f"{name} = {_where(condition, value, instead)}"
         return
     for side, taken in ((then, True), (other, False)):
         for name, value in side.assigned:
+            if is_number(value):
+                require_arithmetic_only(source, condition.scope, function, name)
             require_not_shared(function, name)
             if _is_temporary(source, function, node, name):
                 yield f"{name} = {_guarded(condition, value, taken=taken)}"
@@ -222,9 +254,7 @@ def _assignments(
             yield f"{name} = {_where(condition, *pair)}"
 
 
-def _is_temporary(
-    source: Source, function: libcst.FunctionDef, node: libcst.If, name: str
-) -> bool:
+def _is_temporary(source: Source, function: libcst.FunctionDef, node: libcst.If, name: str) -> bool:
     """Whether a name stands nowhere but in the branch."""
     if name in parameters_of(function):
         return False
@@ -240,8 +270,8 @@ def _return(
         raise EditImpossible("the sides return different numbers of values")
     if isinstance(then, libcst.Tuple) != isinstance(other, libcst.Tuple):
         raise EditImpossible("only one side returns a tuple")
-    for pair in pairs:
-        _require_exact(*pair)
+    if any(is_number(a) and is_number(b) for a, b in pairs):
+        raise EditImpossible("both sides return a number")
     chosen = ", ".join(
         code_of(a) if a.deep_equals(b) else _where(condition, a, b) for a, b in pairs
     )
@@ -397,9 +427,7 @@ def _as_boolean(scope: Scope, test: libcst.BaseExpression) -> str:
     return f"{text}.bool()" if simple or test.lpar else f"({text}).bool()"
 
 
-def _where(
-    condition: _Condition, then: libcst.BaseExpression, other: libcst.BaseExpression
-) -> str:
+def _where(condition: _Condition, then: libcst.BaseExpression, other: libcst.BaseExpression) -> str:
     chosen = _guarded(condition, then, taken=True), _guarded(condition, other, taken=False)
     return f"torch.where({condition.text}, {', '.join(chosen)})"
 
@@ -505,9 +533,11 @@ def _text_of(value: libcst.CSTNode) -> str:
 def _part_of(part: libcst.BaseFormattedStringContent) -> str:
     if isinstance(part, libcst.FormattedStringText):
         return part.value
-    return f"{{{code_of(part.expression)}}}" if isinstance(
-        part, libcst.FormattedStringExpression
-    ) else ""
+    return (
+        f"{{{code_of(part.expression)}}}"
+        if isinstance(part, libcst.FormattedStringExpression)
+        else ""
+    )
 
 
 def _checks(scope: Scope, test: libcst.BaseExpression, message: str) -> list[str]:
@@ -548,9 +578,7 @@ class _Once:
         return self._new
 
 
-def _replaced(
-    node: libcst.If | libcst.SimpleStatementLine, lines: Sequence[str]
-) -> Replacement:
+def _replaced(node: libcst.If | libcst.SimpleStatementLine, lines: Sequence[str]) -> Replacement:
     statements = [libcst.parse_statement(line) for line in lines]
     return Replacement(node, _Once(node, _with_comments(node, statements)))
 

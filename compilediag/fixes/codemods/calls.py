@@ -18,7 +18,7 @@ _LAZY = frozenset(("map", "filter", "zip", "reversed", "iter", "enumerate"))
 
 
 def without_disable(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "without_disable": a function named `code[0]` loses `torch.compiler.disable`."""
+    """Edit "without_disable": a function named `code[0]` loses `torch.compiler.disable`."""
     scope, name = scope_of(source), edit.code[0].rpartition(".")[2]
     found = [
         (function, decorator)
@@ -52,8 +52,8 @@ def _comments_of(decorator: libcst.Decorator) -> bool:
 
 
 def as_list(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "as_list": a generator that is passed in a call becomes a list. `code` is the text of the
-    call."""
+    """Edit "as_list": a generator that is passed in a call becomes a list. `code` is the text of
+    the call."""
     call = _call_at(source, edit)
     arguments = [each for each in call.args if _is_generator(source, each.value)]
     names = [each.value for each in call.args if isinstance(each.value, libcst.Name)]
@@ -104,11 +104,7 @@ def _binding(source: Source, name: libcst.Name) -> Iterator[libcst.BaseExpressio
         if matchers.matches(
             each,
             matchers.SimpleStatementLine(
-                body=[
-                    matchers.Assign(
-                        targets=[matchers.AssignTarget(matchers.Name(name.value))]
-                    )
-                ]
+                body=[matchers.Assign(targets=[matchers.AssignTarget(matchers.Name(name.value))])]
             ),
         ):
             assert isinstance(each, libcst.SimpleStatementLine)
@@ -119,8 +115,8 @@ def _binding(source: Source, name: libcst.Name) -> Iterator[libcst.BaseExpressio
 
 
 def as_dense(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "as_dense": a variable that is passed in a call, `code[1]`, is made dense there. `code[0]` is
-    the text of the call."""
+    """Edit "as_dense": a variable that is passed in a call, `code[1]`, is made dense there.
+    `code[0]` is the text of the call."""
     call = _call_at(source, edit)
     found = [each for each in call.args if code_of(each.value) == edit.code[1]]
     if len(found) != 1 or not isinstance(found[0].value, (libcst.Name, libcst.Attribute)):
@@ -142,4 +138,3 @@ def _call_at(source: Source, edit: Edit) -> libcst.Call:
     if len(found) != 1:
         raise EditImpossible(f"line {edit.line} has not one call `{edit.code[0]}`")
     return found[0]
-

@@ -23,7 +23,7 @@ _LOSSES = {"mse_loss": "({0} - {1}).square()", "l1_loss": "({0} - {1}).abs()"}
 
 
 def masked(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "masked": the sum or mean over elements that a mask selects, without selecting them."""
+    """Edit "masked": the sum or mean over elements that a mask selects, without selecting them."""
     scope = scope_of(source)
     found = [
         (call, reduced)
@@ -68,8 +68,8 @@ def _is_open(text: str) -> bool:
 def _reduced(
     scope: Scope, call: libcst.Call
 ) -> tuple[str, list[libcst.BaseExpression], str] | None:
-    """ "sum" or "mean", what it is of, and how the values make one; None for another call, or one
-    with a dimension or option."""
+    """Either "sum" or "mean", what it is of, and how the values make one; None for another call,
+    or one with a dimension or option."""
     name, arguments = scope.torch_function(call), [each.value for each in call.args]
     if any(each.keyword is not None or each.star for each in call.args):
         return None
@@ -134,7 +134,9 @@ def _require_elementwise(source: Source, scope: Scope, value: libcst.BaseExpress
             raise EditImpossible(f"`{code_of(operation)}` may be not finite outside of the mask")
     for node in source.below(value, libcst.Name):
         parent = source.parent(node)
-        selected = any(True for each in source.around(node, libcst.Subscript) if _is_selection(each))
-        named = isinstance(parent, libcst.Attribute) or isinstance(parent, libcst.Arg)
+        selected = any(
+            True for each in source.around(node, libcst.Subscript) if _is_selection(each)
+        )
+        named = isinstance(parent, (libcst.Attribute, libcst.Arg))
         if not selected and not named:
             raise EditImpossible(f"`{node.value}` may have another size than what is selected")

@@ -8,28 +8,28 @@ import libcst
 from libcst import matchers
 
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
-from compilediag.fixes.codemods.purity import Scope, code_of, scope_of
+from compilediag.fixes.codemods.purity import Scope, code_of, scope_of, words
 from compilediag.fixes.codemods.statements import under_condition
 from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
 
-_WRITERS = frozenset(
+_WRITERS = words(
     """warnings.warn warnings.warn_explicit sys.stdout.write sys.stdout.flush sys.stderr.write
     sys.stderr.flush tqdm.write tqdm.tqdm.write tqdm.auto.tqdm.write traceback.print_stack
     pprint.pprint logging.debug logging.info logging.warning logging.error logging.critical
-    logging.exception logging.log""".split()
+    logging.exception logging.log"""
 )
 _OF_LOGGERS = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))
 _BARS = frozenset(("tqdm.tqdm", "tqdm.auto.tqdm", "tqdm.trange"))
 _OF_BARS = frozenset(("update", "set_postfix", "set_description", "refresh", "write"))
-_CLOCKS = frozenset(
+_CLOCKS = words(
     """time.perf_counter time.time time.monotonic time.process_time time.perf_counter_ns
-    time.time_ns datetime.datetime.now""".split()
+    time.time_ns datetime.datetime.now"""
 )
 
 
 def message(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "message": a statement that only writes text, or reads a clock for such statements, stands
-    under `if not torch.compiler.is_compiling():`."""
+    """Edit "message": a statement that only writes text, or reads a clock for such statements,
+    stands under `if not torch.compiler.is_compiling():`."""
     scope = scope_of(source)
     statement = source.statement_at(edit.line)
     if _writes_text(scope, statement, set()):
@@ -47,7 +47,8 @@ def _writes_text(scope: Scope, statement: libcst.CSTNode, seen: set[str]) -> boo
         return False
     assert isinstance(statement, libcst.SimpleStatementLine)
     expression = statement.body[0]
-    assert isinstance(expression, libcst.Expr) and isinstance(expression.value, libcst.Call)
+    assert isinstance(expression, libcst.Expr)
+    assert isinstance(expression.value, libcst.Call)
     call = expression.value
     arguments = [argument.value for argument in call.args]
     nested = [inner for each in arguments for inner in scope.source.below(each, libcst.Call)]
@@ -63,6 +64,8 @@ def _is_harmless(scope: Scope, call: libcst.Call) -> bool:
     """A call within a message: nothing else may depend on it."""
     name = call.func.value if isinstance(call.func, libcst.Name) else ""
     if name in ("len", "tuple", "list", "float", "int", "str", "repr", "type", "round", "id"):
+        return True
+    if scope.imported_name(call.func) in _CLOCKS and not call.args:
         return True
     if matchers.matches(call.func, matchers.Attribute(attr=matchers.Name("item"))):
         return True
@@ -144,24 +147,19 @@ def _of_clock(
         found.append(each)
         if name is None:
             continue
-        for use in source.below(function, libcst.Name):
-            if use.value == name:
-                waiting.append(_simple_statement(source, use, name))
+        uses = [use for use in source.below(function, libcst.Name) if use.value == name]
+        waiting += [_simple_statement(source, use, name) for use in uses]
     return sorted(found, key=lambda each: source.lines_of(each).start)
 
 
-def _simple_statement(
-    source: Source, use: libcst.Name, name: str
-) -> libcst.SimpleStatementLine:
+def _simple_statement(source: Source, use: libcst.Name, name: str) -> libcst.SimpleStatementLine:
     statement = next(source.around(use, libcst.SimpleStatementLine), None)
     if statement is None:
         raise EditImpossible(f"`{name}` decides what is computed")
     return statement
 
 
-def _time_in(
-    scope: Scope, statement: libcst.SimpleStatementLine, *, first: bool
-) -> str | None:
+def _time_in(scope: Scope, statement: libcst.SimpleStatementLine, *, first: bool) -> str | None:
     """The variable that holds a time; None for a message."""
     if not first and _writes_text(scope, statement, set()):
         return None

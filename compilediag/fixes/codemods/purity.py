@@ -11,39 +11,43 @@ import libcst
 from compilediag.fixes.codemods.edit import EditImpossible
 from compilediag.fixes.codemods.tree import Source
 
-ELEMENTWISE = frozenset(
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+ELEMENTWISE = words(
     """abs absolute neg negative sign relu relu6 gelu silu mish selu elu celu softplus softsign
     hardtanh hardswish hardsigmoid leaky_relu logsigmoid sigmoid tanh sin cos atan erf clamp
     clamp_min clamp_max clip round floor ceil trunc nan_to_num square maximum minimum where lerp
     logical_and logical_or logical_not logical_xor isnan isinf isfinite eq ne lt le gt ge sub mul
-    """.split()
+    """
 )
-_SHAPES = frozenset(
+_SHAPES = words(
     """sum mean amax amin max min argmax argmin any all count_nonzero cumsum norm vector_norm
     softmax log_softmax logsumexp normalize layer_norm rms_norm matmul mm bmm einsum linear dot
     outer cat stack concat view reshape flatten unflatten squeeze unsqueeze transpose permute
     expand expand_as movedim roll flip tril triu zeros ones zeros_like ones_like full full_like
     arange tensor float double half bfloat16 long int bool to type_as detach clone contiguous size
-    dim numel t""".split()
+    dim numel t"""
 )
 PURE = ELEMENTWISE | _SHAPES
 """Functions of torch and methods of tensors. Not those that draw random numbers, that check their
 numbers (an index, a factorisation), or that other classes have for something else (`add`)."""
 
-FINITE_AT_ONE = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sinh cosh pow div".split()
-)
+FINITE_AT_ONE = words("exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sinh cosh pow div")
 """Pure ones that are not finite, or have no finite gradient, for some numbers; for 1 they are."""
 
-BOOLEAN = frozenset(
+BOOLEAN = words(
     """any all isnan isinf isfinite logical_and logical_or logical_not logical_xor eq ne lt le gt
-    ge bool""".split()
+    ge bool"""
 )
 """Those that return tensors of truth values."""
 
-FRESH = frozenset(
+FRESH = words(
     """sum mean amax amin max min argmax argmin any all count_nonzero norm abs square sigmoid tanh
-    prod std var logsumexp""".split()
+    prod std var logsumexp"""
 )
 """Those whose result shares no memory with what they are made from."""
 
@@ -177,7 +181,8 @@ def _imported(source: Source) -> Iterator[tuple[str, str]]:
         for alias in statement.names:
             full = alias.evaluated_name
             short = alias.evaluated_alias
-            yield (short, full) if short else (full.partition(".")[0],) * 2
+            root = full.partition(".")[0]
+            yield (short, full) if short else (root, root)
     for statement in source.below(source.module, libcst.ImportFrom):
         module = dotted(statement.module) if statement.module else ""
         if not module or statement.relative or isinstance(statement.names, libcst.ImportStar):
@@ -210,6 +215,7 @@ def _is_constant_index(element: libcst.SubscriptElement) -> bool:
     if isinstance(index, libcst.Slice):
         bounds = [each for each in (index.lower, index.upper, index.step) if each is not None]
         return all(map(is_number, bounds))
+    assert isinstance(index, libcst.Index), "the other kind"
     value = index.value
     empty = isinstance(value, libcst.Name) and value.value == "None"
     return empty or isinstance(value, libcst.Ellipsis) or is_number(value)

@@ -11,7 +11,16 @@ from libcst import matchers
 
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.fixes.codemods.names import fresh_name, names_in, parameters_of, written_in
-from compilediag.fixes.codemods.purity import FRESH, PURE, Scope, code_of, is_number, scope_of
+from compilediag.fixes.codemods.purity import (
+    ELEMENTWISE,
+    FRESH,
+    PURE,
+    Scope,
+    code_of,
+    is_number,
+    scope_of,
+    words,
+)
 from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Replacement, Source
 
 _ITEM = matchers.Call(func=matchers.Attribute(attr=matchers.Name("item")), args=[])
@@ -20,10 +29,9 @@ _CAST = matchers.Call(
     args=[matchers.Arg(keyword=None, star="")],
 )
 _READ = _ITEM | _CAST
-_INPLACE = matchers.Call(func=matchers.Attribute(attr=matchers.Name()))
-_SIZES = frozenset(
+_SIZES = words(
     """view reshape expand expand_as flatten unflatten unsqueeze squeeze movedim roll flip zeros
-    ones full full_like arange tensor size dim numel to type_as permute transpose tril triu""".split()
+    ones full full_like arange tensor size dim numel to type_as permute transpose tril triu"""
 )
 """Functions whose arguments may be sizes or dimensions: those are no tensors."""
 
@@ -32,8 +40,8 @@ _SIZES = frozenset(
 
 
 def as_tensor(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "as_tensor": a number that is read from a tensor in a line, and with which only arithmetic
-    is done, stays a tensor without a gradient."""
+    """Edit "as_tensor": a number that is read from a tensor in a line, and with which only
+    arithmetic is done, stays a tensor without a gradient."""
     scope = scope_of(source)
     reads = [
         call
@@ -50,10 +58,13 @@ def as_tensor(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     scope.require_pure(tensor)
     name = _assigned_to(source, read)
     if name is not None:
-        _require_arithmetic_only(source, scope, function, name)
-    elif not _is_arithmetic(source, scope, read):
+        require_arithmetic_only(source, scope, function, name)
+    elif not is_arithmetic(source, scope, read):
         raise EditImpossible(f"`{code_of(read)}` is used for more than arithmetic")
-    yield Replacement(read, _Kept(_tensor_in_place_of(source, scope, read, stored=bool(name))))
+    if isinstance(source.parent(read), libcst.Index):
+        yield _taken_by(source, read, tensor)
+        return
+    yield Replacement(read, _Kept(_tensor_in_place_of(scope, read, stored=bool(name))))
 
 
 class _Kept:
@@ -66,6 +77,16 @@ class _Kept:
         return libcst.parse_expression(self._code)
 
 
+def _taken_by(source: Source, read: libcst.Call, tensor: libcst.BaseExpression) -> Replacement:
+    """`values[place.item()]`: by an index of one element, as torch traces no index without."""
+    subscript = source.parent(source.parent(source.parent(read)))
+    assert isinstance(subscript, libcst.Subscript), "what has an index"
+    if len(subscript.slice) != 1 or not matchers.matches(read, _ITEM):
+        raise EditImpossible(f"`{code_of(subscript)}` has another index than one that is read")
+    text = f"{code_of(subscript.value)}[{code_of(tensor)}.reshape(1)].squeeze(0)"
+    return Replacement(subscript, _Kept(text))
+
+
 def _read_tensor(read: libcst.Call) -> libcst.BaseExpression:
     if matchers.matches(read, _ITEM):
         assert isinstance(read.func, libcst.Attribute), "a method"
@@ -74,11 +95,9 @@ def _read_tensor(read: libcst.Call) -> libcst.BaseExpression:
     return _read_tensor(inner) if matchers.matches(inner, _ITEM) else inner  # pyright: ignore[reportArgumentType]
 
 
-def _tensor_in_place_of(source: Source, scope: Scope, read: libcst.Call, *, stored: bool) -> str:
+def _tensor_in_place_of(scope: Scope, read: libcst.Call, *, stored: bool) -> str:
     tensor = _read_tensor(read)
     text = code_of(tensor)
-    if isinstance(source.parent(read), libcst.Index):
-        return text
     simple = isinstance(tensor, (libcst.Name, libcst.Attribute, libcst.Subscript, libcst.Call))
     bare = text if simple or tensor.lpar else f"({text})"
     whole = ".long()" if matchers.matches(read, _CAST) and code_of(read.func) == "int" else ""
@@ -101,16 +120,17 @@ def _assigned_to(source: Source, read: libcst.Call) -> str | None:
     return target.value
 
 
-def _require_arithmetic_only(
+def require_arithmetic_only(
     source: Source, scope: Scope, function: libcst.FunctionDef, name: str
 ) -> None:
+    """Raises EditImpossible where a variable is used for more than arithmetic."""
     for statement in source.below(function, libcst.Global):
         if name in names_in(statement):
             raise EditImpossible(f"`{name}` is no variable of the function's own")
     for node in source.below(function, libcst.Name):
         if node.value != name or _is_target(source, node):
             continue
-        if not _is_arithmetic(source, scope, node):
+        if isinstance(source.parent(node), libcst.Index) or not is_arithmetic(source, scope, node):
             line = source.lines_of(node).start
             raise EditImpossible(f"`{name}` is used for more than arithmetic in line {line}")
 
@@ -124,7 +144,7 @@ def _is_target(source: Source, node: libcst.Name) -> bool:
     )
 
 
-def _is_arithmetic(source: Source, scope: Scope, node: libcst.BaseExpression) -> bool:
+def is_arithmetic(source: Source, scope: Scope, node: libcst.BaseExpression) -> bool:
     """Whether a tensor does there what its number does."""
     parent = source.parent(node)
     if isinstance(parent, libcst.BinaryOperation):
@@ -137,7 +157,7 @@ def _is_arithmetic(source: Source, scope: Scope, node: libcst.BaseExpression) ->
         identity = (libcst.In, libcst.NotIn, libcst.Is, libcst.IsNot)
         return not any(isinstance(each.operator, identity) for each in whole.comparisons)
     if isinstance(parent, libcst.Index):
-        return _is_read_index(source, parent)
+        return _is_read_index(source, scope, parent)
     if isinstance(parent, libcst.AugAssign):
         return node is parent.value
     if isinstance(parent, libcst.Arg):
@@ -147,19 +167,26 @@ def _is_arithmetic(source: Source, scope: Scope, node: libcst.BaseExpression) ->
     return False
 
 
-def _is_read_index(source: Source, index: libcst.Index) -> bool:
+def _is_read_index(source: Source, scope: Scope, index: libcst.Index) -> bool:
+    """Whether only a new value is made from the element: with a tensor for its index it is a copy,
+    which nobody may write into for the whole."""
     subscript = source.parent(source.parent(index))
-    read = not isinstance(
-        source.parent(subscript), (libcst.AssignTarget, libcst.AugAssign, libcst.Del)
-    )
-    return isinstance(subscript, libcst.Subscript) and read
+    if not isinstance(subscript, libcst.Subscript) or isinstance(
+        subscript.value, (libcst.List, libcst.Tuple, libcst.Dict)
+    ):
+        return False
+    parent = source.parent(subscript)
+    if isinstance(parent, libcst.Attribute):
+        call = source.parent(parent)
+        return isinstance(call, libcst.Call) and scope.torch_function(call) in ELEMENTWISE | FRESH
+    return isinstance(parent, libcst.BinaryOperation)
 
 
 # Read at once
 
 
 def read_at_once(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "read_at_once": numbers that a loop reads one by one are read by one `.tolist()` before."""
+    """Edit "read_at_once": what a loop reads one by one is read by one `.tolist()` before it."""
     reads = [
         call
         for call in source.below(source.module, libcst.Call)
@@ -188,9 +215,7 @@ def read_at_once(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 _Loop = libcst.For | libcst.CompFor
 
 
-def _of_loop_variable(
-    source: Source, read: libcst.CSTNode, name: str
-) -> Iterator[Replacement]:
+def _of_loop_variable(source: Source, read: libcst.CSTNode, name: str) -> Iterator[Replacement]:
     """`for value in tensor`, all uses of which read a number or go over it again."""
     loops = list(_loops_around(source, read))
     chain: list[tuple[_Loop, libcst.Name | libcst.BaseExpression]] = []
@@ -232,7 +257,9 @@ def _loops_around(source: Source, node: libcst.CSTNode) -> Iterator[_Loop]:
 def _iterated_by(loop: _Loop, name: str) -> libcst.BaseExpression | None:
     """What a variable goes over in a loop."""
     pairs: list[tuple[libcst.BaseExpression, libcst.BaseExpression]] = [(loop.target, loop.iter)]
-    if matchers.matches(loop.iter, matchers.Call(func=matchers.Name("enumerate"), args=[matchers.Arg()])):
+    if matchers.matches(
+        loop.iter, matchers.Call(func=matchers.Name("enumerate"), args=[matchers.Arg()])
+    ):
         assert isinstance(loop.iter, libcst.Call)
         if isinstance(loop.target, libcst.Tuple) and len(loop.target.elements) == 2:
             pairs = [(loop.target.elements[1].value, loop.iter.args[0].value)]
@@ -261,8 +288,10 @@ def _reads_of(
         within = source.parent(within)
     function = next(source.around(loop, libcst.FunctionDef), source.module)
     for node in source.below(function, libcst.Name):
-        if node.value != name or _is_target(source, node) or node in list(
-            source.below(loop.target, libcst.Name)
+        if (
+            node.value != name
+            or _is_target(source, node)
+            or node in list(source.below(loop.target, libcst.Name))
         ):
             continue
         read = _read_by(source, node)
@@ -301,9 +330,13 @@ def _of_element(
     tensor, places = _element(element)
     loops = [each for each in _loops_around(source, read) if isinstance(each, libcst.For)]
     counted = {name for loop in loops for name in _counters(loop)}
-    if not loops or not places or not all(
-        is_number(place) or (isinstance(place, libcst.Name) and place.value in counted)
-        for place in places
+    if (
+        not loops
+        or not places
+        or not all(
+            is_number(place) or (isinstance(place, libcst.Name) and place.value in counted)
+            for place in places
+        )
     ):
         raise EditImpossible(f"`{code_of(element)}` is no element by the counter of a loop")
     function = next(source.around(read, libcst.FunctionDef), source.module)
@@ -365,15 +398,13 @@ def _require_always_read(
     root = code_of(tensor)
     for kind in (libcst.If, libcst.IfExp, libcst.Try):
         for each in source.around(read, kind):
-            if loop not in source.around(each, libcst.For):
+            if not any(outer is loop for outer in source.around(each, libcst.For)):
                 continue
             if isinstance(each, libcst.Try) or root in code_of(each.test):
                 raise EditImpossible(f"`{root}` is read under a condition")
 
 
-def _require_unchanged(
-    source: Source, loop: _Loop, tensor: libcst.BaseExpression
-) -> None:
+def _require_unchanged(source: Source, loop: _Loop, tensor: libcst.BaseExpression) -> None:
     """Raises where a loop may change a tensor whose numbers are read before it."""
     root = code_of(tensor)
     name = root.partition(".")[0]
@@ -390,9 +421,13 @@ def _require_unchanged(
         if name not in passed or matchers.matches(call, _READ):
             continue
         known = code_of(call.func) in ("enumerate", "zip", "len", "range")
-        if not known and scope.torch_function(call) not in PURE and any(
-            isinstance(argument.value, libcst.Name) and argument.value.value == name
-            for argument in call.args
+        if (
+            not known
+            and scope.torch_function(call) not in PURE
+            and any(
+                isinstance(argument.value, libcst.Name) and argument.value.value == name
+                for argument in call.args
+            )
         ):
             raise EditImpossible(f"`{code_of(call)}` may change `{root}`")
 

@@ -28,8 +28,7 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
     {
         "before": statements.before,
         "unless_compiling": statements.unless_compiling,
-        "choose": branches.choose,
-        "assert_async": branches.assert_async,
+        "branch": branches.branch,
         "message": messages.message,
         "without_disable": calls.without_disable,
         "as_list": calls.as_list,

@@ -14,12 +14,12 @@ _CALL = matchers.SimpleStatementLine(body=[matchers.Expr(value=matchers.Call())]
 
 
 def before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "before": puts `code`, statements of a line each, in front of the statement."""
+    """Edit "before": puts `code`, statements of a line each, in front of the statement."""
     yield Insertion(source.statement_at(edit.line), edit.code)
 
 
 def unless_compiling(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """ "unless_compiling": puts a call whose result nobody uses under `if not
+    """Edit "unless_compiling": puts a call whose result nobody uses under `if not
     torch.compiler.is_compiling():`."""
     statement = source.statement_at(edit.line)
     if not matchers.matches(statement, _CALL):
