@@ -74,7 +74,7 @@ class Change:
     @property
     def leaves_out(self) -> bool:
         """Whether something of the program is not computed any more: a message."""
-        return any(edit.kind == "unless_compiling" for edit in self.edits)
+        return any(edit.kind in ("unless_compiling", "message") for edit in self.edits)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -303,7 +303,7 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(
     runs: Runs, tried: int, candidates: int, sentence: str
 ) -> None:
     refused = run_campaign(campaign())[0].tried[0]
-    outcomes = [Tried(refused.change, refused.certificate, False)] * tried
+    outcomes = [TriedChange(refused.change, refused.certificate, False, refused.risk)] * tried
     fixes = [FindingFixes(1, FIRST, outcomes, candidates)]
     text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
     assert text.startswith("0 of 1 finding has a proved change\n")

@@ -35,11 +35,13 @@ def _left_out(case: Case) -> Iterator[Change]:
         or not case.is_own(place.file)
     ):
         return
+    lines = case.lines_alike
+    where = f"{place.file}:{', '.join(map(str, lines))}"
     yield Change(
         "source",
-        f"{place.file}:{place.line}: put the call under `if not torch.compiler.is_compiling():`",
+        f"{where}: put the call under `if not torch.compiler.is_compiling():`",
         "the message is not written while compiled",
-        edits=(Edit(place.file, place.line, "unless_compiling"),),
+        edits=tuple(Edit(place.file, line, "unless_compiling") for line in lines),
     )
 
 

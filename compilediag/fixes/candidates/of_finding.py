@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from compilediag.fixes.candidates.breaks import break_edits
 from compilediag.fixes.candidates.buckets import bucket_candidates
 from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.edits import edit_candidates
@@ -25,6 +26,7 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     option_candidates,
     edit_candidates,
     state_candidates,
+    break_edits,
     bucket_candidates,
 )
 """In the order of trying."""

@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from compilediag.fixes.codemods import (
+    branches,
+    calls,
     fixed_shape,
     flags,
     lazy,
     learning_rate,
+    masks,
+    messages,
     numbers,
+    reads,
     statements,
 )
 from compilediag.fixes.codemods.edit import Edit
@@ -28,6 +33,14 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
         "number_as_tensor": numbers.number_as_tensor,
         "fixed_shape": fixed_shape.around,
         "fixed_shape_buckets": fixed_shape.other_buckets,
+        "branch": branches.branch,
+        "message": messages.message,
+        "without_disable": calls.without_disable,
+        "as_list": calls.as_list,
+        "as_dense": calls.as_dense,
+        "masked": masks.masked,
+        "as_tensor": reads.as_tensor,
+        "read_at_once": reads.read_at_once,
     }
 )
 

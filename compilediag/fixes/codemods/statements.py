@@ -14,20 +14,21 @@ _CALL = matchers.SimpleStatementLine(body=[matchers.Expr(value=matchers.Call())]
 
 
 def before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "before": puts `code`, statements of a line each, in front of the statement."""
+    """Edit "before": puts `code`, statements of a line each, in front of the statement."""
     yield Insertion(source.statement_at(edit.line), edit.code)
 
 
 def unless_compiling(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "unless_compiling": puts a call whose result nobody uses under `if not
+    """Edit "unless_compiling": puts a call whose result nobody uses under `if not
     torch.compiler.is_compiling():`."""
     statement = source.statement_at(edit.line)
     if not matchers.matches(statement, _CALL):
         raise EditImpossible(f"line {edit.line} is more than a call whose result nobody uses")
-    yield Replacement(statement, _unless_compiling)
+    yield Replacement(statement, under_condition)
 
 
-def _unless_compiling(statement: libcst.SimpleStatementLine) -> libcst.If:
+def under_condition(statement: libcst.SimpleStatementLine) -> libcst.If:
+    """The statement under `if not torch.compiler.is_compiling():`."""
     condition = libcst.parse_expression("not torch.compiler.is_compiling()")
     bare = statement.with_changes(leading_lines=())
     above = statement.leading_lines

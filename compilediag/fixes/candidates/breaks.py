@@ -1,0 +1,148 @@
+"""Edits at the line of a graph break, or of reads that make the host wait. Whether one fits what
+stands there, its codemod decides on the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from compilediag.fixes.candidates.case import Case
+from compilediag.fixes.candidates.messages import message_writer
+from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import Edit
+from compilediag.receipt.schema.compiles import FindingRecord
+
+
+@dataclass(frozen=True, slots=True)
+class _AtLine:
+    """An edit of the line that a break is in."""
+
+    rules: tuple[str, ...]
+    kind: str
+    what: str
+    """What is written there."""
+    risk: str
+
+
+_EDITS = (
+    _AtLine(
+        ("CD201",),
+        "branch",
+        "choose with `torch.where`, or raise with `torch._assert_async`, instead of the branch",
+        "both sides are computed in every call; an error is a RuntimeError without values in its "
+        "text, and on a GPU a device-side assert, later",
+    ),
+    _AtLine(
+        ("CD202",),
+        "as_tensor",
+        "keep the value a tensor: `.detach()` instead of the number",
+        "computed in the tensor's dtype, a Python number has 64 bits",
+    ),
+    _AtLine(
+        ("CD202", "CD210"),
+        "masked",
+        "reduce with `torch.where(mask, …, 0)` instead of selecting first",
+        "all elements are computed, those outside of the mask too",
+    ),
+)
+
+
+def break_edits(case: Case) -> Iterator[Change]:
+    """Edits for a break in a file of the program's own, or for reads in a loop of it."""
+    yield from _at_line(case)
+    yield from _message(case)
+    yield from _enabled(case)
+    yield from _of_call(case)
+    yield from _read_at_once(case)
+
+
+def _at_line(case: Case) -> Iterator[Change]:
+    for item in _EDITS:
+        if case.finding.rule in item.rules:
+            yield from _change(case, item.kind, item.what, item.risk)
+
+
+def _change(case: Case, kind: str, what: str, risk: str, *code: str) -> Iterator[Change]:
+    """An edit of the line that the finding is about, and of those that are like it."""
+    place, lines = case.finding.location, case.lines_alike
+    if place is not None and lines and case.is_own(place.file):
+        where = f"{place.file}:{', '.join(map(str, lines))}"
+        edits = tuple(Edit(place.file, line, kind, code) for line in lines)
+        yield Change("source", f"{where}: {what}", risk, edits=edits)
+
+
+def _message(case: Case) -> Iterator[Change]:
+    """Functions of the program's own that write text, and clocks that are read for it."""
+    rules = ("CD203", "CD204", "CD211", "CD290")
+    if case.finding.rule in rules and message_writer(case.finding) is None:
+        what = "put what writes text under `if not torch.compiler.is_compiling():`"
+        yield from _change(case, "message", what, "the message is not written while compiled")
+
+
+def _enabled(case: Case) -> Iterator[Change]:
+    callee: Any = case.finding.evidence.get("callee")
+    reason = str(case.finding.evidence.get("reason") or "")
+    if case.finding.rule != "CD204" or not isinstance(callee, dict) or ".disable" not in reason:
+        return
+    name = str(callee.get("name") or "")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    if name:
+        what = f"remove `torch.compiler.disable` from `{name}`"
+        risk = "the function was kept from being compiled on purpose"
+        yield from _change(case, "without_disable", what, risk, name)
+
+
+def _of_call(case: Case) -> Iterator[Change]:
+    """What the program passes where it calls the compiled function."""
+    entered = case.finding.entered_at
+    if entered is None or not entered.file or not entered.text or not case.is_own(entered.file):
+        return
+    where = f"{entered.file}:{entered.line}"
+    if case.finding.rule == "CD205":
+        yield Change(
+            "source",
+            f"{where}: pass a list instead of a generator",
+            "a list holds all items at once, and all are made before the call",
+            edits=(Edit(entered.file, entered.line, "as_list", (entered.text,)),),
+        )
+    sparse = "sparse" in str(case.finding.evidence.get("reason") or "").lower()
+    if case.finding.rule != "CD208" or not sparse:
+        return
+    for passed in entered.arguments:
+        code = (entered.text, passed.expression)
+        yield Change(
+            "source",
+            f"{where}: pass {passed.expression}.to_dense()",
+            "a dense tensor has memory for every element",
+            edits=(Edit(entered.file, entered.line, "as_dense", code),),
+        )
+
+
+def _read_at_once(case: Case) -> Iterator[Change]:
+    """All loops with reads of one function: in another run they cannot be told apart."""
+    place = case.finding.location
+    if case.finding.rule != "CD301" or place is None or not case.is_own(place.file):
+        return
+    there = [
+        each
+        for each in case.receipt.findings
+        if each.rule == "CD301"
+        and each.location is not None
+        and (each.location.file, each.location.function) == (place.file, place.function)
+    ]
+    lines = [line for each in there for line in _lines_of(each)]
+    if not lines:
+        return
+    edits = tuple(Edit(place.file, line, "read_at_once") for line in dict.fromkeys(lines))
+    yield Change(
+        "source",
+        f"{place.file}:{place.line}: read all values by one `.tolist()` before the loop",
+        "values that the loop would not have come to are read too",
+        edits=edits,
+    )
+
+
+def _lines_of(finding: FindingRecord) -> Iterator[int]:
+    lines: Any = finding.evidence.get("lines")
+    for each in lines or ():
+        yield int(each["line"])

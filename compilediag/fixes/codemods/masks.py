@@ -1,0 +1,142 @@
+"""Elements that a mask selects, of which only a sum or mean is used: `torch.where` has a size that
+is known before the graph runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst
+
+from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.purity import (
+    ELEMENTWISE,
+    FINITE_AT_ONE,
+    Scope,
+    code_of,
+    is_number,
+    scope_of,
+)
+from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
+
+_LOSSES = {"mse_loss": "({0} - {1}).square()", "l1_loss": "({0} - {1}).abs()"}
+"""Losses whose default is the mean over all elements."""
+
+
+def masked(source: Source, edit: Edit) -> Iterator[EditOfTree]:
+    """Edit "masked": the sum or mean over elements that a mask selects, without selecting them."""
+    scope = scope_of(source)
+    found = [
+        (call, reduced)
+        for call in source.below(source.module, libcst.Call)
+        if edit.line in source.lines_of(call) and (reduced := _reduced(scope, call)) is not None
+    ]
+    if len(found) != 1:
+        raise EditImpossible(f"line {edit.line} has not one sum or mean of masked elements")
+    call, (kind, values, texts) = found[0]
+    masks = {code_of(_mask_of(each)) for value in values for each in _selections(source, value)}
+    if len(masks) != 1 or not all(any(_selections(source, value)) for value in values):
+        raise EditImpossible("the elements are not those of one mask")
+    for value in values:
+        scope.require_pure(_unselected(value))
+        _require_elementwise(source, scope, value)
+    mask = masks.pop()
+    every = [code_of(_unselected(value)) for value in values]
+    inner = texts != "{0}"
+    whole = texts.format(*(f"({text})" if inner and _is_open(text) else text for text in every))
+    total = f"torch.where({mask}, {whole}, 0).sum()"
+    selected = f"({mask})" if _is_open(mask) else mask
+    text = total if kind == "sum" else f"{total} / {selected}.sum()"
+    alone = isinstance(source.parent(call), (libcst.Assign, libcst.Return, libcst.Arg))
+    yield Replacement(call, _Kept(call, text if kind == "sum" or alone else f"({text})"))
+
+
+class _Kept:
+    def __init__(self, node: libcst.CSTNode, code: str) -> None:
+        self._node = node
+        self._code = code
+
+    def __call__(self, updated: libcst.CSTNode) -> libcst.BaseExpression:
+        if not updated.deep_equals(self._node):
+            raise EditImpossible("one expression would be edited in two ways")
+        return libcst.parse_expression(self._code)
+
+
+def _is_open(text: str) -> bool:
+    return not text.replace("_", "").replace(".", "").isalnum()
+
+
+def _reduced(
+    scope: Scope, call: libcst.Call
+) -> tuple[str, list[libcst.BaseExpression], str] | None:
+    """Either "sum" or "mean", what it is of, and how the values make one; None for another call,
+    or one with a dimension or option."""
+    name, arguments = scope.torch_function(call), [each.value for each in call.args]
+    if any(each.keyword is not None or each.star for each in call.args):
+        return None
+    found: tuple[str, list[libcst.BaseExpression], str] | None = None
+    if name in _LOSSES and len(arguments) == 2 and not scope.is_method(call):
+        found = "mean", arguments, _LOSSES[name]
+    elif name in ("sum", "mean") and scope.is_method(call) and not arguments:
+        assert isinstance(call.func, libcst.Attribute), "a method"
+        found = name, [call.func.value], "{0}"
+    elif name in ("sum", "mean") and not scope.is_method(call) and len(arguments) == 1:
+        found = name, arguments, "{0}"
+    if found is None or not any(any(_selections(scope.source, each)) for each in found[1]):
+        return None
+    return found
+
+
+def _selections(source: Source, value: libcst.CSTNode) -> Iterator[libcst.Subscript]:
+    for each in source.below(value, libcst.Subscript):
+        if _is_selection(each):
+            yield each
+
+
+def _is_selection(node: libcst.Subscript) -> bool:
+    """`values[mask]`, by a comparison or a variable: what a variable is, a trial shows."""
+    index = node.slice[0].slice
+    if len(node.slice) != 1 or not isinstance(index, libcst.Index):
+        return False
+    return isinstance(index.value, (libcst.Name, libcst.Comparison)) and not is_number(index.value)
+
+
+def _mask_of(node: libcst.Subscript) -> libcst.BaseExpression:
+    index = node.slice[0].slice
+    assert isinstance(index, libcst.Index), "a selection"
+    value = index.value
+    return value.with_changes(lpar=(), rpar=())
+
+
+def _unselected(value: libcst.BaseExpression) -> libcst.BaseExpression:
+    new = value.visit(_Unselect())
+    assert isinstance(new, libcst.BaseExpression)
+    return new.with_changes(lpar=(), rpar=())
+
+
+class _Unselect(libcst.CSTTransformer):
+    def leave_Subscript(  # noqa: N802 -- libcst's name
+        self, original_node: libcst.Subscript, updated_node: libcst.Subscript
+    ) -> libcst.BaseExpression:
+        return updated_node.value if _is_selection(original_node) else updated_node
+
+
+def _require_elementwise(source: Source, scope: Scope, value: libcst.BaseExpression) -> None:
+    """Each element must be computed from those at its own place, and finite: what is not selected
+    would be nan in the gradient otherwise."""
+    for call in source.below(value, libcst.Call):
+        if scope.torch_function(call) not in ELEMENTWISE - FINITE_AT_ONE:
+            raise EditImpossible(f"`{code_of(call)}` may be not finite outside of the mask")
+    for operation in source.below(value, libcst.BinaryOperation):
+        elementwise = (libcst.Add, libcst.Subtract, libcst.Multiply)
+        power = isinstance(operation.operator, libcst.Power) and is_number(operation.right)
+        divided = isinstance(operation.operator, libcst.Divide) and is_number(operation.right)
+        if not (isinstance(operation.operator, elementwise) or power or divided):
+            raise EditImpossible(f"`{code_of(operation)}` may be not finite outside of the mask")
+    for node in source.below(value, libcst.Name):
+        parent = source.parent(node)
+        selected = any(
+            True for each in source.around(node, libcst.Subscript) if _is_selection(each)
+        )
+        named = isinstance(parent, (libcst.Attribute, libcst.Arg))
+        if not selected and not named:
+            raise EditImpossible(f"`{node.value}` may have another size than what is selected")

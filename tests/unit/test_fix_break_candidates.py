@@ -1,0 +1,115 @@
+"""Which edits are offered for breaks and reads: for files of the program's own, and for all lines
+that another run cannot tell apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from compilediag.fixes.candidates.of_finding import candidates_of
+from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import Edit
+from compilediag.receipt.schema.compiles import (
+    EnteredAt,
+    FindingRecord,
+    FixRecord,
+    PassedArgument,
+    Place,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from tests.support.built_receipt import built
+
+CALLED = EnteredAt(
+    file="app.py",
+    line=40,
+    text="f(a, g())",
+    arguments=(
+        PassedArgument(parameter="x", expression="a"),
+        PassedArgument(parameter="y", expression="g()"),
+    ),
+)
+
+
+def finding(rule: str, line: int = 7, function: str = "f", **evidence: Any) -> FindingRecord:
+    return FindingRecord(
+        id=f"F{line}",
+        rule=rule,
+        slug="",
+        severity="warning",
+        confidence="exact",
+        family="",
+        variable=None,
+        location=Place(file="app.py", line=line, function=function),
+        ownership="user",
+        count=1,
+        steps=(),
+        cost_s=None,
+        evidence=evidence,
+        fix=FixRecord(summary="", how=""),
+        entered_at=CALLED,
+    )
+
+
+def edits_of(*findings: FindingRecord, own: str = "app.py") -> list[Change]:
+    """The edits for the first one, in a run that has all of them."""
+    whole: Receipt = built()
+    provenance = msgspec.structs.replace(whole.header.provenance, source_sha256={own: "0"})
+    receipt = msgspec.structs.replace(
+        whole,
+        findings=findings,
+        header=msgspec.structs.replace(whole.header, provenance=provenance),
+        environment=msgspec.structs.replace(whole.environment, torch="2.13.0"),
+    )
+    return [change for change in candidates_of(findings[0], receipt) if change.edits]
+
+
+def test_lines_of_one_rule_and_reason_in_a_function_are_edited_together() -> None:
+    here, alike = finding("CD201", 7, reason="branch"), finding("CD201", 9, reason="branch")
+    others = (
+        finding("CD201", 11, reason="other"),
+        finding("CD202", 12, reason="branch"),
+        finding("CD201", 13, "g", reason="branch"),
+    )
+    for each in ((here, alike, *others), (alike, here, *others)):
+        (change,) = edits_of(*each)
+        assert change.edits == (Edit("app.py", 7, "branch"), Edit("app.py", 9, "branch"))
+        assert change.line.startswith("app.py:7, 9: choose with `torch.where`")
+
+
+@pytest.mark.parametrize(
+    ("rule", "evidence", "kinds"),
+    [
+        ("CD202", {}, ["as_tensor", "masked"]),
+        ("CD210", {}, ["masked"]),
+        ("CD203", {}, ["message"]),
+        ("CD204", {"reason": "Skip `torch.compiler.disable()`d", "callee": {"name": "h"}},
+         ["message", "without_disable"]),
+        ("CD204", {"reason": "Skip", "callee": {"name": "h"}}, ["message"]),
+        ("CD205", {}, ["as_list"]),
+        ("CD208", {"reason": "wrap sparse Tensor"}, ["as_dense", "as_dense"]),
+        ("CD208", {"reason": "wrap nested Tensor"}, []),
+        ("CD211", {"callee": {"name": "print", "module": None}}, ["unless_compiling"]),
+        ("CD211", {"callee": {"name": "report", "module": "app"}}, ["message"]),
+        ("CD213", {}, []),
+    ],
+)  # fmt: skip
+def test_edits_by_rule(rule: str, evidence: dict[str, Any], kinds: list[str]) -> None:
+    found = edits_of(finding(rule, **evidence))
+    assert [edit.kind for change in found for edit in change.edits] == kinds
+    assert not edits_of(finding(rule, **evidence), own="other.py")
+
+
+def test_reads_of_all_loops_of_a_function_are_edited_together() -> None:
+    first = finding("CD301", 7, lines=[{"line": 8}, {"line": 9}])
+    second = finding("CD301", 20, lines=[{"line": 21}])
+    (change,) = edits_of(first, second, finding("CD301", 30, "g", lines=[{"line": 31}]))
+    assert [edit.line for edit in change.edits] == [8, 9, 21]
+    assert {edit.kind for edit in change.edits} == {"read_at_once"}
+
+
+def test_what_is_left_out_is_said() -> None:
+    (change,) = edits_of(finding("CD203"))
+    assert change.leaves_out
+    assert not edits_of(finding("CD210"))[0].leaves_out
