@@ -8,22 +8,32 @@ memory are stated, not judged: another machine has others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
+from typing import cast
 
 from compilediag.compare.changes import changes_between
 from compilediag.compare.gate.ab import MIN_ROUNDS
-from compilediag.compare.keys import CauseKey, function_key, portable_file
+from compilediag.compare.keys import (
+    BreakKey,
+    CauseKey,
+    break_key,
+    cause_key,
+    function_key,
+    portable_file,
+)
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.diagnosis.causes.recompile import COMBINATION
 from compilediag.fixes.answers import Comparison, compare, functions_by_order, randomness
 from compilediag.fixes.printed import same_result
 from compilediag.fixes.subject import Subject, count_in, finding_key
+from compilediag.receipt.schema.compiles import FindingRecord, FrameName
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.counts import is_compile
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import resumed_function
 
 COUNTS = {
     "recompiles": "all recompiles",
@@ -124,6 +134,8 @@ def judge(
     labels: Sequence[str] = (),
     left: int = 0,
     leaves_out: bool = False,
+    unlimits: bool = False,
+    disables: Collection[str] = (),
 ) -> Certificate:
     """The certificate of a change for a finding.
 
@@ -134,6 +146,9 @@ def judge(
         labels: the parts of the change that a run reports when they are applied.
         left: recompiles of the finding that may remain.
         leaves_out: the change leaves out what makes a message: fewer operations are compiled.
+        unlimits: the change compiles what ran eager at the recompile limit: recompiles there are
+            no worse, where their number comes to an end.
+        disables: functions that the change leaves to Python: graphs are split at calls of them.
     """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
@@ -141,7 +156,7 @@ def judge(
     points = [
         _applied(runs, labels),
         _finding(subject, without.baseline, runs, left),
-        _others(subject, without.baseline, runs),
+        _others(subject, without.baseline, runs, unlimits=unlimits, disables=disables),
         _compiled(without.baseline, runs, leaves_out=leaves_out),
         _answers(without, runs),
         _time(without.baseline, runs),
@@ -174,7 +189,14 @@ def _finding(subject: Subject, baseline: Observed, runs: Sequence[Observed], lef
     return Point("finding", True, f"{subject.unit} {before} → {after}", figures)
 
 
-def _others(subject: Subject, baseline: Observed, runs: Sequence[Observed]) -> Point:
+def _others(
+    subject: Subject,
+    baseline: Observed,
+    runs: Sequence[Observed],
+    *,
+    unlimits: bool,
+    disables: Collection[str],
+) -> Point:
     figures = [
         _worst(shown, baseline, runs, lambda run, name=name: _count(run, name))
         for name, shown in COUNTS.items()
@@ -182,15 +204,87 @@ def _others(subject: Subject, baseline: Observed, runs: Sequence[Observed]) -> P
     recordings = _worst("CUDA graph recordings", baseline, runs, _recordings)
     if recordings.before is not None or recordings.after is not None:
         figures.append(recordings)
+    if unlimits:
+        every = _worst("compiles", baseline, runs, lambda run: run.receipt.compile.compiles)
+        figures.append(every)
     shown = tuple(figures)
     for figure in figures:
-        if (figure.after or 0) > (figure.before or 0):
+        if figure.name == "compiles":  # those of frames at the limit may be more
+            continue
+        if figure.name == COUNTS["recompiles"] and unlimits:
+            continue
+        declared = max(len(_splits(run.receipt, disables)) for run in runs)
+        expected = declared if figure.name == COUNTS["graph_breaks"] else 0
+        if (figure.after or 0) > (figure.before or 0) + expected:
             grown = f"{figure.name} {figure.before or 0:g} → {figure.after:g}"
             return Point("others", False, f"something else got worse: {grown}", shown)
     for run in runs:
-        if worse := _new_in(subject, baseline, run):
+        more = _without_end(subject, baseline, run) if unlimits else None
+        splits = _splits(run.receipt, disables)
+        if worse := more or _new_in(subject, baseline, run, splits, unlimits=unlimits):
             return Point("others", False, f"something else got worse: {worse}", shown)
     return Point("others", True, "nothing else got worse", shown)
+
+
+def _splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
+    """The breaks at calls of functions that a change leaves to Python by
+    `torch.compiler.disable`."""
+    at = {
+        finding.id
+        for finding in receipt.findings
+        if disables
+        and finding.evidence.get("category") == "skipped_or_disabled"
+        and "torch.compiler.disable" in str(finding.evidence.get("reason"))
+        and _callee(finding).rpartition(".")[2] in disables
+    }
+    return [break_key(site) for site in receipt.compile.breaks if site.finding in at]
+
+
+def _callee(finding: FindingRecord) -> str:
+    callee = cast("dict[str, object]", finding.evidence.get("callee") or {})
+    return str(callee.get("name") or "")
+
+
+def _without_end(subject: Subject, baseline: Observed, run: Observed) -> str | None:
+    """What speaks against another recompile limit: more compiles of what did not run eager at the
+    limit, or variants of what did (or was near it) that are still new in the later half."""
+    freed = _limited(baseline.receipt) - _limited(run.receipt)
+    before, after = (
+        sum(_place(event.frame) not in freed for event in each.receipt.compile.events)
+        for each in (baseline, run)
+    )
+    if after > before:
+        return f"compiles {before} → {after}, but for frames that ran eager at the limit"
+    about = freed | {_place_of_key(subject.key)}
+    steps = [event.step for event in run.receipt.compile.events if _place(event.frame) in about]
+    last = max((step.number for step in run.timeline.steps), default=None)
+    if last is None or None in steps:
+        return "whether new variants come to an end cannot be seen: the run has no steps"
+    newest = max((step for step in steps if step is not None), default=0)
+    if 2 * newest > last:
+        return f"a variant was new in step {newest} of {last}: their number may have no end"
+    return None
+
+
+def _guarded_in(
+    frames: set[tuple[str | None, str | None]], receipt: Receipt
+) -> set[tuple[str | None, str | None]]:
+    """Where the guards stand for which these frames recompiled."""
+    return {
+        (key.file, key.function)
+        for event in receipt.compile.events
+        if _place(event.frame) in frames
+        for key in map(cause_key, event.causes)
+    }
+
+
+def _place(frame: FrameName) -> tuple[str | None, str | None]:
+    return portable_file(frame.file), function_key(frame.function)
+
+
+def _place_of_key(key: tuple[str, ...]) -> tuple[str | None, str | None]:
+    """Of a finding without a cause or break of its own (`finding_key`)."""
+    return (key[2], key[3]) if len(key) > 3 else (None, None)
 
 
 def _worst(
@@ -213,11 +307,20 @@ def _recordings(run: Observed) -> float | None:
     return section.recordings if section is not None else None
 
 
-def _new_in(subject: Subject, baseline: Observed, run: Observed) -> str | None:
+def _new_in(
+    subject: Subject,
+    baseline: Observed,
+    run: Observed,
+    splits: Collection[BreakKey],
+    *,
+    unlimits: bool,
+) -> str | None:
     """What is worse in a run with the change, beside the counts of the whole run. What a frame
     recompiles for that ran eager at the limit before is no worse: it is compiled at last."""
     changes = changes_between(baseline.known.lane, run.known.lane)
     unlimited = _limited(baseline.receipt) - _limited(run.receipt)
+    if unlimits:  # no other frame has more compiles: guards of what these frames call are theirs
+        unlimited |= _guarded_in(unlimited, run.receipt)
     fewer = _is_fewer(subject, baseline, run)
     known = set[Named]().union(
         *(_named(key) for key, change in changes.causes.items() if fewer and change.count_before)
@@ -228,7 +331,7 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed) -> str | None:
             times = f"{change.count_before} → {change.count_after}"
             return f"recompiles for {key.variable} ({key.rule}) {times}"
     for key, change in changes.breaks.items():
-        if change.kind == "new":
+        if change.kind == "new" and key not in splits:
             return f"a new graph break in {key.function}: {key.reason}"
     for key, change in changes.fallbacks.items():
         if change.kind == "new":
@@ -343,11 +446,18 @@ def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
         for item in timeline.compiles
         if is_compile(item) and item.graph_ops
     }
+    # What follows a split is a part of the function too.
+    parts = {
+        (item.frame.file, resumed_function(item.frame.function))
+        for item in timeline.compiles
+        if is_compile(item) and item.graph_ops
+    }
     called = [item.function for item in timeline.invocations]
     return {
         key: place.function
         for place, key in functions_by_order(called).items()
         if (place.file, place.line) in compiled
+        or (place.file, place.function.rpartition(".")[2]) in parts
     }
 
 

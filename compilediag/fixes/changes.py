@@ -11,11 +11,12 @@ from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,
     Location,
+    ObjectChange,
     SettingChange,
     TrialPlan,
 )
 
-ChangeKind = Literal["environment", "configuration", "call", "source"]
+ChangeKind = Literal["environment", "configuration", "call", "object", "source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class Change:
 
     kind: ChangeKind
     """How it is applied: a variable of the environment, an option of torch's configuration, or a
-    change where the program compiles or calls, or an edit of its files."""
+    change where the program compiles or calls, of an object that it makes, or an edit of its
+    files."""
     line: str
     """What the user writes: a line for the shell, or of the program."""
     risk: str
@@ -34,8 +36,15 @@ class Change:
     options: tuple[CompileOption, ...] = ()
     arguments: tuple[ArgumentChange, ...] = ()
     edits: tuple[Edit, ...] = ()
+    objects: tuple[ObjectChange, ...] = ()
     left: int = 0
     """Recompiles of the finding that remain with it, as is known."""
+    unlimits: bool = False
+    """It compiles what ran eager at the recompile limit: recompiles there are no worse."""
+    disables: str = ""
+    """The function that it leaves to Python: graphs are split where it is called."""
+    searches: bool = False
+    """A number in it is more than is needed: what is offered has the number that a run needed."""
 
     @property
     def needs_edit(self) -> bool:
@@ -62,6 +71,7 @@ def plan_of(
         settings=_each(item for change in chosen for item in change.settings),
         compile_options=_each(item for change in chosen for item in change.options),
         arguments=_each(item for change in chosen for item in change.arguments),
+        objects=_each(item for change in chosen for item in change.objects),
         stance=stance,
         seed=seed,
     )

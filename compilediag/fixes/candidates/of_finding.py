@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator
 
 from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.edits import edit_candidates
+from compilediag.fixes.candidates.hints import hint_candidates
+from compilediag.fixes.candidates.limits import limit_candidates
+from compilediag.fixes.candidates.objects import object_candidates
 from compilediag.fixes.candidates.options import option_candidates
 from compilediag.fixes.candidates.sizes import size_candidates
 from compilediag.fixes.changes import Change
@@ -21,6 +24,9 @@ from compilediag.receipt.schema.receipt import Receipt
 _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     size_candidates,
     option_candidates,
+    hint_candidates,
+    object_candidates,
+    limit_candidates,
     edit_candidates,
 )
 """In the order of trying."""

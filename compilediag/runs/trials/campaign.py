@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare
+from compilediag.fixes.candidates.limits import sufficient
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.certificate import Certificate, Observed, Without, judge
 from compilediag.fixes.changes import Change, located, plan_of
@@ -187,16 +188,32 @@ def _try_each(
     if count_in(subjects[finding.id], without.baseline.receipt) == 0:
         campaign.notes.append(f"finding {finding.id[1:]} did not come again")
         return
-    known = [change for change in trials if change not in candidates]
-    for change in (*known, *candidates):
-        if change not in trials:
-            trials[change] = _trial(campaign, change.line, (change,))
-        certificate = _judged(subjects[finding.id], without, [trials[change]], (change,))
-        if change in candidates or certificate.holds:
+    known = [each for each in trials if each not in candidates and not each.searches]
+    subject = subjects[finding.id]
+    for tried in (*known, *candidates):
+        change = tried
+        certificate = _tried_alone(campaign, change, subject, without, trials)
+        found = trials[change].observed
+        if certificate.holds and change.searches and found is not None:
+            change = sufficient(change, found.receipt)
+            certificate = _tried_alone(campaign, change, subject, without, trials)
+        if tried in candidates or certificate.holds:
             _keep(campaign, finding.id, change, certificate, [trials[change]])
         if certificate.holds:
             campaign.chosen[finding.id] = change
             return
+
+
+def _tried_alone(
+    campaign: Campaign,
+    change: Change,
+    subject: Subject,
+    without: Without,
+    trials: dict[Change, Trial],
+) -> Certificate:
+    if change not in trials:
+        trials[change] = _trial(campaign, change.line, (change,))
+    return _judged(subject, without, [trials[change]], (change,))
 
 
 def _judged(
@@ -211,8 +228,20 @@ def _judged(
     labels = [label for change in changes for label in change.labels]
     labels += labels_of(edit for change in changes for edit in change.edits)
     left = max(change.left for change in changes)
-    leaves_out = any(change.leaves_out for change in (*changes, *others))
-    return judge(subject, without, seen, labels=labels, left=left, leaves_out=leaves_out)
+    every = (*changes, *others)
+    leaves_out = any(change.leaves_out for change in every)
+    unlimits = any(change.unlimits for change in every)
+    disables = frozenset(change.disables for change in every if change.disables)
+    return judge(
+        subject,
+        without,
+        seen,
+        labels=labels,
+        left=left,
+        leaves_out=leaves_out,
+        unlimits=unlimits,
+        disables=disables,
+    )
 
 
 def _observed(trial: Trial, baseline: Observed) -> Observed:

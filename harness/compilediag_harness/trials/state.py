@@ -43,6 +43,7 @@ class States:
         self._function = function
         self._reader = reader
         self._module_type: type = torch_module.nn.Module
+        self._optimizer_type: type = torch_module.optim.Optimizer
         self._own_names = {*_dict_of(torch_module.nn.Module()), *_ADDED}
         self._objects: list[weakref.ref[Any]] = []
         self._known: dict[int, weakref.ref[Any]] = {}
@@ -56,7 +57,7 @@ class States:
         if code is not None:
             modules = (*modules, *reached(call.function, code))
         for value in modules:
-            if issubclass(class_of(value), self._module_type):
+            if issubclass(class_of(value), (self._module_type, self._optimizer_type)):
                 self._add(value)
 
     def _add(self, value: Any) -> None:
@@ -111,6 +112,8 @@ class States:
                 continue
             seen.add(id(owner))
             names = _dict_of(owner)
+            if issubclass(class_of(owner), self._optimizer_type):
+                yield from _stepped(path, names)
             for table in ("_parameters", "_buffers"):
                 for name, tensor in dict(names.get(table) or {}).items():
                     if tensor is not None:
@@ -124,6 +127,23 @@ class States:
                     yield from leaves(f"{path}.{name}", held)
             modules = dict(names.get("_modules") or {}).items()
             waiting.extend((f"{path}.{name}", held) for name, held in modules if held is not None)
+
+
+def _stepped(path: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What an optimizer writes: the parameters, and what it holds of each. Its hyperparameters may
+    be tensors or numbers."""
+    state: Any = names.get("state")
+    groups: Any = names.get("param_groups")
+    if not issubclass(class_of(state), dict) or class_of(groups) is not list:
+        return
+    for group, held in enumerate(groups):
+        for place, parameter in enumerate(held["params"]):
+            where = f"{path}.param_groups[{group}]['params'][{place}]"
+            yield where, parameter
+            written: dict[str, Any] = state.get(parameter) or {}
+            for name, value in written.items():
+                if hasattr(value, "numel"):
+                    yield f"{where} {name}", value
 
 
 def _dict_of(value: Any) -> dict[str, Any]:

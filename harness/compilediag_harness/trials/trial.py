@@ -13,6 +13,7 @@ from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import compile_options, plan, randomness
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.notes import Notes
+from compilediag_harness.trials.objects import Objects
 from compilediag_harness.trials.outputs import Outputs
 from compilediag_harness.trials.settings import OVERRIDDEN, Settings
 from compilediag_harness.trials.sources import Sources
@@ -52,8 +53,10 @@ class Trial:
         remover = compile_options.install(torch, chosen.compile_options, notes)
         if remover is not None:
             self._undo.append(remover)
+        objects = Objects(chosen.objects, torch, notes)
+        self._undo.append(objects.uninstall)
         arguments = Arguments(chosen.arguments, {change.file for change in chosen.sources}, notes)
-        self._outputs = Outputs(session, torch, chosen, arguments, self._settings)
+        self._outputs = Outputs(session, torch, chosen, arguments, self._settings, objects)
         self._undo.append(self._outputs.uninstall)
 
     def _set_stance(self) -> None:
