@@ -211,10 +211,13 @@ KEYWORD = "torch.compile(..., recompile_limit="
 
 
 def test_a_limit_is_searched_where_it_was_hit() -> None:
-    searched = [f"{LIMIT}256  # as many as are needed", f"{KEYWORD}256)  # as many as are needed"]
-    assert lines("CD152", causes=["CD107"]) == searched
-    assert lines("CD152", causes=["CD117"]) == [ISOLATED, *searched]
-    assert lines("CD152", "2.7.1", causes=["CD117"]) == searched[:1]
+    searched = f"{LIMIT}256  # as many as are needed"
+    assert lines("CD152", causes=["CD107"], limit=8) == [searched]
+    assert lines("CD152", causes=["CD117"]) == [ISOLATED, searched]
+    assert lines("CD152", "2.7.1", causes=["CD117"]) == [searched]
+    # A program that sets the limit itself would set it again.
+    assert lines("CD152", causes=["CD107"], limit=4) == [f"{KEYWORD}256)  # as many as are needed"]
+    assert lines("CD152", "2.7.1", causes=["CD107"], limit=4) == [searched]
     change = changes("CD152", causes=["CD107"])[0]
     assert (change.searches, change.unlimits) == (True, True)
 
@@ -236,7 +239,8 @@ def test_the_number_is_the_one_that_a_run_needed() -> None:
     ran = msgspec.structs.replace(
         whole, compile=msgspec.structs.replace(whole.compile, frames_detail=details)
     )
-    enough = [sufficient(each, ran) for each in changes("CD152", causes=["CD107"])]
+    tried = [changes("CD152", causes=["CD107"], limit=limit)[0] for limit in (8, 4)]
+    enough = [sufficient(each, ran) for each in tried]
     assert [each.line for each in enough] == [f"{LIMIT}12", f"{KEYWORD}12)"]
     assert not any(each.searches for each in enough)
     assert [item.value for each in enough for item in (*each.settings, *each.options)] == [12, 12]

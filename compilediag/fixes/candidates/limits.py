@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from compilediag.diagnosis.rules.forecast import DEFAULT_LIMIT
 from compilediag.fixes.candidates.case import Case
 from compilediag.fixes.candidates.options import DYNAMO
 from compilediag.fixes.changes import Change
@@ -68,10 +69,11 @@ def _raised(case: Case, number: int, *, searches: bool) -> Iterator[Change]:
     """In the configuration; where the program sets that itself, at `torch.compile`."""
     setting = SettingChange(DYNAMO, _OPTION, number)
     made = Change("configuration", "", _EACH, settings=(setting,), unlimits=True, searches=searches)
-    yield _worded(made, number)
-    if case.has_compile_keywords:
+    is_set = case.finding.evidence.get("limit") not in (None, DEFAULT_LIMIT)
+    if is_set and case.has_compile_keywords:
         option = CompileOption(_OPTION, number)
-        yield _worded(replace(made, kind="call", settings=(), options=(option,)), number)
+        made = replace(made, kind="call", settings=(), options=(option,))
+    yield _worded(made, number)
 
 
 def _worded(change: Change, number: int) -> Change:
