@@ -34,6 +34,7 @@ _FLOAT = re.compile(r"-?(?:\d+\.\d*|\d*\.\d+)(?:e[+-]?\d+)?|-?\d+e[+-]?\d+")
 # torch removes blanks from the list, and splits it at commas.
 _LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
 
+_OPTIMIZER = "CD116"
 _NUMBERS = frozenset(("CD101", "CD104", "CD107", "CD109", "CD117"))
 
 _EVERY_FRAME = "holds for every compiled function, which may run slower"
@@ -120,7 +121,7 @@ def _dynamic_size(group: Group, version: Version) -> str | None:
 
 def _dynamic_float(group: Group, version: Version) -> str | None:
     """Dynamic from the first compile on instead of from the second."""
-    if group.code not in _NUMBERS or version < _FIRST_WITH_OVERRIDES:
+    if group.code not in (*_NUMBERS, _OPTIMIZER) or version < _FIRST_WITH_OVERRIDES:
         return None
     works = _all_values(group, _FLOAT) and not is_branched_on(group)
     return "assume_static_by_default=False" if works else None

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from compilediag.fixes.changes import Declared, NumberAsTensor
+from compilediag.fixes.changes import NOTHING_DECLARED, Declared, NumberAsTensor
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Answer, Location
 
@@ -29,8 +29,6 @@ _TOLERANCES = {
 be equal bit for bit."""
 
 _OUTPUT, _STATE = "output", "state"
-
-NOTHING_DECLARED = Declared()
 
 Key = tuple[object, ...]
 """Process, function, output or state, which of them, and the path within."""

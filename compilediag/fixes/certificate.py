@@ -8,18 +8,25 @@ memory are stated, not judged: another machine has others.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
+from typing import cast
 
 from compilediag.compare.changes import changes_between
 from compilediag.compare.gate.ab import MIN_ROUNDS
-from compilediag.compare.keys import CauseKey, function_key, portable_file
+from compilediag.compare.keys import (
+    BreakKey,
+    CauseKey,
+    break_key,
+    cause_key,
+    function_key,
+    portable_file,
+)
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.diagnosis.causes.recompile import COMBINATION
 from compilediag.fixes.answers import (
-    NOTHING_DECLARED,
     Comparison,
     Exact,
     Key,
@@ -28,15 +35,16 @@ from compilediag.fixes.answers import (
     functions_by_order,
     randomness,
 )
-from compilediag.fixes.changes import Declared
+from compilediag.fixes.changes import NOTHING_DECLARED, Declared
 from compilediag.fixes.padding import batches, padding_points
 from compilediag.fixes.points import Figure, Point
 from compilediag.fixes.printed import same_result
 from compilediag.fixes.subject import Subject, count_in, finding_key
+from compilediag.receipt.schema.compiles import FindingRecord, FrameName
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.counts import is_compile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import resumed_function
 
 COUNTS = {
     "recompiles": "all recompiles",
@@ -121,10 +129,7 @@ def judge(
     runs: Sequence[Observed],
     *,
     labels: Sequence[str] = (),
-    left: int = 0,
-    leaves_out: bool = False,
     declared: Declared = NOTHING_DECLARED,
-    pads: Sequence[Location] = (),
 ) -> Certificate:
     """The certificate of a change for a finding.
 
@@ -133,21 +138,17 @@ def judge(
         without: the runs without the change.
         runs: those with it, at least one.
         labels: the parts of the change that a run reports when they are applied.
-        left: recompiles of the finding that may remain.
-        leaves_out: the change leaves out what makes a message: fewer operations are compiled.
-        declared: what it says that it makes different of what modules hold.
-        pads: functions whose arguments the change pads: that this harms nothing is a point of its
-            own.
+        declared: what the change itself says that it makes different.
     """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
         return Certificate((Point("applied", False, f"does not run: {broken}"),), len(runs))
     points = [
         _applied(without.baseline, runs, labels),
-        _finding(subject, without.baseline, runs, left),
-        _others(subject, without.baseline, runs),
-        _compiled(without.baseline, runs, leaves_out=leaves_out, in_init=bool(declared.grown)),
-        *padding_points(pads, without.baseline.timeline, [run.timeline for run in runs]),
+        _finding(subject, without.baseline, runs, declared.left),
+        _others(subject, without.baseline, runs, declared),
+        _compiled(without.baseline, runs, declared),
+        *padding_points(declared.pads, without.baseline.timeline, [run.timeline for run in runs]),
         _answers(without, runs, declared),
         _time(without.baseline, runs),
         _cost(without.baseline, runs),
@@ -159,7 +160,12 @@ def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]
     for run in runs:
         if (changed := _changed_file(baseline.receipt, run.receipt)) is not None:
             return Point("applied", False, f"{changed} was edited while changes were tried")
-        applied = {each.change: each.problem for each in run.timeline.trial_applied}
+        applied = {
+            each.change: each.problem
+            for each in sorted(
+                run.timeline.trial_applied, key=lambda each: each.problem is not None
+            )
+        }
         for label in labels:
             if label not in applied:
                 return Point("applied", False, f"not applied: the run never came to {label}")
@@ -189,7 +195,9 @@ def _finding(subject: Subject, baseline: Observed, runs: Sequence[Observed], lef
     return Point("finding", True, f"{subject.unit} {before} → {after}", figures)
 
 
-def _others(subject: Subject, baseline: Observed, runs: Sequence[Observed]) -> Point:
+def _others(
+    subject: Subject, baseline: Observed, runs: Sequence[Observed], declared: Declared
+) -> Point:
     figures = [
         _worst(shown, baseline, runs, lambda run, name=name: _count(run, name))
         for name, shown in COUNTS.items()
@@ -197,15 +205,86 @@ def _others(subject: Subject, baseline: Observed, runs: Sequence[Observed]) -> P
     recordings = _worst("CUDA graph recordings", baseline, runs, _recordings)
     if recordings.before is not None or recordings.after is not None:
         figures.append(recordings)
+    if declared.unlimits:
+        every = _worst("compiles", baseline, runs, lambda run: run.receipt.compile.compiles)
+        figures.append(every)
     shown = tuple(figures)
     for figure in figures:
-        if (figure.after or 0) > (figure.before or 0):
+        if figure.name == "compiles":  # those of frames at the limit may be more
+            continue
+        if figure.name == COUNTS["recompiles"] and declared.unlimits:
+            continue
+        splits = max(len(_splits(run.receipt, declared.disables)) for run in runs)
+        expected = splits if figure.name == COUNTS["graph_breaks"] else 0
+        if (figure.after or 0) > (figure.before or 0) + expected:
             grown = f"{figure.name} {figure.before or 0:g} → {figure.after:g}"
             return Point("others", False, f"something else got worse: {grown}", shown)
     for run in runs:
-        if worse := _new_in(subject, baseline, run):
+        more = _without_end(subject, baseline, run) if declared.unlimits else None
+        if worse := more or _new_in(subject, baseline, run, declared):
             return Point("others", False, f"something else got worse: {worse}", shown)
     return Point("others", True, "nothing else got worse", shown)
+
+
+def _splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
+    """The breaks at calls of functions that a change leaves to Python by
+    `torch.compiler.disable`."""
+    at = {
+        finding.id
+        for finding in receipt.findings
+        if disables
+        and finding.evidence.get("category") == "skipped_or_disabled"
+        and "torch.compiler.disable" in str(finding.evidence.get("reason"))
+        and _callee(finding).rpartition(".")[2] in disables
+    }
+    return [break_key(site) for site in receipt.compile.breaks if site.finding in at]
+
+
+def _callee(finding: FindingRecord) -> str:
+    callee = cast("dict[str, object]", finding.evidence.get("callee") or {})
+    return str(callee.get("name") or "")
+
+
+def _without_end(subject: Subject, baseline: Observed, run: Observed) -> str | None:
+    """What speaks against another recompile limit: more compiles of what did not run eager at the
+    limit, or variants of what did (or was near it) that are still new in the later half."""
+    freed = _limited(baseline.receipt) - _limited(run.receipt)
+    before, after = (
+        sum(_place(event.frame) not in freed for event in each.receipt.compile.events)
+        for each in (baseline, run)
+    )
+    if after > before:
+        return f"compiles {before} → {after}, but for frames that ran eager at the limit"
+    about = freed | {_place_of_key(subject.key)}
+    steps = [event.step for event in run.receipt.compile.events if _place(event.frame) in about]
+    last = max((step.number for step in run.timeline.steps), default=None)
+    if last is None or None in steps:
+        return "whether new variants come to an end cannot be seen: the run has no steps"
+    newest = max((step for step in steps if step is not None), default=0)
+    if 2 * newest > last:
+        return f"a variant was new in step {newest} of {last}: their number may have no end"
+    return None
+
+
+def _guarded_in(
+    frames: set[tuple[str | None, str | None]], receipt: Receipt
+) -> set[tuple[str | None, str | None]]:
+    """Where the guards stand for which these frames recompiled."""
+    return {
+        (key.file, key.function)
+        for event in receipt.compile.events
+        if _place(event.frame) in frames
+        for key in map(cause_key, event.causes)
+    }
+
+
+def _place(frame: FrameName) -> tuple[str | None, str | None]:
+    return portable_file(frame.file), function_key(frame.function)
+
+
+def _place_of_key(key: tuple[str, ...]) -> tuple[str | None, str | None]:
+    """Of a finding without a cause or break of its own (`finding_key`)."""
+    return (key[2], key[3]) if len(key) > 3 else (None, None)
 
 
 def _worst(
@@ -228,11 +307,16 @@ def _recordings(run: Observed) -> float | None:
     return section.recordings if section is not None else None
 
 
-def _new_in(subject: Subject, baseline: Observed, run: Observed) -> str | None:
+def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Declared) -> str | None:
     """What is worse in a run with the change, beside the counts of the whole run. What a frame
     recompiles for that ran eager at the limit before is no worse: it is compiled at last."""
     changes = changes_between(baseline.known.lane, run.known.lane)
     unlimited = _limited(baseline.receipt) - _limited(run.receipt)
+    splits = _splits(run.receipt, declared.disables)
+    if (
+        declared.unlimits
+    ):  # no other frame has more compiles: guards of what these frames call are theirs
+        unlimited |= _guarded_in(unlimited, run.receipt)
     fewer = _is_fewer(subject, baseline, run)
     known = set[Named]().union(
         *(_named(key) for key, change in changes.causes.items() if fewer and change.count_before)
@@ -243,7 +327,7 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed) -> str | None:
             times = f"{change.count_before} → {change.count_after}"
             return f"recompiles for {key.variable} ({key.rule}) {times}"
     for key, change in changes.breaks.items():
-        if change.kind == "new":
+        if change.kind == "new" and key not in splits:
             return f"a new graph break in {key.function}: {key.reason}"
     for key, change in changes.fallbacks.items():
         if change.kind == "new":
@@ -301,19 +385,17 @@ def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:
     }
 
 
-def _compiled(
-    baseline: Observed, runs: Sequence[Observed], *, leaves_out: bool, in_init: bool
-) -> Point:
+def _compiled(baseline: Observed, runs: Sequence[Observed], declared: Declared) -> Point:
     """Whether as much is compiled, and as often called: nothing recompiles in a program that
     compiles nothing. Where a message is left out, at least half of the operations must be there:
     the change itself takes some, and how many is not known. Where the change makes in `__init__`
     what the first call made, as many as in the graphs that were left without it."""
-    operations = 0.5 if leaves_out else 1.0
+    operations = 0.5 if declared.leaves_out else 1.0
     measures: tuple[tuple[str, float, Callable[[Observed], float]], ...] = (
         (
             "graph operations",
             operations,
-            lambda run: _operations(run.timeline, last=in_init and run is baseline),
+            lambda run: _operations(run.timeline, last=bool(declared.grown) and run is baseline),
         ),
         ("compiled calls", 1.0, lambda run: _calls(run.timeline)),
         ("steps", 1.0, lambda run: len(run.timeline.steps)),
@@ -369,11 +451,18 @@ def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
         for item in timeline.compiles
         if is_compile(item) and item.graph_ops
     }
+    # What follows a split is a part of the function too.
+    parts = {
+        (item.frame.file, resumed_function(item.frame.function))
+        for item in timeline.compiles
+        if is_compile(item) and item.graph_ops
+    }
     called = [item.function for item in timeline.invocations]
     return {
         key: place.function
         for place, key in functions_by_order(called).items()
         if (place.file, place.line) in compiled
+        or (place.file, place.function.rpartition(".")[2]) in parts
     }
 
 

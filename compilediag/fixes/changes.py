@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -11,12 +11,13 @@ from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,
     Location,
+    ObjectChange,
     PaddedFunction,
     SettingChange,
     TrialPlan,
 )
 
-ChangeKind = Literal["environment", "configuration", "call", "source", "program"]
+ChangeKind = Literal["environment", "configuration", "call", "object", "source", "program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,26 @@ class NumberAsTensor:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What changes make different of what modules hold, and what of it stays the same."""
+    """What changes make different, as they themselves say; all else must stay as it is."""
 
+    left: int = 0
+    """Recompiles of the finding that may remain."""
+    leaves_out: bool = False
+    """What makes a message is left out: fewer operations are compiled."""
+    unlimits: bool = False
+    """What ran eager at the recompile limit is compiled: recompiles there are no worse, where their
+    number comes to an end."""
+    disables: frozenset[str] = frozenset()
+    """Functions that are left to Python: graphs are split at calls of them."""
+    pads: tuple[Location, ...] = ()
+    """Functions whose arguments are padded: that this harms nothing is a point of its own."""
     numbers: frozenset[NumberAsTensor] = frozenset()
+    """Attributes whose type is another one, and not their value."""
     grown: frozenset[str] = frozenset()
     """Attributes that are the same at the end only."""
+
+
+NOTHING_DECLARED = Declared()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +59,8 @@ class Change:
 
     kind: ChangeKind
     """How it is applied: a variable of the environment, an option of torch's configuration, or a
-    change where the program compiles or calls, an edit of its files, or other sizes that it is
-    called with."""
+    change where the program compiles or calls, of an object that it makes, an edit of its files, or
+    other sizes that it is called with."""
     line: str
     """What the user writes: a line for the shell, or of the program."""
     risk: str
@@ -55,6 +71,7 @@ class Change:
     arguments: tuple[ArgumentChange, ...] = ()
     padded: tuple[PaddedFunction, ...] = ()
     edits: tuple[Edit, ...] = ()
+    objects: tuple[ObjectChange, ...] = ()
     numbers: tuple[NumberAsTensor, ...] = ()
     """Attributes whose type it changes, and not their value."""
     grown: tuple[str, ...] = ()
@@ -65,6 +82,12 @@ class Change:
     """The function whose arguments are padded: that this harms nothing must be seen too."""
     same_as: str = ""
     """Of changes that do the same in different ways, one is tried: the first that can be made."""
+    unlimits: bool = False
+    """It compiles what ran eager at the recompile limit: recompiles there are no worse."""
+    disables: str = ""
+    """The function that it leaves to Python: graphs are split where it is called."""
+    searches: bool = False
+    """A number in it is more than is needed: what is offered has the number that a run needed."""
 
     @property
     def needs_edit(self) -> bool:
@@ -93,17 +116,23 @@ def plan_of(
         arguments=_each(item for change in chosen for item in change.arguments),
         padded=_each(item for change in chosen for item in change.padded),
         check_padding=any(change.pads is not None for change in chosen),
+        objects=_each(item for change in chosen for item in change.objects),
         stance=stance,
         seed=seed,
     )
 
 
-def declared_by(changes: Iterable[Change]) -> Declared:
-    """What all of them declare."""
-    chosen = tuple(changes)
+def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Declared:
+    """What changes for a finding declare, in runs that have others too."""
+    every = (*changes, *others)
     return Declared(
-        frozenset(item for change in chosen for item in change.numbers),
-        frozenset(name for change in chosen for name in change.grown),
+        left=max((change.left for change in changes), default=0),
+        leaves_out=any(change.leaves_out for change in every),
+        unlimits=any(change.unlimits for change in every),
+        disables=frozenset(change.disables for change in every if change.disables),
+        pads=_each(change.pads for change in changes if change.pads is not None),
+        numbers=frozenset(item for change in every for item in change.numbers),
+        grown=frozenset(name for change in every for name in change.grown),
     )
 
 

@@ -232,7 +232,7 @@ def point(certificate: Certificate) -> Any:
 
 
 def test_padding_is_harmless_and_how_much_there_is() -> None:
-    found = judged(padded(checked("safe", "nan_leak")), pads=[WHERE])
+    found = judged(padded(checked("safe", "nan_leak")), declared=Declared(pads=(WHERE,)))
     assert found.holds, found.reason
     assert (point(found).figures[0].before, point(found).figures[0].after) == (0.0, 33.3)
     assert not [each for each in judged(GOOD).points if each.name == "padding"]
@@ -255,7 +255,7 @@ def test_padding_that_harms_or_may_is_refused(
 ) -> None:
     """By the check of any mode, first or last, in any run."""
     for runs in ((padded(*checks),), (padded(checked("safe")), padded(*checks))):
-        found = judged(*runs, pads=[WHERE])
+        found = judged(*runs, declared=Declared(pads=(WHERE,)))
         assert not found.holds
         assert reason in found.reason
 
@@ -266,16 +266,19 @@ def test_only_the_padding_of_the_change_is_its_own() -> None:
     elsewhere = replace(other.timeline.fixed_shapes[0], function=replace(WHERE, function="other"))
     shapes = (*one.timeline.fixed_shapes, elsewhere)
     both = replace(one, timeline=replace(one.timeline, fixed_shapes=shapes))
-    assert judged(both, pads=[WHERE]).holds
+    assert judged(both, declared=Declared(pads=(WHERE,))).holds
     moved = replace(WHERE, line=WHERE.line + 7)
-    assert judged(both, pads=[moved]).holds
-    assert "unsafe" in judged(both, pads=[WHERE, elsewhere.function]).reason
-    assert judged(both, one, pads=[elsewhere.function]).reason == "nothing was padded"
+    assert judged(both, declared=Declared(pads=(moved,))).holds
+    assert "unsafe" in judged(both, declared=Declared(pads=(WHERE, elsewhere.function))).reason
+    assert (
+        judged(both, one, declared=Declared(pads=(elsewhere.function,))).reason
+        == "nothing was padded"
+    )
 
 
 def test_what_is_not_padded_or_called_less_is_refused() -> None:
-    assert judged(GOOD, pads=[WHERE]).reason == "nothing was padded"
-    fewer = judged(padded(checked("safe"), calls=9), pads=[WHERE])
+    assert judged(GOOD, declared=Declared(pads=(WHERE,))).reason == "nothing was padded"
+    fewer = judged(padded(checked("safe"), calls=9), declared=Declared(pads=(WHERE,)))
     assert "compiled calls 12 → 9" in fewer.reason  # those of a warm-up make up for none
 
 
@@ -285,4 +288,4 @@ def test_fewer_calls_of_a_warm_up_are_no_loss() -> None:
     after = padded(checked("safe"))
     smaller = replace(after.timeline.invocations[0], calls=13, padded=13)
     after = replace(after, timeline=replace(after.timeline, invocations=(smaller,)))
-    assert judge(SUBJECT, Without(before, EAGER), (after,), pads=[WHERE]).holds
+    assert judge(SUBJECT, Without(before, EAGER), (after,), declared=Declared(pads=(WHERE,))).holds

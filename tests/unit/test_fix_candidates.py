@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from compilediag.fixes.candidates.limits import sufficient
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.changes import (
     Change,
@@ -24,7 +25,9 @@ from compilediag.receipt.schema.compiles import (
     EventCause,
     FindingRecord,
     FixRecord,
+    FrameDetail,
     FrameName,
+    Headroom,
     PassedArgument,
     Place,
 )
@@ -51,7 +54,7 @@ def changes(
         confidence="exact",
         family="",
         variable="x",
-        location=Place(file="model.py", line=14, function="forward"),
+        location=evidence.pop("place", Place(file="model.py", line=14, function="forward")),
         ownership="user",
         count=1,
         steps=(),
@@ -270,3 +273,107 @@ def test_variables_that_are_set_are_kept() -> None:
         sources: "L.a,L.b",
         "X": "1",
     }
+
+
+ISOLATED = "torch.compile(..., isolate_recompiles=True)"
+LIMIT = "torch._dynamo.config.recompile_limit = "
+KEYWORD = "torch.compile(..., recompile_limit="
+
+
+def test_a_limit_is_searched_where_it_was_hit() -> None:
+    searched = f"{LIMIT}256  # as many as are needed"
+    assert lines("CD152", causes=["CD107"], limit=8) == [searched]
+    assert lines("CD152", causes=["CD117"]) == [ISOLATED, searched]
+    assert lines("CD152", "2.7.1", causes=["CD117"]) == [searched]
+    # A program that sets the limit itself would set it again.
+    assert lines("CD152", causes=["CD107"], limit=4) == [f"{KEYWORD}256)  # as many as are needed"]
+    assert lines("CD152", "2.7.1", causes=["CD107"], limit=4) == [searched]
+    change = changes("CD152", causes=["CD107"])[0]
+    assert (change.searches, change.unlimits) == (True, True)
+
+
+def test_the_number_is_the_one_that_a_run_needed() -> None:
+    frame = FrameName(function="forward", file="model.py", line=13)
+    details = tuple(
+        FrameDetail(
+            frame=frame,
+            compiles=number,
+            guards=None,
+            guard_eval_us=None,
+            headroom=Headroom(variants=number, limit=256),
+            ran_eager=False,
+        )
+        for number in (3, 12, 1)
+    )
+    whole = receipt("2.13.0")
+    ran = msgspec.structs.replace(
+        whole, compile=msgspec.structs.replace(whole.compile, frames_detail=details)
+    )
+    tried = [changes("CD152", causes=["CD107"], limit=limit)[0] for limit in (8, 4)]
+    enough = [sufficient(each, ran) for each in tried]
+    assert [each.line for each in enough] == [f"{LIMIT}12", f"{KEYWORD}12)"]
+    assert not any(each.searches for each in enough)
+    assert [item.value for each in enough for item in (*each.settings, *each.options)] == [12, 12]
+
+
+def test_near_the_limit_every_combination_has_room() -> None:
+    assert lines("CD151", "2.7.1", variants=6, limit=8, combinations=12) == [f"{LIMIT}12"]
+    # Used to three quarters it would be near again.
+    assert lines("CD151", "2.7.1", variants=7, limit=8, combinations=9) == [f"{LIMIT}10"]
+    # Of values that go on the number is not known.
+    assert lines("CD151", "2.7.1", variants=7, limit=8, combinations=7) == []
+    assert lines("CD151", "2.7.1", variants=7, limit=8, combinations=None) == []
+    assert lines("CD151", "2.7.1", variants=7, limit=8, combinations=1000) == []
+
+
+def test_options_that_torch_names_are_set() -> None:
+    override = 'export TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS=">=0:allow_rnn=True"'
+    assert lines("CD210", options={"allow_rnn": "True"}) == [override]
+    assert lines("CD210", "2.7.1", options={"allow_rnn": "True"}) == [
+        "torch._dynamo.config.allow_rnn = True"
+    ]
+    # Overrides of frames have no effect on what is read outside of them.
+    assert lines("CD207", options={"compiled_autograd": "True"}) == [
+        "torch._dynamo.config.compiled_autograd = True"
+    ]
+    for unfaithful in (
+        "suppress_errors",
+        "skip_fwd_side_effects_in_bwd_under_checkpoint",
+        "_autograd_backward_strict_mode_banned_ops",
+        "enable_faithful_generator_behavior",
+    ):
+        assert lines("CD210", options={unfaithful: "True"}) == []
+    assert lines("CD210", options={"inductor": "True; import os"}) == []
+
+
+def test_what_an_optimizer_holds_becomes_a_tensor() -> None:
+    group = {"source": "L['self'].param_groups[0]['lr']", "expected": "0.1", "actual": "0.05"}
+    assert lines("CD116", **group) == [
+        (
+            'for group in optimizer.param_groups: group["lr"] = torch.tensor(group["lr"])'
+            "  # after the optimizer is made"
+        )
+    ]
+    betas = {**group, "source": "L['self'].param_groups[0]['betas'][0]"}
+    assert lines("CD116", **betas) == []
+    assert lines("CD116", **{**group, "expected": "True", "actual": "False"}) == []
+    assert lines("CD116", kind="state", source="L['self'].state") == []
+
+
+HOOK = "L['self']._modules['a']._forward_hooks[list(dict.keys(L['self']))[0]]"
+
+
+def test_hooks_of_the_program_may_be_left_to_python() -> None:
+    place = Place(file="model.py", line=17, function="record")
+    source = {"source": f"{HOOK}.__closure__[0].cell_contents"}
+    (change,) = changes("CD101", place=place, **source)
+    assert change.line == (
+        "torch.compiler.disable(record)  # where it is registered as a hook, model.py:17"
+    )
+    assert change.objects[0].function == Location("model.py", 17, "record")
+    assert (change.disables, change.kind) == ("record", "object")
+    assert lines("CD101", place=place, source="L['capture']") == []
+    installed = msgspec.structs.replace(place, file="/lib/site-packages/a.py")
+    assert lines("CD101", place=installed, **source) == []
+    # It names no hook: it is about how many there are.
+    assert lines("CD115", place=place, source="L['self']._forward_hooks") == []

@@ -183,7 +183,7 @@ REMAINS = receipt(again(1, cause(finding="F3")), findings=(FINDING,))
 
 def test_some_may_remain_where_that_is_known() -> None:
     assert failed(judged(replace(GOOD, receipt=REMAINS))) == ["finding"]
-    assert judged(replace(GOOD, receipt=REMAINS), left=1).holds
+    assert judged(replace(GOOD, receipt=REMAINS), declared=Declared(left=1)).holds
     assert failed(judged(GOOD, replace(GOOD, receipt=REMAINS))) == ["finding"]  # in each run
 
 
@@ -404,3 +404,72 @@ def test_a_counter_as_a_tensor_must_end_as_it_did() -> None:
     for lie in (held(1), held(6, "other")):
         assert failed(judged(lie, declared=declared)) == ["answers"]
     assert failed(judged(held(6))) == ["answers"]
+
+
+def limited(*events: CompileEvent, steps: int = STEPS, hit: bool = True) -> Observed:
+    """A run in which the frame was at the recompile limit, or no more."""
+    at_limit = finding("CD152", "F2", None)
+    found = (at_limit,) if hit else ()
+    whole = receipt(*events, findings=found, recompile_limit_hits=int(hit))
+    return Observed(whole, run(steps=steps))
+
+
+def raised(after: Observed, **more: Any) -> Certificate:
+    before = limited(again(1, cause()))
+    subject = subject_of(before.receipt.findings[0], before.receipt)
+    return judge(subject, Without(before, EAGER), [after], **more)
+
+
+def test_variants_that_ran_eager_at_the_limit_may_compile() -> None:
+    """Only where the change is declared to do that."""
+    more = limited(again(1, cause()), again(2, cause()), again(3, cause()), hit=False)
+    assert raised(more, declared=Declared(unlimits=True)).holds
+    assert failed(raised(more)) == ["others"]
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        ((again(1, cause()), again(9, cause())), "new in step 9 of 11"),
+        (
+            (
+                again(1, cause()),
+                msgspec.structs.replace(
+                    again(2, cause("other")),
+                    frame=FrameName(function="helper", file="model.py", line=30),
+                ),
+            ),
+            "compiles 0 → 1, but for frames that ran eager at the limit",
+        ),
+    ],
+)
+def test_a_limit_that_only_moves(events: tuple[CompileEvent, ...], reason: str) -> None:
+    certificate = raised(limited(*events, hit=False), declared=Declared(unlimits=True))
+    assert failed(certificate) == ["others"]
+    assert reason in certificate.reason
+
+
+def split(
+    callee: str, reason: str = "Skip calling `torch.compiler.disable()`d function"
+) -> Receipt:
+    """A run in which the graph is split at a call of a disabled function."""
+    disabled = msgspec.structs.replace(
+        finding("CD204", "F9", None),
+        severity="info",
+        evidence={
+            "category": "skipped_or_disabled",
+            "reason": reason,
+            "callee": {"name": callee, "module": None},
+        },
+    )
+    return receipt(breaks=(site(reason, "F9"),), findings=(disabled,))
+
+
+def test_a_graph_may_be_split_only_at_the_function_that_is_disabled() -> None:
+    hook = Observed(split("watch.<locals>.record"), run())
+    assert judged(hook, declared=Declared(disables=frozenset(["record"]))).holds
+    assert failed(judged(hook)) == ["others"]
+    other = Observed(split("Model.forward"), run())
+    assert failed(judged(other, declared=Declared(disables=frozenset(["record"])))) == ["others"]
+    asked = Observed(split("watch.<locals>.record", "Call to graph_break()"), run())
+    assert failed(judged(asked, declared=Declared(disables=frozenset(["record"])))) == ["others"]

@@ -38,6 +38,8 @@ _CONTEXT = re.compile(
     r"^ {2}Developer debug context: (?P<text>.{0,4096}?)(?:\n\n|\n {0,2}\Z|\Z)",
     re.MULTILINE | re.DOTALL,
 )
+_HINT = re.compile(r"^ {2}Hint: (?P<text>[^\n]{0,4096})", re.MULTILINE)
+_OPTION = re.compile(r"torch\._dynamo\.config\.(\w{1,80})`?\s?(?:=|to)\s?`?(True|False)\b")
 _GB_ID = re.compile(r"/gb/gb(\d{4})\b")
 _MODULE = re.compile(r"module: (?P<module>[\w.]{1,200}), qualname: ")
 _SKIPPED = re.compile(
@@ -98,6 +100,8 @@ class BreakReport:
     """Module of the third-party C extension that was called."""
     callee: Callee | None
     """What torch could not trace, where its text carries a name."""
+    options: tuple[tuple[str, str], ...]
+    """Options of Dynamo's configuration that torch's hints want set: ("allow_rnn", "True")."""
     stack: tuple[Location, ...]
     """The user's stack, outermost first; empty when torch suppressed it."""
 
@@ -139,6 +143,7 @@ def read_break(text: str) -> BreakReport:
         ),
         c_extension=_c_extension_of(category, explanation, context),
         callee=_callee_of(explanation, context),
+        options=_options_of(cause),
         stack=_stack_of(text),
     )
 
@@ -207,6 +212,11 @@ def _callee_of(explanation: str, context: str) -> Callee | None:
             return Callee(".".join(part for part in found.groups() if part), None, None)
     found = _NAMED_IN_EXPLANATION.search(explanation)
     return Callee(found[1], None, None) if found is not None else None
+
+
+def _options_of(cause: str) -> tuple[tuple[str, str], ...]:
+    hints = (found["text"] for found in _HINT.finditer(cause))
+    return tuple(dict.fromkeys(pair for hint in hints for pair in _OPTION.findall(hint)))
 
 
 def _why(printed: str, explanation: str) -> str | None:

@@ -263,6 +263,8 @@ def _evidence(broken: Broken) -> dict[str, object]:
     if report.c_extension is not None:
         found["c_extension"] = report.c_extension
         found["callee_ownership"] = "third_party"
+    if report.options:
+        found["options"] = dict(report.options)
     if report.callee is not None:
         found["callee"] = report.callee._asdict()
     if report.site is not None and report.stack:

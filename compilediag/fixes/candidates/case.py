@@ -17,7 +17,8 @@ PARAMETER = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[[^\s$`\\\"!]+\]|\.\w+)*)")
 """A source below a parameter: its name, and the path below it."""
 
 FIRST_WITH_UNBACKED = Version("2.13")
-"""TORCH_COMPILE_UNBACKED_SOURCES, `ignore_logging_functions`, and overrides in the environment."""
+"""TORCH_COMPILE_UNBACKED_SOURCES, `ignore_logging_functions`, overrides in the environment, and
+keywords of `torch.compile` about recompiles."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class Case:
         if len(frames) != 1 or not called:
             return None
         return Location(called[0].file or "", called[0].line or 0, called[0].name)
+
+    @property
+    def has_compile_keywords(self) -> bool:
+        """Whether `torch.compile` takes `recompile_limit` and `isolate_recompiles`."""
+        return self.version >= FIRST_WITH_UNBACKED
 
     def is_own(self, file: str | None) -> bool:
         """Whether a file is the program's own: others are never edited."""

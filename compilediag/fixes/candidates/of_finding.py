@@ -13,6 +13,9 @@ from compilediag.fixes.candidates.breaks import break_edits
 from compilediag.fixes.candidates.buckets import bucket_candidates
 from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.edits import edit_candidates
+from compilediag.fixes.candidates.hints import hint_candidates
+from compilediag.fixes.candidates.limits import limit_candidates
+from compilediag.fixes.candidates.objects import object_candidates
 from compilediag.fixes.candidates.options import option_candidates
 from compilediag.fixes.candidates.sizes import size_candidates
 from compilediag.fixes.candidates.state import state_candidates
@@ -24,6 +27,9 @@ from compilediag.receipt.schema.receipt import Receipt
 _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     size_candidates,
     option_candidates,
+    hint_candidates,
+    object_candidates,
+    limit_candidates,
     edit_candidates,
     state_candidates,
     break_edits,

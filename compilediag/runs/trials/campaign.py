@@ -15,6 +15,7 @@ from itertools import product
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare
+from compilediag.fixes.candidates.limits import sufficient
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.certificate import Certificate, Observed, Without, judge, needs_float64
 from compilediag.fixes.changes import Change, declared_by, located, plan_of
@@ -250,11 +251,21 @@ def _try_each(
     if not _came_again(finding, evidence):
         campaign.notes.append(f"finding {finding[1:]} did not come again")
         return
-    known = [change for key in evidence.trials for change in key if change not in candidates]
-    for change in (*known, *candidates):
+    known = [
+        change
+        for key in evidence.trials
+        for change in key
+        if change not in candidates and not change.searches
+    ]
+    for tried in (*known, *candidates):
+        change = tried
         trial = _trial_of(campaign, change.line, (change,), evidence.trials)
         certificate = _judged(campaign, evidence, finding, [trial], (change,))
-        if change in candidates or certificate.holds:
+        if certificate.holds and change.searches and trial.observed is not None:
+            change = sufficient(change, trial.observed.receipt)
+            trial = _trial_of(campaign, change.line, (change,), evidence.trials)
+            certificate = _judged(campaign, evidence, finding, [trial], (change,))
+        if tried in candidates or certificate.holds:
             _keep(campaign, finding, change, certificate, [trial])
         if certificate.holds:
             campaign.chosen[finding] = change
@@ -365,24 +376,12 @@ def _judged(
     seen = [_observed(trial, without.baseline) for trial in trials]
     labels = [label for change in changes for label in change.labels]
     labels += labels_of(edit for change in changes for edit in change.edits)
-    left = max(change.left for change in changes)
-    leaves_out = any(change.leaves_out for change in (*changes, *others))
     subject = evidence.subjects[finding]
-    declared = declared_by((*changes, *others))
-    pads = [change.pads for change in changes if change.pads is not None]
+    declared = declared_by(changes, others)
 
     def certificate() -> Certificate:
         known = replace(evidence.without, precise=campaign.precise)
-        return judge(
-            subject,
-            known,
-            seen,
-            labels=labels,
-            left=left,
-            leaves_out=leaves_out,
-            declared=declared,
-            pads=pads,
-        )
+        return judge(subject, known, seen, labels=labels, declared=declared)
 
     found = certificate()
     if campaign.precise is None and needs_float64(found, evidence.without, seen, declared):

@@ -21,6 +21,7 @@ from compilediag_harness.trials import reference
 from compilediag_harness.trials.answers import AnswerReader
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.functions import places_of, wrapped_functions
+from compilediag_harness.trials.objects import Objects
 from compilediag_harness.trials.settings import Settings
 from compilediag_harness.trials.state import States
 from compilediag_harness.wire import Answer, Location, OutputsSampled, StateRead, TrialPlan
@@ -86,11 +87,12 @@ class Outputs:
         plan: TrialPlan,
         arguments: Arguments,
         settings: Settings,
+        objects: Objects,
     ) -> None:
         self._session = session
         self._torch = torch
         self._plan = plan
-        self._arguments, self._settings = arguments, settings
+        self._arguments, self._settings, self._objects = arguments, settings, objects
         self._reader = AnswerReader(torch)
         self._functions: dict[Any, Function] = {}
         self._lock = threading.Lock()
@@ -111,6 +113,7 @@ class Outputs:
 
     def _begins_with(self, call: torch_open_calls.CalledWith) -> None:
         self._settings.compiled_call_begins()
+        self._objects.compiled_call_begins()
         owner = getattr(call.function, "__self__", None)
         batch, warming = self._sampled.batch, shape_log.inside.not_counted > 0
         with self._lock:

@@ -43,7 +43,7 @@ class States:
         self._function = function
         self._reader = reader
         self._module_type: type = torch_module.nn.Module
-        self._followed = (torch_module.nn.Module, torch_module.optim.Optimizer)
+        self._optimizer_type: type = torch_module.optim.Optimizer
         self._own_names = {*_dict_of(torch_module.nn.Module()), *_ADDED}
         self._objects: list[weakref.ref[Any]] = []
         self._known: dict[int, weakref.ref[Any]] = {}
@@ -57,7 +57,7 @@ class States:
         if code is not None:
             modules = (*modules, *reached(call.function, code))
         for value in modules:
-            if issubclass(class_of(value), self._followed):
+            if issubclass(class_of(value), (self._module_type, self._optimizer_type)):
                 self._add(value)
 
     def _add(self, value: Any) -> None:
@@ -112,11 +112,12 @@ class States:
                 continue
             seen.add(id(owner))
             names = _dict_of(owner)
+            if issubclass(class_of(owner), self._optimizer_type):
+                yield from _stepped(path, names)
             for table in ("_parameters", "_buffers"):
                 for name, tensor in dict(names.get(table) or {}).items():
                     if tensor is not None:
                         yield f"{path}.{name}", tensor
-            yield from _optimized(path, names.get("param_groups"))
             for name, held in names.items():
                 if name in self._own_names or type(name) is not str:
                     continue
@@ -128,12 +129,21 @@ class States:
             waiting.extend((f"{path}.{name}", held) for name, held in modules if held is not None)
 
 
-def _optimized(path: str, groups: Any) -> Iterator[tuple[str, Any]]:
-    """The parameters that an optimizer changes."""
-    for index, group in enumerate(groups if class_of(groups) is list else ()):
-        held: Any = group.get("params") if class_of(group) is dict else None
-        for at, tensor in enumerate(held if class_of(held) is list else ()):
-            yield f"{path}.param_groups[{index}][{at}]", tensor
+def _stepped(path: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What an optimizer writes: the parameters, and what it holds of each. Its hyperparameters may
+    be tensors or numbers."""
+    state: Any = names.get("state")
+    groups: Any = names.get("param_groups")
+    if not issubclass(class_of(state), dict) or class_of(groups) is not list:
+        return
+    for group, held in enumerate(groups):
+        for place, parameter in enumerate(held["params"]):
+            where = f"{path}.param_groups[{group}]['params'][{place}]"
+            yield where, parameter
+            written: dict[str, Any] = state.get(parameter) or {}
+            for name, value in written.items():
+                if hasattr(value, "numel"):
+                    yield f"{where} {name}", value
 
 
 def _dict_of(value: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import compile_options, fixed_shapes, plan, randomness
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.notes import Notes
+from compilediag_harness.trials.objects import Objects
 from compilediag_harness.trials.outputs import Outputs
 from compilediag_harness.trials.settings import OVERRIDDEN, Settings
 from compilediag_harness.trials.sources import Sources
@@ -57,7 +58,9 @@ class Trial:
         if remover is not None:
             self._undo.append(remover)
         arguments = Arguments(chosen.arguments, files, notes)
-        self._outputs = Outputs(session, torch, chosen, arguments, self._settings)
+        objects = Objects(chosen.objects, torch, notes)
+        self._undo.append(objects.uninstall)
+        self._outputs = Outputs(session, torch, chosen, arguments, self._settings, objects)
         self._undo.append(self._outputs.uninstall)
         check = chosen.check_padding
         shapes = fixed_shapes.FixedShapeCalls(session, self._outputs, check=check)

@@ -61,6 +61,27 @@ class ArgumentChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectChange:
+    """Something done to objects that the program makes, once to each."""
+
+    action: str
+    """"tensor_hyperparameter": a number of each group of parameters of an optimizer is a tensor
+    when the first compiled call begins. "disable_hook": a hook is registered as
+    `torch.compiler.disable` returns it."""
+    name: str
+    """Of the hyperparameter, or of the function that is the hook."""
+    function: Location | None = None
+    """A line of the hook's own."""
+
+    @property
+    def label(self) -> str:
+        """The change in words, as `TrialApplied` has it."""
+        if self.action == "disable_hook":
+            return f"torch.compiler.disable({self.name})"
+        return f"{self.name} of optimizers as a tensor"
+
+
+@dataclass(frozen=True, slots=True)
 class SourceChange:
     """Another text of a source file, read in place of the file; the file itself stays."""
 
@@ -121,6 +142,7 @@ class TrialPlan:
     compile_options: tuple[CompileOption, ...] = ()
     arguments: tuple[ArgumentChange, ...] = ()
     sources: tuple[SourceChange, ...] = ()
+    objects: tuple[ObjectChange, ...] = ()
     stance: str | None = None
     """A stance of `torch.compiler.set_stance` for the whole run: "force_eager" is the reference."""
     seed: int | None = None
@@ -140,7 +162,7 @@ class TrialPlan:
     def labels(self) -> tuple[str, ...]:
         """Every change in words, as `TrialApplied` has it."""
         outside = (*self.settings, *self.compile_options, *self.arguments, *self.padded)
-        parts = (*outside, *self.sources)
+        parts = (*outside, *self.objects, *self.sources)
         stance = () if self.stance is None else (stance_label(self.stance),)
         seed = () if self.seed is None else (seed_label(self.seed),)
         return (*(part.label for part in parts), *stance, *seed)

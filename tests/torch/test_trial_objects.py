@@ -1,0 +1,148 @@
+"""What a trial does to optimizers and hooks is what the line says that a user would write."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from compilediag_harness.trials.notes import Notes  # noqa: E402
+from compilediag_harness.trials.objects import Objects  # noqa: E402
+from compilediag_harness.wire import Location, ObjectChange, Recompiled, StateRead, TrialPlan  # noqa: E402  # noqa: E402
+from tests.torch.test_trials import compiled, trying  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+RATE = ObjectChange("tensor_hyperparameter", "lr")
+
+
+def trained(kind=torch.optim.SGD, rate=0.1):
+    """Steps of a compiled optimizer whose scheduler halves the rate; what it holds then."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    optimizer = kind(model.parameters(), lr=rate)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+    def update():
+        optimizer.step()
+
+    call = compiled(update)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.ones(3, 2)).square().mean().backward()
+        call()
+        scheduler.step()
+    return model.weight.detach().clone(), optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_rate_that_is_a_tensor_recompiles_nothing(kind):
+    with trying(TrialPlan()) as before:
+        weight, rate = trained(kind)
+    with trying(TrialPlan(objects=(RATE,))) as after:
+        other, tensor = trained(kind)
+    assert type(rate) is float
+    assert isinstance(tensor, torch.Tensor)
+    assert after.applied == {RATE.label: None}
+    of_rate = [len([r for r in each.of(Recompiled) if "lr" in str(r)]) for each in (before, after)]
+    assert of_rate[0] >= 1
+    assert of_rate[1] == 0
+    torch.testing.assert_close(other, weight)
+
+
+def test_what_an_optimizer_writes_is_an_answer():
+    """Its step returns nothing: the parameters and what it holds of each are what it computes."""
+    with trying(TrialPlan()) as events:
+        trained(torch.optim.AdamW)
+    paths = [answer.path for each in events.of(StateRead) for answer in each.answers]
+    assert ".param_groups[0]['params'][1]" in paths
+    assert ".param_groups[0]['params'][0] exp_avg" in paths
+    assert not [path for path in paths if "lr" in path]
+
+
+def test_another_optimizer_keeps_its_numbers():
+    """One that lacks the hyperparameter; it is no part that was not applied."""
+    notes = Notes()
+    change = ObjectChange("tensor_hyperparameter", "momentum")
+    objects = Objects((change,), torch, notes)
+    try:
+        adam = torch.optim.Adam([torch.ones(1, requires_grad=True)])
+        objects.compiled_call_begins()
+        assert type(adam.param_groups[0]["lr"]) is float
+        sgd = torch.optim.SGD([torch.ones(1, requires_grad=True)], momentum=0.5)
+        objects.compiled_call_begins()
+        assert float(sgd.param_groups[0]["momentum"]) == 0.5
+        assert isinstance(sgd.param_groups[0]["momentum"], torch.Tensor)
+    finally:
+        objects.uninstall()
+    late = torch.optim.SGD([torch.ones(1, requires_grad=True)], momentum=0.5)
+    objects.compiled_call_begins()
+    assert type(late.param_groups[0]["momentum"]) is float
+
+
+class Watch:
+    def __init__(self):
+        self.on, self.seen = False, []
+
+    def record(self, module, inputs, output):
+        if self.on:
+            self.seen.append(output.shape)
+
+    def __call__(self, module, inputs, output):
+        self.record(module, inputs, output)
+
+
+def free(watch, module, inputs, output):
+    watch.record(module, inputs, output)
+
+
+LINE = Watch.record.__code__.co_firstlineno
+WAYS = {
+    "method": (lambda watch: watch.record, "record", LINE + 2),
+    "partial": (
+        lambda watch: functools.partial(free, watch),
+        "free",
+        free.__code__.co_firstlineno + 1,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_a_hook_is_registered_disabled(way):
+    make, name, line = WAYS[way]
+    change = ObjectChange("disable_hook", name, Location(__file__, line, name))
+
+    def hooked():
+        torch.manual_seed(0)
+        model, watch = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()), Watch()
+        model[0].register_forward_hook(make(watch))
+        call = compiled(model)
+        values = []
+        for step in range(3):
+            watch.on = step == 1
+            values.append(call(torch.ones(1, 2)))
+        return torch.stack(values), len(watch.seen)
+
+    with trying(TrialPlan()) as before:
+        expected = hooked()
+    with trying(TrialPlan(objects=(change,))) as after:
+        found = hooked()
+    assert after.applied == {change.label: None}
+    assert (len(before.of(Recompiled)) > 0, len(after.of(Recompiled))) == (True, 0)
+    assert found[1] == expected[1] == 1
+    torch.testing.assert_close(found[0], expected[0])
+
+
+@pytest.mark.parametrize(
+    "place", [Location(__file__, 1, "record"), Location("b.py", LINE, "record")]
+)
+def test_another_hook_stays_as_it_is(place):
+    module, watch, notes = torch.nn.Linear(2, 2), Watch(), Notes()
+    objects = Objects((ObjectChange("disable_hook", "record", place),), torch, notes)
+    try:
+        module.register_forward_hook(watch.record)
+    finally:
+        objects.uninstall()
+    assert list(module._forward_hooks.values()) == [watch.record]
