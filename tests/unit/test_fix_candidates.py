@@ -33,7 +33,11 @@ def lines(rule: str, torch: str = "2.13.0+cpu", **evidence: Any) -> list[str]:
 
 
 def changes(rule: str, torch: str = "2.13.0+cpu", **evidence: Any) -> tuple[Change, ...]:
-    finding = FindingRecord(
+    return candidates_of(finding(rule, **evidence), receipt(torch))
+
+
+def finding(rule: str, **evidence: Any) -> FindingRecord:
+    return FindingRecord(
         id="F1",
         rule=rule,
         slug="",
@@ -54,7 +58,6 @@ def changes(rule: str, torch: str = "2.13.0+cpu", **evidence: Any) -> tuple[Chan
             arguments=(PassedArgument(parameter="x", expression="batch"),),
         ),
     )
-    return candidates_of(finding, receipt(torch))
 
 
 def receipt(torch: str) -> Receipt:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.edits import edit_candidates
 from compilediag.fixes.candidates.options import option_candidates
+from compilediag.fixes.candidates.passed import passed_candidates
 from compilediag.fixes.candidates.sizes import size_candidates
 from compilediag.fixes.changes import Change
 from compilediag.fixes.environment import export_line
@@ -21,6 +22,7 @@ from compilediag.receipt.schema.receipt import Receipt
 _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     size_candidates,
     option_candidates,
+    passed_candidates,
     edit_candidates,
 )
 """In the order of trying."""

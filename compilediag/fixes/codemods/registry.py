@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from compilediag.fixes.codemods import statements
+from compilediag.fixes.codemods import calls, statements
 from compilediag.fixes.codemods.edit import Edit
 from compilediag.fixes.codemods.tree import (
     EditOfTree,
@@ -19,6 +19,7 @@ Codemod = Callable[[Source, Edit], Iterator[EditOfTree]]
 
 CODEMODS: Mapping[str, Codemod] = MappingProxyType(
     {
+        "argument": calls.argument,
         "before": statements.before,
         "unless_compiling": statements.unless_compiling,
     }
