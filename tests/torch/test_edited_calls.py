@@ -1,4 +1,4 @@
-"""Edits of what calls pass, followed literally: counted by a backend of the test's own."""
+"""Edits of calls and of the global state, followed literally: counted by a backend of its own."""
 
 from __future__ import annotations
 
@@ -42,6 +42,31 @@ def scaled(x, rate, power=2):
 out += [scaled(torch.ones(3), rate=n / 10) for n in range(1, 5)]
 """
 
+THREADS = """\\
+import torch
+step = torch.compile(lambda x: x * 2, backend=backend)
+for number in range(3):
+    out.append(step(torch.ones(2)))
+    if number == 1:
+        torch.set_num_threads(1)
+"""
+
+MODES = """\\
+import torch
+model = torch.nn.Linear(2, 2).requires_grad_(True)
+torch.nn.init.ones_(model.weight), torch.nn.init.zeros_(model.bias)
+class Server:
+    def __init__(self):
+        self.model = torch.compile(model, backend=backend)
+    def warm(self, x):
+        with torch.no_grad():
+            return self.model(x)
+server, x = Server(), torch.ones(2)
+out.append(server.warm(x))
+with torch.inference_mode():
+    out.append(server.model(x))
+"""
+
 
 @pytest.mark.parametrize(
     ("program", "line", "code", "compiles"),
@@ -56,10 +81,32 @@ out += [scaled(torch.ones(3), rate=n / 10) for n in range(1, 5)]
         ),
     ],
 )
-def test_an_edited_program_compiles_once_and_computes_the_same(program, line, code, compiles):
+def test_an_edited_call_compiles_once_and_computes_the_same(program, line, code, compiles):
     before, expected = run(program)
     after, results = run(edited(program, [Edit("", line, "argument", code)]))
     assert (before, after) == (compiles, 1)
+    assert all(map(torch.equal, expected, results))
+
+
+@pytest.mark.parametrize(
+    ("program", "edit"),
+    [
+        (THREADS, Edit("", 4, "set_first", ("torch.set_num_threads",))),
+        (MODES, Edit("", 9, "mode", ("torch.no_grad", "torch.inference_mode"))),
+        (MODES, Edit("", 13, "mode", ("torch.inference_mode", "torch.no_grad"))),
+    ],
+)
+def test_one_global_state_compiles_once_and_computes_the_same(program, edit):
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for text in (program, edited(program, [edit])):
+            torch.set_num_threads(2)
+            found.append(run(text))
+    finally:
+        torch.set_num_threads(threads)
+    (before, expected), (after, results) = found
+    assert (before, after) == (2, 1)
     assert all(map(torch.equal, expected, results))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.edits import edit_candidates
+from compilediag.fixes.candidates.global_state import global_state_candidates
 from compilediag.fixes.candidates.options import option_candidates
 from compilediag.fixes.candidates.passed import passed_candidates
 from compilediag.fixes.candidates.sizes import size_candidates
@@ -23,6 +24,7 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     size_candidates,
     option_candidates,
     passed_candidates,
+    global_state_candidates,
     edit_candidates,
 )
 """In the order of trying."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from compilediag.fixes.codemods import calls, statements
+from compilediag.fixes.codemods import calls, global_state, statements
 from compilediag.fixes.codemods.edit import Edit
 from compilediag.fixes.codemods.tree import (
     EditOfTree,
@@ -21,6 +21,8 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
     {
         "argument": calls.argument,
         "before": statements.before,
+        "mode": global_state.mode,
+        "set_first": global_state.set_first,
         "unless_compiling": statements.unless_compiling,
     }
 )
