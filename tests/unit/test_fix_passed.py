@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from compilediag.fixes.candidates.case import Case, case_of
+from compilediag.fixes.candidates.edits import edit_candidates
 from compilediag.fixes.candidates.passed import passed_candidates
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
@@ -106,6 +107,22 @@ def test_a_call_of_which_too_little_is_known_is_changed_from_outside_only() -> N
     layout = {"kind": "stride", "source": "L['x']", "values": ROWS}
     for text in ("f(*items)", "f(a very long …"):
         assert [change.kind for change in offered("CD106", text, {}, **layout)] == ["call"]
+
+
+def test_a_size_below_an_argument_is_marked_where_the_variable_is_plain() -> None:
+    def marks(source: str, passed: dict[str, str]) -> list[str]:
+        arguments = tuple(PassedArgument(parameter=k, expression=v) for k, v in passed.items())
+        call = EnteredAt(file="train.py", line=1, arguments=arguments)
+        size = {"kind": "size", "source": source, "values": [["[4, 2]", "[6, 2]"]]}
+        return [c for x in edit_candidates(case("CD105", call, **size)) for c in x.edits[0].code]
+
+    mark = "torch._dynamo.maybe_mark_dynamic({}, 0)"
+    assert marks("L['batch'].ids", {"batch": "b"}) == [mark.format("b.ids")]
+    assert marks("L['batch']['ids']", {"batch": "b"}) == [mark.format("b['ids']")]
+    assert marks("L['x']", {"x": "batch['ids']"}) == [mark.format("batch['ids']")]
+    assert marks("L['args'][0]", {"args[0]": "x"}) == [mark.format("x")]
+    for once in ("batches[next(order)]", "load()", "load().ids", "a + b"):
+        assert marks("L['x']", {"x": once}) == []
 
 
 PROGRAM = """\

@@ -17,7 +17,8 @@ _PLACEHOLDER = "_"
 
 def argument(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Kind "argument": passes something made of an argument. `code`: the call as `ast.unparse`
-    writes it, which of its arguments, and what is passed, with `_` for the argument: "_.contiguous()"."""
+    writes it, which of its arguments, and what is passed, with `_` for the argument:
+    "_.contiguous()"."""
     text, index, template = edit.code
     found = [
         call

@@ -79,7 +79,7 @@ def _below_imports(source: Source) -> libcst.BaseStatement:
     """The first statement behind the imports that begin a module, `import torch` among them."""
     has_torch = False
     for statement in source.module.body:
-        if isinstance(statement, libcst.BaseStatement) and not _begins(statement):
+        if not _begins(statement):
             if has_torch:
                 return statement
             break
