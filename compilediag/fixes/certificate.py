@@ -160,12 +160,8 @@ def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]
     for run in runs:
         if (changed := _changed_file(baseline.receipt, run.receipt)) is not None:
             return Point("applied", False, f"{changed} was edited while changes were tried")
-        applied = {
-            each.change: each.problem
-            for each in sorted(
-                run.timeline.trial_applied, key=lambda each: each.problem is not None
-            )
-        }
+        outcomes = sorted(run.timeline.trial_applied, key=lambda each: each.problem is not None)
+        applied = {each.change: each.problem for each in outcomes}
         for label in labels:
             if label not in applied:
                 return Point("applied", False, f"not applied: the run never came to {label}")

@@ -299,6 +299,111 @@ def test_an_input_requires_grad():
         assert compiled(forward)(torch.ones(2)).requires_grad
 
 
+LAYOUTS = [
+    torch.ones(2, 3, 4, 4),
+    torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last),
+    torch.ones(2, 4, 4, 3).permute(0, 3, 1, 2),
+]
+
+
+class Images(torch.nn.Module):
+    def forward(self, x, *others, scale=None, **rest):
+        return (
+            x + sum(others) + sum(value for value in (scale, *rest.values()) if value is not None)
+        )
+
+
+def in_any_place(x):
+    """Calls of a module that pass a tensor by position, by keyword, and among the rest."""
+    one = torch.ones(2, 3, 4, 4)
+    return {
+        "x": lambda model: model(x),
+        "others[1]": lambda model: model(one, one, x),
+        "scale": lambda model: model(one, scale=x),
+        "rest['bias']": lambda model: model(one, bias=x),
+    }
+
+
+@pytest.mark.parametrize("action", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("argument", ["x", "others[1]", "scale", "rest['bias']"])
+def test_another_layout_is_passed_and_the_programs_own_stays(action, argument):
+    change = ArgumentChange(definition_of(Images.forward), argument, action)
+
+    def run(plan):
+        with trying(plan) as events:
+            model = compiled(Images())
+            for images in LAYOUTS:
+                in_any_place(images)[argument](model)
+        return len(events.of(Recompiled)), events
+
+    strides = [each.stride() for each in LAYOUTS]
+    assert run(TrialPlan())[0] == 1
+    count, events = run(TrialPlan(arguments=(change,)))
+    assert count == 0
+    assert events.applied == {change.label: None}
+    assert [each.stride() for each in LAYOUTS] == strides
+    assert not events.of(FaultOccurred)
+
+
+def test_a_copy_that_the_function_writes_into_is_a_problem():
+    def scaled(x):
+        x.mul_(2)
+        return x + 1
+
+    clone, unwritten = (
+        ArgumentChange(definition_of(scaled), "x", action) for action in ("clone", "unwritten")
+    )
+    for change in (clone, unwritten):
+        for mode in (torch.no_grad(), torch.inference_mode()):
+            _, events = recompiles(TrialPlan(arguments=(change,)), scaled, [torch.ones(2)])
+            assert "writes into it" in events.applied[change.label]
+            with mode:
+                fresh = [torch.ones(2)]
+                _, events = recompiles(TrialPlan(arguments=(change,)), scaled, fresh)
+            assert "writes into it" in events.applied[change.label]
+    for change in (
+        ArgumentChange(definition_of(double), "x", "clone"),
+        ArgumentChange(definition_of(double), "x", "unwritten"),
+    ):
+        for mode in (torch.no_grad(), torch.inference_mode()):
+            with mode:
+                _, events = recompiles(TrialPlan(arguments=(change,)), double, [torch.ones(2)])
+            assert events.applied == {change.label: None}
+
+
+def test_a_tensor_is_passed_in_place_of_a_number():
+    def scaled(x, factor=1.0):
+        return x * factor
+
+    def run(plan, numbers):
+        with trying(plan) as events:
+            function = compiled(scaled, dynamic=False)
+            results = [function(torch.ones(2), number) for number in numbers]
+        return len(events.of(Recompiled)), results, events.applied
+
+    place = definition_of(scaled)
+    real = ArgumentChange(place, "factor", "tensor(torch.float64)")
+    whole = ArgumentChange(place, "factor", "tensor")
+    before, expected, _ = run(TrialPlan(), (0.5, 0.25, 2))
+    after, results, applied = run(TrialPlan(arguments=(real,)), (0.5, 0.25, 2))
+    assert (before, after, applied) == (2, 0, {real.label: None})
+    assert all(map(torch.equal, results, expected))
+    assert "is float" in run(TrialPlan(arguments=(whole,)), (2, 0.5))[2][whole.label]
+    assert run(TrialPlan(arguments=(whole,)), (2, 3))[2] == {whole.label: None}
+    with trying(TrialPlan(arguments=(real,))) as events:
+        compiled(scaled)(torch.ones(2))
+    assert events.applied[real.label], "the call passes no number"
+
+
+def test_another_dtype_is_passed():
+    change = ArgumentChange(definition_of(double), "x", "to(torch.int64)")
+    mixed = [torch.ones(3, dtype=torch.int64), torch.ones(3, dtype=torch.int32)]
+    assert recompiles(TrialPlan(), double, mixed)[0] == 1
+    assert recompiles(TrialPlan(arguments=(change,)), double, mixed)[0] == 0
+    other = ArgumentChange(definition_of(double), "x", "to(torch.save)")
+    assert recompiles(TrialPlan(arguments=(other,)), double, mixed)[1].applied[other.label]
+
+
 def test_a_compile_option_reaches_every_way_to_compile():
     """`torch.compile` of a function, as a decorator, and `Module.compile`."""
     option = CompileOption("dynamic", True)

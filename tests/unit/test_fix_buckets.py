@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.changes import Change, plan_of
+from compilediag.fixes.changes import Change, Declared, plan_of
 from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
 from compilediag.receipt.schema.invocations import Invocation, VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt

@@ -46,7 +46,11 @@ def lines(rule: str, torch: str = "2.13.0+cpu", **evidence: Any) -> list[str]:
 def changes(
     rule: str, torch: str = "2.13.0+cpu", own: tuple[str, ...] = (), **evidence: Any
 ) -> tuple[Change, ...]:
-    finding = FindingRecord(
+    return candidates_of(finding(rule, **evidence), receipt(torch, own))
+
+
+def finding(rule: str, **evidence: Any) -> FindingRecord:
+    return FindingRecord(
         id="F1",
         rule=rule,
         slug="",
@@ -67,7 +71,6 @@ def changes(
             arguments=(PassedArgument(parameter="x", expression="batch"),),
         ),
     )
-    return candidates_of(finding, receipt(torch, own))
 
 
 def receipt(torch: str, own: tuple[str, ...] = ()) -> Receipt:
@@ -108,12 +111,12 @@ def receipt(torch: str, own: tuple[str, ...] = ()) -> Receipt:
 
 
 SIZE = {"kind": "size", "source": "L['x']", "values": [["[4, 2]", "[6, 2]"]]}
-MARK = "torch._dynamo.mark_dynamic(batch, 0)  # before the call, train.py:7"
+MARK = "torch._dynamo.maybe_mark_dynamic(batch, 0)  # before the call, train.py:7"
 
 
 def test_a_size_is_marked_at_the_call_and_then_everything_is_dynamic() -> None:
     assert lines("CD105", **SIZE) == [MARK, "torch.compile(..., dynamic=True)"]
-    argument = ArgumentChange(Location("model.py", 13, "forward"), "x", "mark_dynamic", 0)
+    argument = ArgumentChange(Location("model.py", 13, "forward"), "x", "maybe_mark_dynamic", 0)
     assert changes("CD105", **SIZE)[0].arguments == (argument,)
 
 

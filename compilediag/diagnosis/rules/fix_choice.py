@@ -295,7 +295,7 @@ def _of_guard(group: Group) -> str:
     if group.code == "CD106" and kind == "inference":
         return kind if _has(first.expected) else "normal"
     if group.code == "CD106" and kind == "stride":
-        return _layout(first.expected or "") or kind
+        return memory_format(first.expected or "") or kind
     if group.code == "CD190":
         return "guard" if first.guard else ""
     return kind
@@ -310,7 +310,7 @@ def _has(keys: str | None) -> bool:
     return "ADInplaceOrView" in keys_of(keys or "")
 
 
-def _layout(strides: str) -> str | None:
+def memory_format(strides: str) -> str | None:
     """The memory format of a tensor of 4 or 5 dimensions whose channels are innermost."""
     found = [int(stride) for stride in _STRIDES.findall(strides)]
     names = {4: "channels_last", 5: "channels_last_3d"}

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
-from compilediag.fixes.candidates.case import Case
+from compilediag.fixes.candidates.case import PARAMETER, Case
 from compilediag.fixes.candidates.messages import message_writer
+from compilediag.fixes.candidates.sizes import DYNAMIC, MARK, dimensions_to_mark
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit
 from compilediag.receipt.schema.compiles import CompileEvent
 
-_PARAMETER = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[[^\s\]]+\])*)")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[(?:\w+|'[^']*')\])*")
+"""Read twice, it is the same tensor, and nothing else happens."""
 
 
 def edit_candidates(case: Case) -> Iterator[Change]:
@@ -47,12 +48,8 @@ def _left_out(case: Case) -> Iterator[Change]:
 
 def _marks(case: Case) -> Iterator[Change]:
     """Marks before every call by which the function was compiled."""
-    if case.finding.rule != "CD105" or case.kind == "marking":
-        return
-    changed = [item for pair in case.values for item in changed_dimensions(*pair)]
-    dimensions = sorted({item.dimension for item in changed})
-    source = _PARAMETER.fullmatch(case.source)
-    small = any({item.before, item.after} & {"0", "1"} for item in changed)
+    dimensions, small = dimensions_to_mark(case)
+    source = PARAMETER.fullmatch(case.source)
     if source is None or not dimensions or small:
         return
     edits = dict.fromkeys(_at_calls(case.compiles_of_frames, source, dimensions))
@@ -64,7 +61,7 @@ def _marks(case: Case) -> Iterator[Change]:
     yield Change(
         "source",
         f"{first.file}:{first.line}: {'; '.join(first.code)}  # before the call{also}",
-        "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size",
+        DYNAMIC,
         edits=tuple(made),
     )
 
@@ -77,10 +74,10 @@ def _at_calls(
     for event in compiles:
         entered = event.entered_at
         passed = {} if entered is None else {a.parameter: a.expression for a in entered.arguments}
-        whole, root = f"{source[1]}{source[2]}", source[1]
-        name = passed.get(whole) or (f"{passed[root]}{source[2]}" if root in passed else "")
-        if entered is None or not entered.file or not name.partition("[")[0].isidentifier():
+        whole, root = f"{source[1]}{source[2]}", passed.get(source[1], "")
+        name = passed.get(whole) or (f"{root}{source[2]}" if root.isidentifier() else "")
+        if entered is None or not entered.file or not _VARIABLE.fullmatch(name):
             yield None
             continue
-        code = tuple(f"torch._dynamo.maybe_mark_dynamic({name}, {at})" for at in chosen)
+        code = tuple(f"torch._dynamo.{MARK}({name}, {at})" for at in chosen)
         yield Edit(entered.file, entered.line, "before", code)

@@ -13,10 +13,12 @@ from compilediag.fixes.candidates.breaks import break_edits
 from compilediag.fixes.candidates.buckets import bucket_candidates
 from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.edits import edit_candidates
+from compilediag.fixes.candidates.global_state import global_state_candidates
 from compilediag.fixes.candidates.hints import hint_candidates
 from compilediag.fixes.candidates.limits import limit_candidates
 from compilediag.fixes.candidates.objects import object_candidates
 from compilediag.fixes.candidates.options import option_candidates
+from compilediag.fixes.candidates.passed import passed_candidates
 from compilediag.fixes.candidates.sizes import size_candidates
 from compilediag.fixes.candidates.state import state_candidates
 from compilediag.fixes.changes import Change
@@ -30,6 +32,8 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     hint_candidates,
     object_candidates,
     limit_candidates,
+    passed_candidates,
+    global_state_candidates,
     edit_candidates,
     state_candidates,
     break_edits,

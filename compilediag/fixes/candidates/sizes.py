@@ -14,6 +14,10 @@ from compilediag_harness.wire import ArgumentChange, CompileOption
 
 _SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
 
+MARK = "maybe_mark_dynamic"
+"""Leaves a size that the code needs as a number a constant; `mark_dynamic` raises an error then."""
+
+DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
 _EXTRA_GRADIENT = "a gradient is kept for the input, which costs memory"
 _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
@@ -26,24 +30,30 @@ def size_candidates(case: Case) -> Iterator[Change]:
     yield from _requires_grad(case)
 
 
+def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
+    """The dimensions of an argument whose sizes changed, and whether 0 or 1 was among the sizes:
+    these are constants for a mark. None where a mark is not what the finding needs."""
+    if case.finding.rule != "CD105" or case.kind == "marking":
+        return [], False
+    changed = [item for pair in case.values for item in changed_dimensions(*pair)]
+    small = any({item.before, item.after} & {"0", "1"} for item in changed)
+    return sorted({item.dimension for item in changed}), small
+
+
 def _dynamic_sizes(case: Case) -> Iterator[Change]:
     """Marks on the argument, then everything dynamic."""
-    if case.finding.rule != "CD105" or case.kind == "marking":
+    dimensions, small = dimensions_to_mark(case)
+    if not dimensions:
         return
-    changed = [item for pair in case.values for item in changed_dimensions(*pair)]
-    if not changed:
-        return
-    small = any({item.before, item.after} & {"0", "1"} for item in changed)
-    dimensions = sorted({item.dimension for item in changed})
     if small:
         yield from _unbacked(case, case.source, dimensions)
         return
     yield from _mark(
         case,
-        "mark_dynamic",
+        MARK,
         case.source,
         dimensions,
-        "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size",
+        DYNAMIC,
     )
     yield Change(
         "call",

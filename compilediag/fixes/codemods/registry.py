@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from compilediag.fixes.codemods import (
+    arguments,
     branches,
     calls,
     fixed_shape,
     flags,
+    global_state,
     lazy,
     learning_rate,
     masks,
@@ -25,7 +27,10 @@ Codemod = Callable[[Source, Edit], Iterator[EditOfTree]]
 
 CODEMODS: Mapping[str, Codemod] = MappingProxyType(
     {
+        "argument": arguments.argument,
         "before": statements.before,
+        "mode": global_state.mode,
+        "set_first": global_state.set_first,
         "unless_compiling": statements.unless_compiling,
         "largest_in_init": lazy.largest_in_init,
         "rate_as_tensor": learning_rate.rate_as_tensor,

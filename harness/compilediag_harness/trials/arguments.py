@@ -9,11 +9,15 @@ from typing import Any
 from compilediag_harness.collectors.witness import paths
 from compilediag_harness.torch_internals import torch_api, torch_guards
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
+from compilediag_harness.trials import passed_values
 from compilediag_harness.trials.functions import is_place_of
 from compilediag_harness.trials.notes import Notes
 from compilediag_harness.wire import ArgumentChange, Location
 
 _ROOT = re.compile(r"[A-Za-z_]\w*")
+
+_ELEMENT = re.compile(r"([A-Za-z_]\w*)\[(?:(\d+)|'(\w+)')\]")
+""""args[0]", "rest['scale']"."""
 
 _VARIADIC, _KEYWORDS = 0x04, 0x08
 """Flags of code with `*args` and with `**kwargs` (`inspect.CO_VARARGS`, `CO_VARKEYWORDS`)."""
@@ -29,6 +33,7 @@ class Arguments:
         self._changes = tuple(changes)
         self._changed_files = changed_files
         self._notes = notes
+        self._passed = passed_values.PassedValues()
 
     def change(
         self, functions: Iterable[tuple[Location, Any]], owner: Any, call: CalledWith
@@ -37,21 +42,28 @@ class Arguments:
         for change in self._changes:
             for place, code in functions:
                 if is_place_of(change.function, place, self._changed_files):
-                    self._notes.note(change.label, _acted(change, code, owner, call))
+                    self._notes.note(change.label, self._acted(change, code, owner, call))
+
+    def ended(self) -> None:
+        """The call has ended: what it wrote into a copy of an argument is lost."""
+        for label in self._passed.written():
+            self._notes.note(label, "the function writes into it")
+
+    def _acted(self, change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:
+        """Why it was not done; None when it was."""
+        try:
+            value = _value_of(change.argument, arguments_of(code, owner, call))
+            if value is paths.MISSING:
+                return f"{change.argument} cannot be found among the arguments"
+            if passed_values.is_known(change.action):
+                where = place_of(change.argument, code, owner, call)
+                return self._passed.replace(change, value, where)
+            return _act(change, value)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
 
 
-def _acted(change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:
-    try:
-        return _act(change, code, owner, call)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def _act(change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:
-    """Why it was not done; None when it was."""
-    value = _value_of(change.argument, arguments_of(code, owner, call))
-    if value is paths.MISSING:
-        return f"{change.argument} cannot be found among the arguments"
+def _act(change: ArgumentChange, value: Any) -> str | None:
     if not torch_guards.is_tensor(value):
         return f"{change.argument} is no tensor"
     if change.action == "requires_grad":
@@ -79,6 +91,30 @@ def arguments_of(code: Any, owner: Any, call: CalledWith) -> dict[str, Any]:
     if flags & _KEYWORDS:
         found[rest[0]] = {k: v for k, v in call.kwargs.items() if k not in names[:named]}
     return found
+
+
+def place_of(argument: str, code: Any, owner: Any, call: CalledWith) -> int | str | None:
+    """Where a call passes an argument itself: the position, or the keyword; None where it passes
+    it as a part of another, or not at all."""
+    if code is None:
+        return argument if argument in call.kwargs else None
+    names, flags, own = code.co_varnames, code.co_flags, owner is not None
+    named = code.co_argcount + code.co_kwonlyargcount
+    if argument in names[: code.co_argcount]:
+        position = names.index(argument) - own
+        if 0 <= position < len(call.args):
+            return position
+    if argument in names[:named] and argument in call.kwargs:
+        return argument
+    element = _ELEMENT.fullmatch(argument)
+    if element is None or not flags & (_VARIADIC | _KEYWORDS):
+        return None
+    if flags & _VARIADIC and element[2] and names[named] == element[1]:
+        position = code.co_argcount - own + int(element[2])
+        return position if position < len(call.args) else None
+    keywords = names[named + bool(flags & _VARIADIC)] if flags & _KEYWORDS else None
+    passed = element[1] == keywords and element[3] in call.kwargs
+    return element[3] if passed and element[3] not in names[:named] else None
 
 
 def _value_of(argument: str, arguments: dict[str, Any]) -> Any:

@@ -187,6 +187,10 @@ class Outputs:
             self._session.charge(time.monotonic() - started)
 
     def _ended(self, _key: int) -> None:
+        try:
+            self._arguments.ended()
+        except Exception as error:
+            self._session.fault("trial: an argument after the call", error)
         sampled = self._sampled.call
         if sampled is None:
             return

@@ -1,0 +1,124 @@
+"""Edits of calls and of the global state, followed literally: counted by a backend of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("libcst")
+
+from compilediag.fixes.codemods.edit import Edit, edited  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+LAYOUTS = """\
+import torch as t
+class Blur(t.nn.Module):
+    def forward(self, images, *, bias=None):
+        return images * 2 + (0 if bias is None else bias)
+model = t.compile(Blur(), backend=backend, dynamic=False)
+one = t.arange(96.0).reshape(1, 3, 4, 8)
+for each in (one, one.to(memory_format=t.channels_last), one.transpose(2, 3).contiguous().mT):
+    out.append(model(one + 1, bias=each))
+"""
+
+ALIASES = """\
+class Attention:
+    def __call__(self, query, key):
+        return query @ key.mT
+attend = torch.compile(Attention().__call__, backend=backend, dynamic=False)
+def step(query, key):
+    return attend(query, key)
+x, y = torch.ones(2, 2), torch.eye(2)
+out += [step(x, y), step(x, x), step(query=y, key=x)]
+"""
+
+NUMBERS = """\
+def decorated(function):
+    return torch.compile(function, backend=backend, dynamic=False)
+@decorated
+def scaled(x, rate, power=2):
+    return x.sin() * rate
+out += [scaled(torch.ones(3), rate=n / 10) for n in range(1, 5)]
+"""
+
+THREADS = """\\
+import torch
+step = torch.compile(lambda x: x * 2, backend=backend)
+for number in range(3):
+    out.append(step(torch.ones(2)))
+    if number == 1:
+        torch.set_num_threads(1)
+"""
+
+MODES = """\\
+import torch
+model = torch.nn.Linear(2, 2).requires_grad_(True)
+torch.nn.init.ones_(model.weight), torch.nn.init.zeros_(model.bias)
+class Server:
+    def __init__(self):
+        self.model = torch.compile(model, backend=backend)
+    def warm(self, x):
+        with torch.no_grad():
+            return self.model(x)
+server, x = Server(), torch.ones(2)
+out.append(server.warm(x))
+with torch.inference_mode():
+    out.append(server.model(x))
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "code", "compiles"),
+    [
+        (LAYOUTS, 8, ("model(one + 1, bias=each)", "1", "_.contiguous()"), 3),
+        (ALIASES, 6, ("attend(query, key)", "1", "_.clone()"), 2),
+        (
+            NUMBERS,
+            6,
+            ("scaled(torch.ones(3), rate=n / 10)", "1", "torch.tensor(_, dtype=torch.float64)"),
+            4,
+        ),
+    ],
+)
+def test_an_edited_call_compiles_once_and_computes_the_same(program, line, code, compiles):
+    before, expected = run(program)
+    after, results = run(edited(program, [Edit("", line, "argument", code)]))
+    assert (before, after) == (compiles, 1)
+    assert all(map(torch.equal, expected, results))
+
+
+@pytest.mark.parametrize(
+    ("program", "edit"),
+    [
+        (THREADS, Edit("", 4, "set_first", ("torch.set_num_threads",))),
+        (MODES, Edit("", 9, "mode", ("torch.no_grad", "torch.inference_mode"))),
+        (MODES, Edit("", 13, "mode", ("torch.inference_mode", "torch.no_grad"))),
+    ],
+)
+def test_one_global_state_compiles_once_and_computes_the_same(program, edit):
+    threads = torch.get_num_threads()
+    found = []
+    try:
+        for text in (program, edited(program, [edit])):
+            torch.set_num_threads(2)
+            found.append(run(text))
+    finally:
+        torch.set_num_threads(threads)
+    (before, expected), (after, results) = found
+    assert (before, after) == (2, 1)
+    assert all(map(torch.equal, expected, results))
+
+
+def run(program):
+    """How many graphs a program compiles, and its results."""
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    found = {"backend": backend, "out": [], "torch": torch}
+    exec(compile(program, "program.py", "exec"), found)
+    return len(graphs), found["out"]

@@ -1,0 +1,166 @@
+"""Something else passed for an argument: what is offered, and the edit of the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from compilediag.fixes.candidates.case import Case, case_of
+from compilediag.fixes.candidates.edits import edit_candidates
+from compilediag.fixes.candidates.passed import passed_candidates
+from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
+from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
+from tests.unit.test_fix_candidates import finding, receipt
+
+pytest.importorskip("libcst")
+
+
+def offered(rule: str, text: str, arguments: dict[str, str], **evidence: Any) -> list[Change]:
+    """For a finding whose one compile was entered by a call of the program's own."""
+    passed = tuple(PassedArgument(parameter=k, expression=v) for k, v in arguments.items())
+    call = EnteredAt(file="train.py", line=1, text=text, arguments=passed)
+    return list(passed_candidates(case(rule, call, **evidence)))
+
+
+def case(rule: str, call: EnteredAt, **evidence: Any) -> Case:
+    whole = receipt("2.13.0+cpu")
+    event = msgspec.structs.replace(whole.compile.events[0], entered_at=call)
+    compiled = msgspec.structs.replace(whole.compile, events=(event,))
+    provenance = msgspec.structs.replace(whole.header.provenance, source_sha256={"train.py": ""})
+    header = msgspec.structs.replace(whole.header, provenance=provenance)
+    made = case_of(
+        finding(rule, **evidence),
+        msgspec.structs.replace(whole, compile=compiled, header=header),
+    )
+    assert made is not None
+    return made
+
+
+CHANNELS_LAST = [["stride [192, 1, 24, 3]", "stride [192, 64, 8, 1]"]]
+ROWS = [["stride [8, 1]", "stride [1, 4]"]]
+
+
+def lines(*args: Any, **evidence: Any) -> list[str]:
+    return [change.line for change in offered(*args, **evidence)]
+
+
+def test_a_layout_is_that_of_the_first_compile_and_then_the_plain_one() -> None:
+    layout = {"kind": "stride", "source": "L['x']", "values": CHANNELS_LAST}
+    found = offered("CD106", "f(images)", {"x": "images"}, **layout)
+    with_format = "f(images.contiguous(memory_format=torch.channels_last))"
+    assert [change.line for change in found] == [
+        f"{with_format}  # at the call, train.py:1",
+        f"train.py:1: {with_format}",
+        "f(images.contiguous())  # at the call, train.py:1",
+        "train.py:1: f(images.contiguous())",
+    ]
+    assert [change.arguments[0].action for change in found] == [
+        "channels_last",
+        "unwritten",
+        "contiguous",
+        "unwritten",
+    ]
+    assert len(lines("CD106", "f(a)", {"x": "a"}, **{**layout, "values": ROWS})) == 2
+
+
+@pytest.mark.parametrize("source", ["L['self'].weight", "G['x']", "L['batch']['ids']", ""])
+def test_a_part_of_an_argument_is_not_replaced(source: str) -> None:
+    assert not lines("CD106", "f(a)", {"x": "a"}, kind="stride", source=source, values=ROWS)
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ([["torch.int64", "torch.int32"]], "_.to(torch.int64)"),
+        ([["torch.int32", "torch.int16"]], "_.to(torch.int64)"),
+        ([["torch.float16", "torch.float32"]], "_.to(torch.float32)"),
+        ([["torch.float16", "torch.bfloat16"]], None),
+        ([["torch.float32", "torch.int64"]], None),
+    ],
+)
+def test_a_dtype_is_one_that_holds_every_value(values: Any, code: str | None) -> None:
+    found = offered("CD106", "f(a)", {"x": "a"}, kind="dtype", source="L['x']", values=values)
+    assert [edit.code[2] for change in found for edit in change.edits] == ([code] if code else [])
+
+
+@pytest.mark.parametrize("guard", ['Duplicate tensors found: ["x", "y"]', "L['x'] is L['y']"])
+def test_the_second_of_two_arguments_that_are_one_tensor_is_copied(guard: str) -> None:
+    found = offered("CD113", "m(t, t)", {"x": "t", "y": "t"}, guard=guard)
+    assert found[1].line == "train.py:1: m(t, t.clone())"
+    assert not lines("CD113", "m(t)", {"x": "t"}, guard="L['x'] is L['self'].weight")
+
+
+def test_a_number_becomes_a_tensor_that_loses_nothing() -> None:
+    def of(*values: str) -> list[str]:
+        pairs = [list(values)]
+        return lines("CD107", "f(a, n=k)", {"n": "k"}, source="L['n']", values=pairs)
+
+    assert of("1", "2")[1] == "train.py:1: f(a, n=torch.tensor(k))"
+    assert of("0.5", "2")[1] == "train.py:1: f(a, n=torch.tensor(k, dtype=torch.float64))"
+    assert of("True", "False") == of("'mean'", "'sum'") == []
+
+
+def test_a_call_of_which_too_little_is_known_is_changed_from_outside_only() -> None:
+    layout = {"kind": "stride", "source": "L['x']", "values": ROWS}
+    for text in ("f(*items)", "f(a very long …"):
+        assert [change.kind for change in offered("CD106", text, {}, **layout)] == ["call"]
+
+
+def test_a_size_below_an_argument_is_marked_where_the_variable_is_plain() -> None:
+    def marks(source: str, passed: dict[str, str]) -> list[str]:
+        arguments = tuple(PassedArgument(parameter=k, expression=v) for k, v in passed.items())
+        call = EnteredAt(file="train.py", line=1, arguments=arguments)
+        size = {"kind": "size", "source": source, "values": [["[4, 2]", "[6, 2]"]]}
+        return [c for x in edit_candidates(case("CD105", call, **size)) for c in x.edits[0].code]
+
+    mark = "torch._dynamo.maybe_mark_dynamic({}, 0)"
+    assert marks("L['batch'].ids", {"batch": "b"}) == [mark.format("b.ids")]
+    assert marks("L['batch']['ids']", {"batch": "b"}) == [mark.format("b['ids']")]
+    assert marks("L['x']", {"x": "batch['ids']"}) == [mark.format("batch['ids']")]
+    assert marks("L['args'][0]", {"args[0]": "x"}) == [mark.format("x")]
+    for once in ("batches[next(order)]", "load()", "load().ids", "a + b"):
+        assert marks("L['x']", {"x": once}) == []
+
+
+PROGRAM = """\
+for batch in batches:  # each
+    print(f"{step(batch, scale=a + b):.3f}")  # kept
+    loss = step(
+        batch,  # the images
+        scale=2,
+    )
+    step(*batch)
+"""
+
+
+def passing(line: int, text: str, index: int, code: str = "_.contiguous()") -> Edit:
+    return Edit("", line, "argument", (text, str(index), code))
+
+
+def test_an_argument_is_edited_where_it_is_passed() -> None:
+    inline = "step(batch, scale=a + b)"
+    found = edited(PROGRAM, [passing(2, inline, 0), passing(2, inline, 1, "torch.tensor(_)")])
+    wanted = 'print(f"{step(batch.contiguous(), scale=torch.tensor(a + b)):.3f}")  # kept'
+    assert wanted in found
+    found = edited(PROGRAM, [passing(4, "step(batch, scale=2)", 0)])
+    assert "        batch.contiguous(),  # the images\n" in found
+    assert "(a + b).contiguous()" in edited(PROGRAM, [passing(2, inline, 1)])
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [passing(1, "step(batch, scale=2)", 0), passing(7, "step(*batch)", 0), passing(9, "f(x)", 0)],
+)
+def test_another_call_is_not_edited(edit: Edit) -> None:
+    with pytest.raises(EditImpossible):
+        edited(PROGRAM, [edit])
+
+
+def test_one_argument_is_not_edited_in_two_ways() -> None:
+    inline = "step(batch, scale=a + b)"
+    with pytest.raises(EditImpossible):
+        edited(PROGRAM, [passing(2, inline, 0), passing(2, inline, 0, "_.clone()")])
+    assert edited(PROGRAM, [passing(2, inline, 0)] * 2).count("contiguous") == 1
