@@ -22,6 +22,7 @@ from compilediag_harness.collectors import sync_sample, sync_schedule, tensor_re
 from compilediag_harness.source.loops_in_source import loop_around  # noqa: E402
 from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_calls, torch_guards  # noqa: E402
+from compilediag_harness.trials.answers import AnswerReader  # noqa: E402
 from compilediag_harness.user_api import spans  # noqa: E402
 from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled  # noqa: E402
 
@@ -99,6 +100,16 @@ def test_reads_by_torch_are_the_users_only_where_they_are() -> None:
         optimizer.step()
 
     assert sampled(work) == {("item", 1): (1, 0)}
+
+
+def test_reads_of_our_own_are_none_of_the_programs() -> None:
+    reader, value = AnswerReader(torch), torch.randn(3)
+
+    def work() -> None:
+        reader.read({"states": value, "more": torch.ones(2)})
+        value.cpu()
+
+    assert list(sampled(work).values()) == [(1, 0)]
 
 
 def test_open_spans_are_told() -> None:

@@ -157,6 +157,11 @@ def test_logging_is_left_out_only_where_torch_can() -> None:
     option = "torch._dynamo.config.ignore_logging_functions = {logging.Logger.info}"
     assert lines("CD211", **logger) == [option]
     assert lines("CD211", "2.7.1", **logger) == []
+    reason = "logging.Logger method not supported for non-export cases"
+    callee = {"name": "Logger.warning_once", "module": None}
+    option = "torch._dynamo.config.ignore_logging_functions = {logging.Logger.warning_once}"
+    assert lines("CD211", callee=callee, reason=reason) == [option]
+    assert lines("CD211", callee=callee) == []
     assert lines("CD211", callee={"name": "_warnings.warn", "module": "_warnings"}) == [
         "torch._dynamo.config.reorderable_logging_functions = {warnings.warn}"
     ]

@@ -12,11 +12,13 @@ _OF_LOGGERS = frozenset(("debug", "info", "warning", "error", "critical", "excep
 def message_writer(finding: FindingRecord) -> str | None:
     """What writes text where the break is: "print", "warnings.warn" or "logging.Logger.info"; torch
     2.7 names no method of a logger: "logging.Logger". None for any other function, whatever its
-    name: a `log` of the program's own may do more.
+    name: a `log` of the program's own may do more. Of what torch calls a logger every method is one
+    (`warning_once` of libraries): torch can leave it out, and there is no other it could mean.
     """
     if finding.rule != "CD211":
         return None
-    if str(finding.evidence.get("reason") or "").startswith("Logger not supported"):
+    reason = str(finding.evidence.get("reason") or "")
+    if reason.startswith("Logger not supported"):
         return "logging.Logger"
     callee: Any = finding.evidence.get("callee")
     if not isinstance(callee, dict):
@@ -27,6 +29,8 @@ def message_writer(finding: FindingRecord) -> str | None:
         return "print"
     if short == "warn" and module in ("", "warnings", "_warnings"):
         return "warnings.warn"
+    if reason.startswith("logging.Logger method") and owner == "Logger" and short.isidentifier():
+        return f"logging.Logger.{short}"
     if short in _OF_LOGGERS and (module.partition(".")[0] == "logging" or owner == "Logger"):
         return f"logging.Logger.{short}"
     return None

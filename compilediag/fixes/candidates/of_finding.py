@@ -21,12 +21,14 @@ from compilediag.fixes.candidates.options import option_candidates
 from compilediag.fixes.candidates.passed import passed_candidates
 from compilediag.fixes.candidates.sizes import size_candidates
 from compilediag.fixes.candidates.state import state_candidates
+from compilediag.fixes.candidates.together import together_candidates
 from compilediag.fixes.changes import Change
 from compilediag.fixes.environment import export_line
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 
 _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
+    together_candidates,
     size_candidates,
     option_candidates,
     hint_candidates,

@@ -94,7 +94,7 @@ def _mark(
     if found is None or case.function is None or found[1] == "self":
         return
     argument, function = f"{found[1]}{found[2]}", case.function
-    name = case.as_passed(found[1]) + found[2]
+    name = case.as_passed(found[1], found[2])
     where = case.call_place
     module = "torch._dynamo.decorators" if action == "mark_unbacked" else "torch._dynamo"
     calls = "; ".join(f"{module}.{action}({name}, {dimension})" for dimension in dimensions)
@@ -114,7 +114,7 @@ def _requires_grad(case: Case) -> Iterator[Change]:
         return
     if found is None or case.function is None or found[1] == "self":
         return
-    name = case.as_passed(found[1]) + found[2]
+    name = case.as_passed(found[1], found[2])
     yield Change(
         "call",
         f"{name}.requires_grad_()  # before the call{case.call_place}",

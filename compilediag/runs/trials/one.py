@@ -17,7 +17,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.probe_variant import caches
 from compilediag.runs.supervised.run import run
-from compilediag_harness.wire import TrialPlan
+from compilediag_harness.wire import TrialPlan, clip
 
 FOLDER = "fix"
 """Below the directory of the run: no command takes a trial for a run of its own."""
@@ -25,6 +25,9 @@ FOLDER = "fix"
 VARIABLE = "COMPILEDIAG_TRIAL"
 OUTPUT = "output.txt"
 MAX_OUTPUT_BYTES = 16 << 20
+
+MAX_REASON = 240
+"""Of a failed trial; torch puts whole stacks into its messages, and the output has them too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +121,5 @@ def _problem(receipt: Receipt, code: int) -> str | None:
     if receipt.status == "complete" and code == 0:
         return None
     reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
-    first = reason.splitlines()[-1] if reason else f"exit code {code}"
+    first = clip(reason.splitlines()[-1], MAX_REASON) if reason else f"exit code {code}"
     return f"{first} ({receipt.status})" if receipt.status != "failed" else first

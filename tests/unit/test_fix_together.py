@@ -1,0 +1,115 @@
+"""Findings that need each other get the dynamic sources of all in one variable."""
+
+from __future__ import annotations
+
+import msgspec
+
+from compilediag.fixes.candidates.of_finding import candidates_of
+from compilediag.receipt.schema.compiles import (
+    CandidateRecord,
+    EnteredAt,
+    FindingRecord,
+    FixRecord,
+    PassedArgument,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag_harness.wire import Location
+from tests.unit.test_fix_candidates import receipt
+
+SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
+BATCH, CONTEXT = "L['args'][0]:0", "L['kwargs']['context']:0"
+OF_ALL = f'export {SOURCES}="{BATCH},{CONTEXT}"'
+
+
+def finding(number: int, rule: str, value: str = "", severity: str = "warning") -> FindingRecord:
+    setting = CandidateRecord(kind="environment", setting=SOURCES, value=value, risk="")
+    return FindingRecord(
+        id=f"F{number}",
+        rule=rule,
+        slug="",
+        severity=severity,
+        confidence="exact",
+        family="",
+        variable="x",
+        location=None,
+        ownership="user",
+        count=1,
+        steps=(),
+        cost_s=None,
+        evidence={
+            "kind": "size",
+            "source": value.rpartition(":")[0],
+            "values": [["[4, 2]", "[6, 2]"]],
+        },
+        fix=FixRecord(summary="", how="", candidates=(setting,) if value else ()),
+        entered_at=EnteredAt(
+            file="train.py",
+            line=7,
+            arguments=(
+                PassedArgument(parameter="args[0]", expression="latents"),
+                PassedArgument(parameter="kwargs['context']", expression="torch.cat([a, b])"),
+            ),
+        ),
+    )
+
+
+def run_of(*findings: FindingRecord, elsewhere: str = "") -> Receipt:
+    """One recompile by all of them; by that of the given id in another frame."""
+    run = receipt("2.13.0")
+    event = run.compile.events[0]
+    cause = event.causes[0]
+    other = msgspec.structs.replace(
+        event,
+        frame=msgspec.structs.replace(event.frame, line=40),
+        causes=(msgspec.structs.replace(cause, finding=elsewhere),),
+    )
+    here = msgspec.structs.replace(
+        event,
+        causes=tuple(
+            msgspec.structs.replace(cause, finding=each.id)
+            for each in findings
+            if each.id != elsewhere
+        ),
+    )
+    return msgspec.structs.replace(
+        run, findings=findings, compile=msgspec.structs.replace(run.compile, events=(here, other))
+    )
+
+
+def lines(which: int, *findings: FindingRecord) -> list[str]:
+    return [change.line for change in candidates_of(findings[which], run_of(*findings))]
+
+
+def test_own_sources_are_tried_first_and_then_those_of_all() -> None:
+    sizes = finding(1, "CD105", BATCH), finding(2, "CD105", CONTEXT)
+    own = f'export {SOURCES}="{BATCH}"'
+    assert lines(0, *sizes)[:2] == [own, OF_ALL]
+
+
+def test_one_finding_alone_has_its_own_sources_only() -> None:
+    numbers = finding(1, "CD107", BATCH), finding(2, "CD105", CONTEXT, severity="info")
+    assert lines(0, *numbers) == [f'export {SOURCES}="{BATCH}"']
+
+
+def test_sources_of_other_functions_are_left_alone() -> None:
+    here, there = finding(1, "CD105", BATCH), finding(2, "CD105", CONTEXT)
+    found = candidates_of(here, run_of(here, there, elsewhere="F2"))
+    assert OF_ALL not in [change.line for change in found]
+
+
+def test_a_combination_has_the_sources_of_what_met() -> None:
+    sizes = finding(1, "CD105", BATCH), finding(2, "CD105", CONTEXT)
+    assert lines(2, *sizes, finding(3, "CD120")) == [OF_ALL]
+    assert lines(0, finding(3, "CD120"), finding(4, "CD111")) == []
+
+
+def test_what_has_another_cause_gets_no_sources() -> None:
+    assert lines(1, finding(1, "CD105", BATCH), finding(2, "CD111")) == []
+
+
+def test_a_mark_names_the_variable_that_is_passed_in_a_place() -> None:
+    alone = finding(1, "CD105", BATCH)
+    marked = candidates_of(alone, run_of(alone))[1]
+    assert marked.line == "torch._dynamo.mark_dynamic(latents, 0)  # before the call, train.py:7"
+    assert [item.argument for item in marked.arguments] == ["args[0]"]
+    assert marked.arguments[0].function == Location("model.py", 13, "forward")
