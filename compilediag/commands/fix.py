@@ -86,12 +86,6 @@ class FixOptions(TrialOptions):
         toml=(int, float),
         check=positive,
     )
-    rounds: int = option(
-        "--rounds R",
-        "Run all that works R times together.",
-        default=ROUNDS,
-        type=click.IntRange(min=1),
-    )
     dry_run: bool = flag("--dry-run", "List what would be tried for the latest run; run nothing.")
     quiet: bool = flag("-q --quiet", "Show no progress.")
     as_json: bool = flag("--json", "Print everything that was tried as JSON.")
@@ -286,7 +280,7 @@ def _fix(
         options.budget_s,
         edits_first=options.apply or options.patch is not None,
         quiet=options.quiet,
-        rounds=options.rounds,
+        rounds=options.rounds or ROUNDS,
     )
     if options.apply and not options.force:
         require_committed(editable_files(campaign))

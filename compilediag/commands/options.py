@@ -100,6 +100,12 @@ class TrialOptions:
         only=("run", "fix"),
         check=_budget,
     )
+    rounds: int | None = option(
+        "--rounds R",
+        "Run all that works R times together; default: 2.",
+        type=click.IntRange(min=1),
+        only=("run", "fix"),
+    )
     env: str | None = option(
         "--env FILE", "Write the proved `export` lines to a file.", only=("run", "fix")
     )

@@ -39,8 +39,16 @@ def command(options: RunOptions) -> int:
         from compilediag.commands.probe import probe_target  # its imports would delay every run
 
         return probe_target(options)
-    if options.patch or options.env or options.apply or options.budget_s or options.yes:
-        raise UsageError("--budget, --env, --patch, --apply and --yes belong to --fix")
+    asked = (
+        options.patch,
+        options.env,
+        options.apply,
+        options.budget_s,
+        options.rounds,
+        options.yes,
+    )
+    if any(asked):
+        raise UsageError("--budget, --rounds, --env, --patch, --apply and --yes belong to --fix")
     if options.group or options.keep_caches:
         raise UsageError("--group and --keep-caches belong to the cadence probe: --cadence-probe")
     if options.target:

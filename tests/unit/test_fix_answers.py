@@ -76,7 +76,7 @@ def as_buffer(
 
 
 def test_a_number_that_a_change_makes_a_tensor_keeps_its_value() -> None:
-    declared = Declared(frozenset([NumberAsTensor("calls", "int64")]))
+    declared = Declared(numbers=frozenset([NumberAsTensor("calls", "int64")]))
     before = held(".block.calls", 5)
     assert compare(before, as_buffer(".block.calls", 5), declared).difference is None
     assert (
@@ -93,7 +93,7 @@ def test_a_number_that_a_change_makes_a_tensor_keeps_its_value() -> None:
     assert compare(held(".n", 5), as_buffer(".n", 5), declared).difference is not None
     rate, exact = (
         held(".rate", 0.1, "float"),
-        Declared(frozenset([NumberAsTensor("rate", "float64")])),
+        Declared(numbers=frozenset([NumberAsTensor("rate", "float64")])),
     )
     assert compare(rate, as_buffer(".rate", 0.1, "float64"), exact).difference is None
     assert compare(rate, as_buffer(".rate", 0.10001, "float64"), exact).difference is not None
@@ -180,7 +180,7 @@ def test_what_is_as_near_to_float64_as_eager_is_no_difference(after: Answer, exc
     """torch's own rule: at most three times the error of eager in small tensors."""
     exact = exact_answers(returned(EAGER), in_float64(EAGER, TRUE))
     assert compare(returned(EAGER), returned(after)).difference
-    found = compare(returned(EAGER), returned(after), exact)
+    found = compare(returned(EAGER), returned(after), exact=exact)
     assert (found.difference is None, found.excused) == (excused, int(excused)), found
 
 
@@ -190,7 +190,7 @@ def test_large_tensors_may_be_twice_as_far_as_eager() -> None:
 
     exact = exact_answers(returned(many(1.001)), in_float64(many(1.001), many(1.0, "float64")))
     for last, excused in ((0.9981, True), (0.9979, False)):
-        found = compare(returned(many(1.001)), returned(many(last)), exact)
+        found = compare(returned(many(1.001)), returned(many(last)), exact=exact)
         assert (found.difference is None) == excused
 
 
@@ -218,10 +218,10 @@ def test_only_outputs_are_excused() -> None:
     assert compare(returned(EAGER), after).by_rounding
     two = replace(after, held_states=held(".calls", 1).held_states)
     before = replace(returned(EAGER), held_states=held(".calls", 6).held_states)
-    found = compare(before, two, exact)
+    found = compare(before, two, exact=exact)
     assert (found.difference, found.by_rounding) == ("Model at the end, calls: 6 → 1", False)
     twice = returned(EAGER, tensor(1.0)), returned(tensor(0.9999, 2.0), tensor(1.5))
-    assert compare(*twice, exact).difference == "call 1 of Model.forward returned: 1 → 1.5"
+    assert compare(*twice, exact=exact).difference == "call 1 of Model.forward returned: 1 → 1.5"
 
 
 @pytest.mark.parametrize(

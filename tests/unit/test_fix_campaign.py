@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from compilediag.fixes.candidates import of_finding
 from compilediag.fixes.certificate import Observed
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
@@ -95,6 +96,8 @@ class Runs:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """The findings have the candidates that they name, and no others."""
+    monkeypatch.setattr(of_finding, "_MAKERS", ())
     return Runs(monkeypatch)
 
 

@@ -145,7 +145,6 @@ class TrialPlan:
     compile_options: tuple[CompileOption, ...] = ()
     arguments: tuple[ArgumentChange, ...] = ()
     sources: tuple[SourceChange, ...] = ()
-    objects: tuple[ObjectChange, ...] = ()
     stance: str | None = None
     """A stance of `torch.compiler.set_stance` for the whole run: "force_eager" is the reference."""
     seed: int | None = None
@@ -156,6 +155,7 @@ class TrialPlan:
     """Whether sampled calls of modules are made once more before, in float64 on copies, under the
     stance "force_eager". What `forward` changes outside of its module is then changed twice: a
     reference counts only where the call's own answers are those of an eager run without."""
+    objects: tuple[ObjectChange, ...] = ()
     padded: tuple[PaddedFunction, ...] = ()
     check_padding: bool = False
     """Whether each `FixedShape`, the program's own too, is checked for harm by padding, by the
