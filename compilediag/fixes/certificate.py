@@ -383,15 +383,15 @@ def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:
 
 def _compiled(baseline: Observed, runs: Sequence[Observed], declared: Declared) -> Point:
     """Whether as much is compiled, and as often called: nothing recompiles in a program that
-    compiles nothing. Where a message is left out, at least half of the operations must be there:
-    the change itself takes some, and how many is not known. Where the change makes in `__init__`
-    what the first call made, as many as in the graphs that were left without it."""
-    operations = 0.5 if declared.leaves_out else 1.0
+    compiles nothing. Where a message is left out or a hook left to Python, at least half of the
+    operations must be there: the change itself takes some, and how many is not known. Where the
+    change makes in `__init__` what the first call made, the last graphs are compared."""
+    operations = 0.5 if declared.leaves_out or declared.disables else 1.0
     measures: tuple[tuple[str, float, Callable[[Observed], float]], ...] = (
         (
             "graph operations",
             operations,
-            lambda run: _operations(run.timeline, last=bool(declared.grown) and run is baseline),
+            lambda run: _operations(run.timeline, last=bool(declared.grown)),
         ),
         ("compiled calls", 1.0, lambda run: _calls(run.timeline)),
         ("steps", 1.0, lambda run: len(run.timeline.steps)),
@@ -598,7 +598,7 @@ def _median_bounds(count: int) -> tuple[int, int]:
 def _cost(baseline: Observed, runs: Sequence[Observed]) -> Point:
     figures = [
         _worst("guards of a call", baseline, runs, _guard_time, "µs"),
-        _worst("synchronisations", baseline, runs, _syncs),
+        _worst("synchronisations a step", baseline, runs, _syncs),
         _worst("host memory", baseline, runs, _memory, "bytes"),
     ]
     known = tuple(each for each in figures if each.before is not None and each.after is not None)
@@ -612,8 +612,11 @@ def _guard_time(run: Observed) -> float | None:
 
 
 def _syncs(run: Observed) -> float | None:
+    """Of the sampled steps, which are not as many in each run: none with a compile is sampled."""
     section = run.receipt.syncs
-    return sum(line.count for line in section.lines) if section is not None else None
+    if section is None or not section.sampled_steps:
+        return None
+    return round(sum(line.count for line in section.lines) / section.sampled_steps, 1)
 
 
 def _memory(run: Observed) -> float | None:

@@ -390,6 +390,10 @@ def test_what_grows_is_made_in_init_and_the_graphs_that_were_left_are_as_large()
     made, less = (Observed(receipt(), compiled(count)) for count in (6, 5))
     assert judge(SUBJECT, without, [made], declared=grown).holds
     assert failed(judge(SUBJECT, without, [made])) == ["compiled"]
+    both = replace(grown, disables=frozenset(["record"]))  # whose operations are in no graph
+    hooked, gone = (Observed(receipt(), compiled(count)) for count in (4, 2))
+    assert judge(SUBJECT, without, [hooked], declared=both).holds
+    assert failed(judge(SUBJECT, without, [gone], declared=both)) == ["compiled"]
     assert failed(judge(SUBJECT, without, [less], declared=grown)) == ["compiled"]
 
 

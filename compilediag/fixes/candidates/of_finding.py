@@ -32,13 +32,13 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     size_candidates,
     option_candidates,
     hint_candidates,
-    object_candidates,
-    limit_candidates,
     passed_candidates,
     global_state_candidates,
     edit_candidates,
     state_candidates,
     break_edits,
+    object_candidates,
+    limit_candidates,
     bucket_candidates,
 )
 """In the order of trying."""

@@ -344,7 +344,7 @@ def _judge_open(campaign: Campaign, changes: tuple[Change, ...], evidence: _Evid
         trial = _trial_of(campaign, name, changes, evidence.trials)
     except EditImpossible:  # two edits of one place
         return False
-    if not _hold(campaign, evidence, [trial], changes):
+    if _refusal(campaign, evidence, [trial], changes) is not None:
         return False
     held: dict[str, Certificate] = {}
     for finding in _open(campaign, evidence):
@@ -438,7 +438,8 @@ def _confirm_together(campaign: Campaign, evidence: _Evidence, chosen: tuple[Cha
         runs = [_trial_of(campaign, name, chosen, evidence.trials)]
     except EditImpossible:  # two edits of one place
         return False
-    if not _hold(campaign, evidence, runs, chosen):
+    if (why := _refusal(campaign, evidence, runs, chosen)) is not None:
+        campaign.notes.append(f"with all changes together {why}")
         return False
     only_here = any({*group} == {*chosen} for group in _groups(campaign).values())
     again = range(max(campaign.rounds - 1, int(only_here)))
@@ -454,14 +455,16 @@ def _groups(campaign: Campaign) -> dict[str, tuple[Change, ...]]:
     }
 
 
-def _hold(
+def _refusal(
     campaign: Campaign, evidence: _Evidence, runs: Sequence[Trial], changes: Sequence[Change]
-) -> bool:
-    return all(
-        _judged(campaign, evidence, finding, runs, group, changes).holds
-        for finding, group in _groups(campaign).items()
-        if {*group} <= {*changes}
-    )
+) -> str | None:
+    """Why runs with changes prove not all findings that these are for; None where they do."""
+    for finding, group in _groups(campaign).items():
+        if {*group} <= {*changes}:
+            certificate = _judged(campaign, evidence, finding, runs, group, changes)
+            if not certificate.holds:
+                return f"finding {finding[1:]} is refused: {certificate.reason}"
+    return None
 
 
 def _prove(
