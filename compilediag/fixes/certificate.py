@@ -57,6 +57,9 @@ COUNTS = {
 Named = tuple[str | None, str | None, str]
 """A variable by file and function."""
 
+_LATE_HOOK = "CD115"
+"""The rule for recompiles because of hooks."""
+
 _JUDGED = ("CD1", "CD2", "CD3")
 """Findings that are counted, not timed: a new one makes a change worse."""
 
@@ -208,7 +211,7 @@ def _others(
     for figure in figures:
         if figure.name == "compiles":  # those of frames at the limit may be more
             continue
-        if figure.name == COUNTS["recompiles"] and declared.unlimits:
+        if figure.name == COUNTS["recompiles"] and (declared.unlimits or declared.corrects):
             continue
         splits = max(len(_splits(run.receipt, declared.disables)) for run in runs)
         expected = splits if figure.name == COUNTS["graph_breaks"] else 0
@@ -309,9 +312,8 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Decla
     changes = changes_between(baseline.known.lane, run.known.lane)
     unlimited = _limited(baseline.receipt) - _limited(run.receipt)
     splits = _splits(run.receipt, declared.disables)
-    if (
-        declared.unlimits
-    ):  # no other frame has more compiles: guards of what these frames call are theirs
+    if declared.unlimits:
+        # No other frame has more compiles: guards of what these frames call are theirs.
         unlimited |= _guarded_in(unlimited, run.receipt)
     fewer = _is_fewer(subject, baseline, run)
     known = set[Named]().union(
@@ -319,6 +321,7 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Decla
     )
     for key, change in changes.causes.items():
         hidden = (key.file, key.function) in unlimited or _is_known(_named(key), known)
+        hidden |= declared.corrects and key.rule == _LATE_HOOK
         if change.count_after > change.count_before and key not in subject.causes and not hidden:
             times = f"{change.count_before} → {change.count_after}"
             return f"recompiles for {key.variable} ({key.rule}) {times}"
@@ -328,6 +331,8 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Decla
     for key, change in changes.fallbacks.items():
         if change.kind == "new":
             return f"{key.function} runs eager"
+    if declared.corrects:
+        unlimited |= _of_late_hooks(run.receipt)
     return _new_finding(baseline.receipt, run.receipt, unlimited, known)
 
 
@@ -370,6 +375,10 @@ def _new_finding(
         if judged and not hidden and key not in known:
             return f"a new finding, {finding.rule}: {finding.title or finding.slug}"
     return None
+
+
+def _of_late_hooks(receipt: Receipt) -> set[tuple[str | None, str | None]]:
+    return {finding_key(item)[2:] for item in receipt.findings if item.rule == _LATE_HOOK}
 
 
 def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:

@@ -40,6 +40,8 @@ class Declared:
     unlimits: bool = False
     """What ran eager at the recompile limit is compiled: recompiles there are no worse, where their
     number comes to an end."""
+    corrects: bool = False
+    """A hook that was ignored is called: it recompiles what it belongs to."""
     disables: frozenset[str] = frozenset()
     """Functions that are left to Python: graphs are split at calls of them."""
     pads: tuple[Location, ...] = ()
@@ -84,6 +86,8 @@ class Change:
     """Of changes that do the same in different ways, one is tried: the first that can be made."""
     unlimits: bool = False
     """It compiles what ran eager at the recompile limit: recompiles there are no worse."""
+    corrects: bool = False
+    """It makes compiled code call a hook that it ignored, for which that is compiled once more."""
     disables: str = ""
     """The function that it leaves to Python: graphs are split where it is called."""
     searches: bool = False
@@ -129,6 +133,7 @@ def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Dec
         left=max((change.left for change in changes), default=0),
         leaves_out=any(change.leaves_out for change in every),
         unlimits=any(change.unlimits for change in every),
+        corrects=any(change.corrects for change in changes),
         disables=frozenset(change.disables for change in every if change.disables),
         pads=_each(change.pads for change in changes if change.pads is not None),
         numbers=frozenset(item for change in every for item in change.numbers),

@@ -144,8 +144,8 @@ def test_what_does_not_go_together_is_proved_alone(runs: Runs) -> None:
     ]
     assert proofs(results) == [line("L['n']"), line("L['m']")]
     assert environment_lines(made) == []
-        assert made.notes[0].startswith("with all changes together finding 1 is refused: ")
-        assert "do not go together" in made.notes[1]
+    assert made.notes[0].startswith("with all changes together finding 1 is refused: ")
+    assert "do not go together" in made.notes[1]
 
 
 def test_a_failing_trial_is_a_result(runs: Runs) -> None:

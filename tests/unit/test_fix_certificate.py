@@ -477,3 +477,19 @@ def test_a_graph_may_be_split_only_at_the_function_that_is_disabled() -> None:
     assert failed(judged(other, declared=Declared(disables=frozenset(["record"])))) == ["others"]
     asked = Observed(split("watch.<locals>.record", "Call to graph_break()"), run())
     assert failed(judged(asked, declared=Declared(disables=frozenset(["record"])))) == ["others"]
+
+
+def test_a_hook_that_is_called_at_last_may_recompile_what_it_belongs_to() -> None:
+    """Only where the change says that it corrects this, and for nothing else."""
+    ignored = finding("CD119", variable="hidden")
+    without = Without(Observed(receipt(findings=(ignored,)), run()), EAGER)
+    subject = subject_of(ignored, without.baseline.receipt)
+    hooked = finding("CD115", variable="hidden._forward_hooks")
+    called = Observed(
+        receipt(again(1, cause(hooked.variable or "", rule="CD115")), findings=(hooked,)), run()
+    )
+    other = Observed(receipt(again(1, cause("n")), findings=(finding(),)), run())
+    corrects = Declared(corrects=True)
+    assert judge(subject, without, [called], declared=corrects).holds
+    assert failed(judge(subject, without, [called])) == ["others"]
+    assert failed(judge(subject, without, [other], declared=corrects)) == ["others"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, Case
 from compilediag.fixes.candidates.messages import message_writer
@@ -19,6 +20,7 @@ _NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
 
 _EVERY_FUNCTION = "holds for every compiled function, which may run slower"
 _ORDER = "what is printed comes after the graph: its order and the values of mutated tensors change"
+_CALLED = "the hook is called, and what it belongs to compiled again; guards take longer"
 _LOST = "the messages are not written while compiled"
 
 
@@ -73,7 +75,8 @@ def _functions(option: str, dotted: str, shown: str, risk: str) -> Change:
 
 def _late_hook(case: Case) -> Iterator[Change]:
     if case.finding.rule == "CD119":
-        yield setting(DYNAMO, "skip_nnmodule_hook_guards", False, "guards take longer")
+        change = setting(DYNAMO, "skip_nnmodule_hook_guards", False, _CALLED)
+        yield replace(change, corrects=True)
 
 
 def setting(module: str, name: str, value: bool, risk: str, left: int = 0) -> Change:
