@@ -1,4 +1,4 @@
-"""What a certificate is made of: points, and the figures they state."""
+"""A certificate: its points, and the figures of each."""
 
 from __future__ import annotations
 
@@ -27,3 +27,28 @@ class Point:
     """None: stated, not judged."""
     sentence: str
     figures: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What was seen of a change."""
+
+    points: tuple[Point, ...]
+    runs: int
+    """With the change."""
+
+    @property
+    def holds(self) -> bool:
+        """No point has failed."""
+        return all(point.passed is not False for point in self.points)
+
+    @property
+    def reason(self) -> str:
+        """The first point that failed; empty where none has."""
+        failed = (point for point in self.points if point.passed is False)
+        return next((point.sentence for point in failed), "")
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Those of all points."""
+        return tuple(figure for point in self.points for figure in point.figures)

@@ -10,8 +10,8 @@ from compilediag.views.format import count, seconds
 from compilediag.views.text import pad
 
 if TYPE_CHECKING:
-    from compilediag.fixes.certificate import Certificate, Figure
     from compilediag.fixes.changes import Change
+    from compilediag.fixes.points import Certificate, Figure
     from compilediag.receipt.schema.compiles import FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.views.style import RenderOptions

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from compilediag.cli import main
-from compilediag.fixes.certificate import Certificate, Without, judge
+from compilediag.fixes.certificate import judge
 from compilediag.fixes.changes import plan_of
+from compilediag.fixes.observed import Without
+from compilediag.fixes.points import Certificate
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt

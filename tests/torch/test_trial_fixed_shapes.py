@@ -13,8 +13,9 @@ import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
 import compilediag as cd  # noqa: E402
 from compilediag.fixes.answers import compare  # noqa: E402
-from compilediag.fixes.certificate import Observed, Without, judge  # noqa: E402
+from compilediag.fixes.certificate import judge  # noqa: E402
 from compilediag.fixes.codemods.edit import Edit, edited  # noqa: E402
+from compilediag.fixes.observed import Observed, Without  # noqa: E402
 from compilediag.fixes.padding import batches, padding_points  # noqa: E402
 from compilediag.fixes.subject import Subject  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402

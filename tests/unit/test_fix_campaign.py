@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from compilediag.fixes.candidates import of_finding
-from compilediag.fixes.certificate import Observed
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.observed import Observed
 from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.proofs import missing_proof
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord

@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from compilediag.fixes.answers import compare
-from compilediag.fixes.certificate import Certificate, Observed, Without, judge, needs_float64
+from compilediag.fixes.certificate import judge
 from compilediag.fixes.changes import Declared, NumberAsTensor
+from compilediag.fixes.observed import Observed, Without
+from compilediag.fixes.points import Certificate
+from compilediag.fixes.same_answers import needs_float64
 from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import (
     CompileEvent,

@@ -17,10 +17,13 @@ from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare
 from compilediag.fixes.candidates.limits import sufficient
 from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.certificate import Certificate, Observed, Without, judge, needs_float64
+from compilediag.fixes.certificate import judge
 from compilediag.fixes.changes import Change, declared_by, located, plan_of
 from compilediag.fixes.codemods.edit import EditImpossible, by_file
 from compilediag.fixes.environment import joined
+from compilediag.fixes.observed import Observed, Without
+from compilediag.fixes.points import Certificate
+from compilediag.fixes.same_answers import needs_float64
 from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compilediag.fixes.certificate import Observed
 from compilediag.fixes.environment import added
+from compilediag.fixes.observed import Observed
 from compilediag.fixes.printed import results_in
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome

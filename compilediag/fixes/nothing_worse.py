@@ -1,0 +1,230 @@
+"""Whether anything else is worse with a change: counts, causes, graph breaks, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import cast
+
+from compilediag.compare.changes import changes_between
+from compilediag.compare.keys import (
+    BreakKey,
+    CauseKey,
+    break_key,
+    cause_key,
+    function_key,
+    portable_file,
+)
+from compilediag.diagnosis.causes.recompile import COMBINATION
+from compilediag.fixes.changes import Declared
+from compilediag.fixes.observed import Observed, worst
+from compilediag.fixes.points import Point
+from compilediag.fixes.subject import Subject, count_in, finding_key
+from compilediag.receipt.schema.compiles import FindingRecord, FrameName
+from compilediag.receipt.schema.receipt import Receipt
+
+COUNTS = {
+    "recompiles": "all recompiles",
+    "graph_breaks": "all graph breaks",
+    "eager_fallbacks": "eager fallbacks",
+    "recompile_limit_hits": "recompile limit hits",
+}
+"""Of the whole run: none may grow."""
+
+
+Named = tuple[str | None, str | None, str]
+"""A variable by file and function."""
+
+
+_LATE_HOOK = "CD115"
+"""The rule for recompiles because of hooks."""
+
+
+_JUDGED = ("CD1", "CD2", "CD3")
+"""Findings that are counted, not timed: a new one makes a change worse."""
+
+
+def others_point(
+    subject: Subject, baseline: Observed, runs: Sequence[Observed], declared: Declared
+) -> Point:
+    """Counts of the whole run first, then causes, breaks and findings that are new."""
+    figures = [
+        worst(shown, baseline, runs, lambda run, name=name: _count(run, name))
+        for name, shown in COUNTS.items()
+    ]
+    recordings = worst("CUDA graph recordings", baseline, runs, _recordings)
+    if recordings.before is not None or recordings.after is not None:
+        figures.append(recordings)
+    if declared.unlimits:
+        every = worst("compiles", baseline, runs, lambda run: run.receipt.compile.compiles)
+        figures.append(every)
+    shown = tuple(figures)
+    for figure in figures:
+        if figure.name == "compiles":  # those of frames at the limit may be more
+            continue
+        if figure.name == COUNTS["recompiles"] and (declared.unlimits or declared.corrects):
+            continue
+        splits = max(len(_splits(run.receipt, declared.disables)) for run in runs)
+        expected = splits if figure.name == COUNTS["graph_breaks"] else 0
+        if (figure.after or 0) > (figure.before or 0) + expected:
+            grown = f"{figure.name} {figure.before or 0:g} → {figure.after:g}"
+            return Point("others", False, f"something else got worse: {grown}", shown)
+    for run in runs:
+        more = _without_end(subject, baseline, run) if declared.unlimits else None
+        if worse := more or _new_in(subject, baseline, run, declared):
+            return Point("others", False, f"something else got worse: {worse}", shown)
+    return Point("others", True, "nothing else got worse", shown)
+
+
+def _splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
+    """The breaks at calls of functions that a change leaves to Python by
+    `torch.compiler.disable`."""
+    at = {
+        finding.id
+        for finding in receipt.findings
+        if disables
+        and finding.evidence.get("category") == "skipped_or_disabled"
+        and "torch.compiler.disable" in str(finding.evidence.get("reason"))
+        and _callee(finding).rpartition(".")[2] in disables
+    }
+    return [break_key(site) for site in receipt.compile.breaks if site.finding in at]
+
+
+def _callee(finding: FindingRecord) -> str:
+    callee = cast("dict[str, object]", finding.evidence.get("callee") or {})
+    return str(callee.get("name") or "")
+
+
+def _without_end(subject: Subject, baseline: Observed, run: Observed) -> str | None:
+    """What speaks against another recompile limit: more compiles of what did not run eager at the
+    limit, or variants of what did (or was near it) that are still new in the later half."""
+    freed = _limited(baseline.receipt) - _limited(run.receipt)
+    before, after = (
+        sum(_place(event.frame) not in freed for event in each.receipt.compile.events)
+        for each in (baseline, run)
+    )
+    if after > before:
+        return f"compiles {before} → {after}, but for frames that ran eager at the limit"
+    about = freed | {_place_of_key(subject.key)}
+    steps = [event.step for event in run.receipt.compile.events if _place(event.frame) in about]
+    last = max((step.number for step in run.timeline.steps), default=None)
+    if last is None or None in steps:
+        return "whether new variants come to an end cannot be seen: the run has no steps"
+    newest = max((step for step in steps if step is not None), default=0)
+    if 2 * newest > last:
+        return f"a variant was new in step {newest} of {last}: their number may have no end"
+    return None
+
+
+def _guarded_in(
+    frames: set[tuple[str | None, str | None]], receipt: Receipt
+) -> set[tuple[str | None, str | None]]:
+    """Where the guards stand for which these frames recompiled."""
+    return {
+        (key.file, key.function)
+        for event in receipt.compile.events
+        if _place(event.frame) in frames
+        for key in map(cause_key, event.causes)
+    }
+
+
+def _place(frame: FrameName) -> tuple[str | None, str | None]:
+    return portable_file(frame.file), function_key(frame.function)
+
+
+def _place_of_key(key: tuple[str, ...]) -> tuple[str | None, str | None]:
+    """Of a finding without a cause or break of its own (`finding_key`)."""
+    return (key[2], key[3]) if len(key) > 3 else (None, None)
+
+
+def _count(run: Observed, name: str) -> int:
+    return int(getattr(run.receipt.compile, name))
+
+
+def _recordings(run: Observed) -> float | None:
+    section = run.receipt.cudagraph
+    return section.recordings if section is not None else None
+
+
+def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Declared) -> str | None:
+    """What is worse in a run with the change, beside the counts of the whole run. What a frame
+    recompiles for that ran eager at the limit before is no worse: it is compiled at last."""
+    changes = changes_between(baseline.known.lane, run.known.lane)
+    unlimited = _limited(baseline.receipt) - _limited(run.receipt)
+    splits = _splits(run.receipt, declared.disables)
+    if declared.unlimits:
+        # No other frame has more compiles: guards of what these frames call are theirs.
+        unlimited |= _guarded_in(unlimited, run.receipt)
+    fewer = _is_fewer(subject, baseline, run)
+    known = set[Named]().union(
+        *(_named(key) for key, change in changes.causes.items() if fewer and change.count_before)
+    )
+    for key, change in changes.causes.items():
+        hidden = (key.file, key.function) in unlimited or _is_known(_named(key), known)
+        hidden |= declared.corrects and key.rule == _LATE_HOOK
+        if change.count_after > change.count_before and key not in subject.causes and not hidden:
+            times = f"{change.count_before} → {change.count_after}"
+            return f"recompiles for {key.variable} ({key.rule}) {times}"
+    for key, change in changes.breaks.items():
+        if change.kind == "new" and key not in splits:
+            return f"a new graph break in {key.function}: {key.reason}"
+    for key, change in changes.fallbacks.items():
+        if change.kind == "new":
+            return f"{key.function} runs eager"
+    if declared.corrects:
+        unlimited |= _of_late_hooks(run.receipt)
+    return _new_finding(baseline.receipt, run.receipt, unlimited, known)
+
+
+def _is_fewer(subject: Subject, baseline: Observed, run: Observed) -> bool:
+    """There are fewer recompiles, by as many as the finding had. Those that had two causes may have
+    another name now, and are no more than before."""
+    gone = count_in(subject, baseline.receipt) - count_in(subject, run.receipt)
+    return run.receipt.compile.recompiles <= baseline.receipt.compile.recompiles - gone
+
+
+def _named(key: CauseKey) -> set[Named]:
+    return _variables(key.file, key.function, key.variable)
+
+
+def _variables(file: str | None, function: str | None, shown: str | None) -> set[Named]:
+    """The variables of a cause by their place; of a combination (CD120) each, without what of it
+    met. A cause without a name has none."""
+    names = (part.partition(" (")[0] for part in (shown or "").split(", "))
+    return {(file, function, name) for name in names if name}
+
+
+def _is_known(variables: set[Named], known: set[Named]) -> bool:
+    return bool(variables) and variables <= known
+
+
+def _new_finding(
+    before: Receipt,
+    after: Receipt,
+    unlimited: set[tuple[str | None, str | None]],
+    variables: set[Named],
+) -> str | None:
+    known = {finding_key(finding) for finding in before.findings}
+    for finding in after.findings:
+        key = finding_key(finding)
+        file, function = key[2:] if len(key) > 2 else (None, None)
+        met = _variables(file, function, finding.variable)
+        again = finding.rule == COMBINATION and _is_known(met, variables)
+        hidden = key[2:] in unlimited or again
+        judged = finding.severity != "info" and finding.rule.startswith(_JUDGED)
+        if judged and not hidden and key not in known:
+            return f"a new finding, {finding.rule}: {finding.title or finding.slug}"
+    return None
+
+
+def _of_late_hooks(receipt: Receipt) -> set[tuple[str | None, str | None]]:
+    keys = [finding_key(item) for item in receipt.findings if item.rule == _LATE_HOOK]
+    return {(key[2], key[3]) for key in keys if len(key) > 3}
+
+
+def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:
+    """Frames that reached the recompile limit, as causes name their place."""
+    return {
+        (portable_file(item.location.file), function_key(item.location.function))
+        for item in receipt.findings
+        if item.rule == "CD152" and item.location is not None
+    }

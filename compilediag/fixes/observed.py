@@ -1,0 +1,62 @@
+"""Runs of a program as certificates see them: without a change, and with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from compilediag.compare.run_baseline import RunBaseline, run_baseline
+from compilediag.fixes.answers import Comparison, Exact, Key, exact_answers
+from compilediag.fixes.points import Figure
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One run of the program, and what is known of it."""
+
+    receipt: Receipt
+    timeline: Timeline
+    problem: str | None = None
+    """Why it is no evidence: it failed, or hung."""
+    printed: tuple[str, ...] = ()
+    """Results that it printed, in their order."""
+
+    @cached_property
+    def known(self) -> RunBaseline:
+        """Its causes, breaks and frames by key."""
+        return run_baseline(self.receipt)
+
+
+@dataclass(frozen=True)
+class Without:
+    """What a change is judged by: the program without it, compiled and eager."""
+
+    baseline: Observed
+    reference: Observed | None
+    """Without compiling anything; None where that does not run."""
+    repeatable: Comparison | None = None
+    """The baseline against a second one; None where none was needed."""
+    precise: Observed | None = None
+    """Eager, with each sampled call in float64 beside it; None where none was needed."""
+
+    @cached_property
+    def exact(self) -> Mapping[Key, Exact]:
+        """What excuses differences by rounding."""
+        if self.reference is None or self.precise is None:
+            return {}
+        return exact_answers(self.reference.timeline, self.precise.timeline)
+
+
+def worst(
+    name: str,
+    baseline: Observed,
+    runs: Sequence[Observed],
+    value: Callable[[Observed], float | None],
+    unit: str = "",
+) -> Figure:
+    """A figure of runs with a change: the worst of them, without those that have none."""
+    after = [found for run in runs if (found := value(run)) is not None]
+    return Figure(name, value(baseline), max(after, default=None), unit)

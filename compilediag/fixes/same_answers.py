@@ -1,0 +1,97 @@
+"""Whether a program computes the same with a change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compilediag.fixes.answers import compare, randomness
+from compilediag.fixes.changes import NOTHING_DECLARED, Declared
+from compilediag.fixes.observed import Observed, Without
+from compilediag.fixes.points import Certificate, Figure, Point
+from compilediag.fixes.printed import same_result
+
+
+def answers_point(without: Without, runs: Sequence[Observed], declared: Declared) -> Point:
+    """Against the program as it is, and against eager; what draws random numbers draws as many."""
+    baseline, reference = without.baseline, without.reference
+    if without.repeatable is not None and without.repeatable.difference is not None:
+        why = f"two runs without the change differ: {without.repeatable.difference}"
+        return Point("answers", False, f"the results cannot be compared: {why}")
+    eager = compare(baseline.timeline, reference.timeline) if reference is not None else None
+    unlike_eager = eager.difference if eager is not None else None
+    compared, largest, notes = 0, 0.0, list[str]()
+    for run in runs:
+        found = compare(baseline.timeline, run.timeline, declared, without.exact)
+        if found.difference is None and not found.conclusive:
+            why = "no number that a compiled call returned was recorded"
+            return Point("answers", False, f"the results cannot be compared: {why}")
+        against = (
+            compare(reference.timeline, run.timeline, declared, without.exact)
+            if reference is not None
+            else None
+        )
+        if found.difference is not None:
+            equals_eager = against is not None and against.conclusive and not against.difference
+            if not unlike_eager or not equals_eager:
+                return Point("answers", False, f"other results: {found.difference}")
+            notes.append(f"without the change they differed from eager: {unlike_eager}")
+        elif against is not None and against.difference is not None and not unlike_eager:
+            return Point("answers", False, f"other results than eager: {against.difference}")
+        problem = _randomness(without, run) or _printed(without, run, corrected=bool(notes))
+        if problem is not None:
+            return Point("answers", False, problem)
+        compared, largest = found.compared, max(largest, found.largest)
+        if excused := max(found.excused, against.excused if against is not None else 0):
+            notes.append(
+                f"{excused} of them differ by more than rounding usually does, and are as near to "
+                "float64 as eager is"
+            )
+        if found.not_compared:
+            notes.append(f"{found.not_compared} values have no content that can be compared")
+    if unlike_eager and not notes:
+        notes.append(f"without the change they differ from eager too: {unlike_eager}")
+    if reference is None:
+        notes.append("not compared with eager, which does not run")
+    text = f"{compared} values equal (max {largest:.1g})" if largest else f"{compared} values equal"
+    sentence = "; ".join([text, *dict.fromkeys(notes)])
+    return Point("answers", True, sentence, (Figure("values compared", compared, compared),))
+
+
+def needs_float64(
+    certificate: Certificate,
+    without: Without,
+    runs: Sequence[Observed],
+    declared: Declared = NOTHING_DECLARED,
+) -> bool:
+    """Whether a change failed by numbers alone that may differ by rounding, which only the same
+    calls in float64 can show."""
+    failed = [point.name for point in certificate.points if point.passed is False]
+    if failed != ["answers"] or without.reference is None or without.precise is not None:
+        return False
+    unchanged = (without.baseline, without.reference)
+    found = [compare(each.timeline, run.timeline, declared) for run in runs for each in unchanged]
+    others = [_randomness(without, run) or _printed(without, run, corrected=False) for run in runs]
+    rounded = all(each.by_rounding for each in found if each.difference is not None)
+    return rounded and any(each.difference for each in found) and not any(others)
+
+
+def _randomness(without: Without, run: Observed) -> str | None:
+    """Whether it draws as many random numbers as the program does, compiled or eager."""
+    drawn = randomness(run.timeline)
+    if drawn == randomness(without.baseline.timeline):
+        return None
+    if without.reference is not None and drawn == randomness(without.reference.timeline):
+        return None
+    return "other results: it draws other random numbers"
+
+
+def _printed(without: Without, run: Observed, *, corrected: bool) -> str | None:
+    """Results in the output of the program; the whole text may have times in it."""
+    expected = without.reference if corrected and without.reference else without.baseline
+    if len(run.printed) != len(expected.printed):
+        counts = f"{len(expected.printed)} → {len(run.printed)}"
+        return f"other results: {counts} results are printed"
+    for old, new in zip(expected.printed, run.printed, strict=True):
+        if not same_result(old, new):
+            return f"other results: it prints {new[:80]!r}, not {old[:80]!r}"
+    return None
