@@ -118,6 +118,11 @@ def g():
         print(
             f(x),
         )
+
+def add(model):
+    def hook(module, inputs, output):
+        pass
+    model.register_forward_hook(hook)
 """
 
 
@@ -141,6 +146,17 @@ def followed(line: str, folder: Path) -> str:
             "import torch\nimport torch._dynamo.config\nimport logging\ntorch._dynamo.config.ign",
         ),
         ("torch.compile(..., dynamic=True)", "@torch.compile\n", "@torch.compile(dynamic=True)\n"),
+        ("f(x.clone())  # at the call, broken.py:11", "f(x),", "f(x.clone()),"),
+        (
+            "torch.compiler.disable(hook)  # where it is registered as a hook, broken.py:15",
+            "register_forward_hook(hook)",
+            "model.register_forward_hook(torch.compiler.disable(hook))",
+        ),
+        (
+            "f = compilediag.FixedShape(f, buckets=[4, 6])  # where it is compiled",
+            "    return x\n",
+            "    return x\n\n\nf = compilediag.FixedShape(f, buckets=[4, 6])\n",
+        ),
     ],
 )
 def test_a_line_is_written_where_it_says(line: str, old: str, new: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ COUNTED = {
 """Figures of a certificate, and what torch counts of the same."""
 
 _AT = re.compile(r"(?P<code>.+?)  # (?P<where>before|after) the call, (?P<file>\S+):(?P<line>\d+)")
+_PLACE = r"(?P<file>\S+):(?P<line>\d+)"
+_CALL = re.compile(rf"(?P<code>.+?)  # at the call, {_PLACE}")
+_HOOK = re.compile(
+    r"(?P<code>torch\.compiler\.disable\((?P<name>\w+)\))"
+    rf"  # where it is registered as a hook, {_PLACE}"
+)
+_COMPILED = re.compile(
+    r"(?P<code>(?P<name>\w+) = compilediag\.FixedShape\(.+\))  # where it is compiled"
+)
 _SETTING = re.compile(r"(?P<option>torch(?:\.\w+)+) = (?P<value>.+)")
 _OPTION = re.compile(r"torch\.compile\(\.\.\., (?P<option>\w+=.+)\)")
 
@@ -109,13 +119,17 @@ def followed(proof: Mapping[str, Any], folder: Path) -> list[str]:
         return []
     if line.startswith("export "):
         return [line]
-    if found := _AT.fullmatch(line):
-        place = folder / found["file"]
-        if not place.is_file():
-            raise CannotFollow(f"{found['file']} is no file of the program")
-        _edit(place, lambda text: _around(text, found))
+    for pattern, write in ((_AT, _around), (_CALL, _with_call), (_HOOK, _with_hook)):
+        if found := pattern.fullmatch(line):
+            place = folder / found["file"]
+            if not place.is_file():
+                raise CannotFollow(f"{found['file']} is no file of the program")
+            _edit(place, partial(write, found))
+            return []
+    if found := _COMPILED.fullmatch(line):
+        _edit(folder / PROGRAM, partial(_behind, found))
     elif found := _SETTING.fullmatch(line):
-        _edit(folder / PROGRAM, lambda text: _with_setting(text, found))
+        _edit(folder / PROGRAM, partial(_with_setting, found))
     elif found := _OPTION.fullmatch(line):
         _edit(folder / PROGRAM, lambda text: _with_option(text, found["option"]))
     else:
@@ -141,7 +155,7 @@ def _edit(path: Path, change: Callable[[str], str]) -> None:
     path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def _around(text: str, found: re.Match[str]) -> str:
+def _around(found: re.Match[str], text: str) -> str:
     """The code on a line of its own, before or after the innermost statement of the place."""
     number, lines = int(found["line"]), text.splitlines(keepends=True)
     around = [
@@ -157,7 +171,76 @@ def _around(text: str, found: re.Match[str]) -> str:
     return _at_top("".join(lines), "import torch")
 
 
-def _with_setting(text: str, found: re.Match[str]) -> str:
+def _with_call(found: re.Match[str], text: str) -> str:
+    """The call of the same function on the line, as the change writes it."""
+    wanted = ast.parse(found["code"], mode="eval").body
+    calls = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and node.lineno <= int(found["line"]) <= _end(node)
+    ]
+    same = [
+        node
+        for node in calls
+        if isinstance(wanted, ast.Call) and ast.unparse(node.func) == ast.unparse(wanted.func)
+    ]
+    if len(same) != 1:
+        raise CannotFollow(f"line {found['line']} has not one such call")
+    return _at_top(_replaced(text, same[0], found["code"]), "import torch")
+
+
+def _with_hook(found: re.Match[str], text: str) -> str:
+    """The hook where it is registered: near the function, which may have a namesake elsewhere."""
+    tree, line = ast.parse(text), int(found["line"])
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.lineno < line <= _end(node)
+    ]
+    place: ast.AST = max(around, key=lambda node: node.lineno) if around else tree
+    given = [
+        argument
+        for node in ast.walk(place)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr.startswith("register")
+        for argument in node.args
+        if isinstance(argument, ast.Name) and argument.id == found["name"]
+    ]
+    if len(given) != 1:
+        raise CannotFollow(f"{found['name']} is not registered at one place")
+    return _at_top(_replaced(text, given[0], found["code"]), "import torch")
+
+
+def _behind(found: re.Match[str], text: str) -> str:
+    """The line behind the statement that compiles what it wraps."""
+    made = [
+        node
+        for node in ast.parse(text).body
+        if (isinstance(node, ast.FunctionDef) and node.name == found["name"])
+        or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == found["name"])
+    ]
+    if len(made) != 1:
+        raise CannotFollow(f"{found['name']} is not made at one place")
+    lines = text.splitlines(keepends=True)
+    lines.insert(_end(made[0]), f"\n\n{found['code']}\n")
+    return _at_top("".join(lines), "import compilediag")
+
+
+def _end(node: ast.expr | ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
+def _replaced(text: str, node: ast.expr, code: str) -> str:
+    """The text with other code in place of an expression; columns count bytes."""
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    last = _end(node)
+    before = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
+    after = lines[last - 1][node.end_col_offset :] + b"".join(lines[last:])
+    return (before + code.encode() + after).decode()
+
+
+def _with_setting(found: re.Match[str], text: str) -> str:
     named = {node.id for node in ast.walk(ast.parse(found["value"])) if isinstance(node, ast.Name)}
     modules = [found["option"].rpartition(".")[0], *sorted(named & sys.stdlib_module_names)]
     return _at_top(text, *(f"import {name}" for name in modules), found[0])
