@@ -83,11 +83,39 @@ def exact_answers(eager: Timeline, precise: Timeline) -> Mapping[Key, Exact]:
     return found
 
 
+UNSTABLE_SHARE = 0.25
+"""Where more values differ between two unchanged runs, nothing is concluded from the rest."""
+
+
+def unstable(before: Timeline, again: Timeline) -> frozenset[Key] | None:
+    """What modules hold that differs between two unchanged runs: parameters whose gradient is zero,
+    which Adam moves by its rounding, where sums are added in another order each time. None where
+    anything else differs, an output first of all, or too much."""
+    ours, theirs = _answers(before), _answers(again)
+    found = set[Key]()
+    for key, (_, answer) in ours.items():
+        other = theirs.get(key)
+        if other is not None and _difference(answer, other[1])[0] is None:
+            continue
+        if other is None or key[2] != _STATE or not _may_round(answer, other[1]):
+            return None
+        found.add(_at_any_call(key))
+    every = {_at_any_call(key) for key in ours}
+    return frozenset(found) if len(found) <= UNSTABLE_SHARE * len(every) else None
+
+
+def _at_any_call(key: Key) -> Key:
+    """The key of a value that is held, without the call after which it was read."""
+    *state, _, path = key
+    return (*state, path)
+
+
 def compare(
     before: Timeline,
     after: Timeline,
     declared: Declared = NOTHING_DECLARED,
     exact: Mapping[Key, Exact] | None = None,
+    ignored: frozenset[Key] = frozenset(),
 ) -> Comparison:
     """The answers of `after` against those of `before`. What `after` alone has makes no
     difference, nor what the change between them declares.
@@ -97,6 +125,7 @@ def compare(
         after: a run with it.
         declared: what the change makes different.
         exact: what excuses a difference between floating tensors that calls returned.
+        ignored: what is not compared, as `unstable` gives it.
     """
     ours, theirs = _answers(before), _answers(after)
     largest, compared, first = 0.0, 0, None
@@ -109,7 +138,9 @@ def compare(
             first, by_rounding = first or f"{name} is missing", False
             continue
         origin = str(key[2])
-        if origin == _STATE and _is_later(key, declared, ours, theirs):
+        if origin == _STATE and (
+            _at_any_call(key) in ignored or _is_later(key, declared, ours, theirs)
+        ):
             continue
         now = _as_before(answer, other[1], declared.numbers) if origin == _STATE else other[1]
         difference, error = _difference(answer, now)

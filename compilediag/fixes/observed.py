@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
-from compilediag.fixes.answers import Comparison, Exact, Key, exact_answers
+from compilediag.fixes.answers import Comparison, Exact, Key, compare, exact_answers
+from compilediag.fixes.changes import Declared
 from compilediag.fixes.points import Figure
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Timeline
@@ -39,8 +40,16 @@ class Without:
     """Without compiling anything; None where that does not run."""
     repeatable: Comparison | None = None
     """The baseline against a second one; None where none was needed."""
+    unstable: frozenset[Key] = frozenset()
+    """What modules hold that is another one in each unchanged run: it is not compared."""
     precise: Observed | None = None
     """Eager, with each sampled call in float64 beside it; None where none was needed."""
+
+    def compared(self, unchanged: Observed, run: Observed, declared: Declared) -> Comparison:
+        """A run with a change that declares something, against one without."""
+        return compare(
+            unchanged.timeline, run.timeline, declared, self.exact, ignored=self.unstable
+        )
 
     @cached_property
     def exact(self) -> Mapping[Key, Exact]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.fixes.answers import compare, randomness
+from compilediag.fixes.answers import randomness
 from compilediag.fixes.changes import NOTHING_DECLARED, Declared
 from compilediag.fixes.observed import Observed, Without
 from compilediag.fixes.points import Certificate, Figure, Point
@@ -17,19 +17,17 @@ def answers_point(without: Without, runs: Sequence[Observed], declared: Declared
     if without.repeatable is not None and without.repeatable.difference is not None:
         why = f"two runs without the change differ: {without.repeatable.difference}"
         return Point("answers", False, f"the results cannot be compared: {why}")
-    eager = compare(baseline.timeline, reference.timeline) if reference is not None else None
+    eager = (
+        without.compared(baseline, reference, NOTHING_DECLARED) if reference is not None else None
+    )
     unlike_eager = eager.difference if eager is not None else None
     compared, largest, notes = 0, 0.0, list[str]()
     for run in runs:
-        found = compare(baseline.timeline, run.timeline, declared, without.exact)
+        found = without.compared(baseline, run, declared)
         if found.difference is None and not found.conclusive:
             why = "no number that a compiled call returned was recorded"
             return Point("answers", False, f"the results cannot be compared: {why}")
-        against = (
-            compare(reference.timeline, run.timeline, declared, without.exact)
-            if reference is not None
-            else None
-        )
+        against = without.compared(reference, run, declared) if reference is not None else None
         if found.difference is not None:
             equals_eager = against is not None and against.conclusive and not against.difference
             if not unlike_eager or not equals_eager:
@@ -50,6 +48,9 @@ def answers_point(without: Without, runs: Sequence[Observed], declared: Declared
             notes.append(f"{found.not_compared} values have no content that can be compared")
     if unlike_eager and not notes:
         notes.append(f"without the change they differ from eager too: {unlike_eager}")
+    if without.unstable:
+        count = len(without.unstable)
+        notes.append(f"{count} differ between two unchanged runs and are not compared")
     if reference is None:
         notes.append("not compared with eager, which does not run")
     text = f"{compared} values equal (max {largest:.1g})" if largest else f"{compared} values equal"
@@ -69,7 +70,7 @@ def needs_float64(
     if failed != ["answers"] or without.reference is None or without.precise is not None:
         return False
     unchanged = (without.baseline, without.reference)
-    found = [compare(each.timeline, run.timeline, declared) for run in runs for each in unchanged]
+    found = [without.compared(each, run, declared) for run in runs for each in unchanged]
     others = [_randomness(without, run) or _printed(without, run, corrected=False) for run in runs]
     rounded = all(each.by_rounding for each in found if each.difference is not None)
     return rounded and any(each.difference for each in found) and not any(others)

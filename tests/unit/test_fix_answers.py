@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from compilediag.fixes.answers import compare, exact_answers
+from compilediag.fixes.answers import compare, exact_answers, unstable
 from compilediag.fixes.changes import Declared, NumberAsTensor
 from compilediag.fixes.printed import results_in, same_result
 from compilediag.timeline.answers import HeldState, SampledCall
@@ -236,3 +237,41 @@ def test_only_outputs_are_excused() -> None:
 )
 def test_what_rounding_does_not_do(before: Timeline, after: Timeline) -> None:
     assert not compare(before, after).by_rounding
+
+
+def holding(bias: float, weight: float = 1.0, out: float = 2.0, **more: Any) -> Timeline:
+    """A call's output, and four tensors that its module holds after it and at the end."""
+    answers = tuple(
+        replace(tensor(value), path=path, **more)
+        for path, value in ((".bias", bias), (".weight", weight), (".a", 1.0), (".b", 1.0))
+    )
+    states = tuple(HeldState(0, FUNCTION, 0, "Model", call, answers, True) for call in (0, None))
+    return replace(returned(tensor(out)), held_states=states)
+
+
+def test_what_differs_between_unchanged_runs_is_not_compared() -> None:
+    """A bias without a gradient, at any call; everything else is."""
+    ignored = unstable(holding(1.0), holding(1.1))
+    assert ignored is not None
+    assert len(ignored) == 1
+    assert compare(holding(1.0), holding(5.0)).difference
+    found = compare(holding(1.0), holding(5.0), ignored=ignored)
+    assert (found.difference, found.compared, found.conclusive) == (None, 7, True)
+    for other in (holding(5.0, weight=2.0), holding(5.0, out=9.0)):
+        assert compare(holding(1.0), other, ignored=ignored).difference
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        holding(1.0, out=9.0),
+        holding(1.1, weight=1.1),
+        holding(1.1, dtype="int64"),
+        holding(float("nan"), not_finite=1),
+        returned(tensor(2.0)),
+    ],
+    ids=["an output", "too much", "another type", "not finite", "missing"],
+)
+def test_what_cannot_be_left_out(again: Timeline) -> None:
+    """Then nothing can be proved."""
+    assert unstable(holding(1.0), again) is None

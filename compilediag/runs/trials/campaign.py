@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from compilediag.errors import CompilediagError
-from compilediag.fixes.answers import compare
+from compilediag.fixes.answers import compare, unstable
 from compilediag.fixes.candidates.limits import sufficient
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.certificate import judge
@@ -238,13 +238,14 @@ def _without(campaign: Campaign, baseline: Observed) -> Without:
     again = _trial(campaign, "the program as it is, again", ())
     if again.observed is None or again.problem:
         raise _Stop(f"the program did not run a second time: {again.problem}")
-    repeatable = compare(baseline.timeline, again.observed.timeline)
-    if repeatable.difference is not None:
+    differ = unstable(baseline.timeline, again.observed.timeline)
+    repeatable = compare(baseline.timeline, again.observed.timeline, ignored=differ or frozenset())
+    if differ is None or repeatable.difference is not None:
         raise _Stop(
             "nothing can be proved: the program's results differ between two unchanged runs "
             f"({repeatable.difference})"
         )
-    return Without(baseline, eager, repeatable)
+    return Without(baseline, eager, repeatable, differ)
 
 
 def _try_each(
