@@ -10,6 +10,9 @@ from compilediag.compare.gate.ab import MIN_ROUNDS
 from compilediag.fixes.observed import Observed, worst
 from compilediag.fixes.points import Point
 
+UNRESOLVED = 1.0
+"""Width of the interval of the step time's change from which it says nothing."""
+
 
 def time_point(baseline: Observed, runs: Sequence[Observed]) -> Point:
     """Compiling, and steps with an interval where there are enough."""
@@ -50,6 +53,8 @@ def _interval(baseline: Observed, runs: Sequence[Observed]) -> str:
     ordered = sorted(ratios)
     low, high = _median_bounds(len(ordered))
     change, least, most = (math.expm1(x) for x in (median(ordered), ordered[low], ordered[high]))
+    if most - least > UNRESOLVED:
+        return "step time not resolved by one run each"
     return f"step {change:+.0%} [{least:+.0%}, {most:+.0%}], one run each"
 
 
