@@ -69,22 +69,21 @@ with torch.inference_mode():
 
 
 @pytest.mark.parametrize(
-    ("program", "line", "code", "compiles"),
+    ("program", "line", "code"),
     [
-        (LAYOUTS, 8, ("model(one + 1, bias=each)", "1", "_.contiguous()"), 3),
-        (ALIASES, 6, ("attend(query, key)", "1", "_.clone()"), 2),
+        (LAYOUTS, 8, ("model(one + 1, bias=each)", "1", "_.contiguous()")),
+        (ALIASES, 6, ("attend(query, key)", "1", "_.clone()")),
         (
             NUMBERS,
             6,
             ("scaled(torch.ones(3), rate=n / 10)", "1", "torch.tensor(_, dtype=torch.float64)"),
-            4,
         ),
     ],
 )
-def test_an_edited_call_compiles_once_and_computes_the_same(program, line, code, compiles):
+def test_an_edited_call_compiles_once_and_computes_the_same(program, line, code):
     before, expected = run(program)
     after, results = run(edited(program, [Edit("", line, "argument", code)]))
-    assert (before, after) == (compiles, 1)
+    assert before > after == 1
     assert all(map(torch.equal, expected, results))
 
 

@@ -5,9 +5,11 @@ What is counted is what torch hands to a backend, and its own count of graph bre
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+import types
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from compilediag.fixes.codemods.edit import Edit, edited
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("libcst")
+
+NUMBERS = itertools.count()
 
 HEAD = """
 import torch
@@ -139,8 +143,15 @@ def run(text: str) -> tuple[list[Any], int, int]:
     reset()
     counters.clear()
     backend = CompileCounter()
-    space: dict[str, Any] = {"__name__": "program", "backend": backend}
-    exec(compile(text, "<program>", "exec"), space)
+    name = f"program_{next(NUMBERS)}"  # torch 2.7 imports the module of a global by its name
+    module: Any = types.ModuleType(name)
+    space: dict[str, Any] = module.__dict__
+    space["backend"] = backend
+    sys.modules[name] = module
+    try:
+        exec(compile(text, "<program>", "exec"), space)
+    finally:
+        del sys.modules[name]
     reset()
     return space["results"], backend.frame_count, sum(counters["graph_break"].values())
 

@@ -84,11 +84,33 @@ def _summary(results: Sequence[Result], missing: int) -> str:
     wrong = len(contradictions(results))
     proved = f"{_proved(findings)} of {len(findings)} findings ({share:.0%})"
     left = f" {missing} scenarios have no result yet." if missing else ""
+    parts = "; ".join(
+        f"{_proved(of_kind)} of {len(of_kind)} {name}"
+        for name, of_kind in _by_kind(findings).items()
+        if of_kind
+    )
     return f"""\
 torch {", ".join(versions)}, CPU. **{proved} have a proved change**; the goal of {GOAL:.0%}
-is {goal}.
+is {goal}. By kind: {parts}.
 {checked} proofs were checked in a plain run, {wrong} contradicted.{left}
 """
+
+
+_KINDS = {
+    "recompiles (CD1xx)": "CD1",
+    "graph breaks (CD2xx)": "CD2",
+    "steps and synchronisations (CD3xx)": "CD3",
+    "CUDA graphs and padding (CD4xx)": "CD4",
+    "evidence: nothing compiled, records lost (CD9xx)": "CD9",
+}
+
+
+def _by_kind(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    every = list(findings)
+    return {
+        name: [each for each in every if each["rule"].startswith(prefix)]
+        for name, prefix in _KINDS.items()
+    }
 
 
 def _proved(findings: Iterable[Finding]) -> int:

@@ -195,9 +195,10 @@ def _with_hook(found: re.Match[str], text: str) -> str:
     around = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.lineno < line <= _end(node)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= _end(node)
     ]
-    place: ast.AST = max(around, key=lambda node: node.lineno) if around else tree
+    outside = [node for node in around if node.name != found["name"]]
+    place: ast.AST = max(outside, key=lambda node: node.lineno) if outside else tree
     given = [
         argument
         for node in ast.walk(place)
