@@ -49,6 +49,16 @@ def test_what_is_open_around_a_compile_is_no_part_of_it() -> None:
     assert times.take() == ()
 
 
+def test_what_has_no_row_is_no_part_of_the_next_compile() -> None:
+    """An export, or a kernel that is tuned when it runs."""
+    times = seen()
+    times.began("CachingAutotuner.benchmark_all_configs", 0)
+    times.ended("CachingAutotuner.benchmark_all_configs", 9 * MS)
+    times.began("entire_frame_compile", 10 * MS)
+    times.ended("entire_frame_compile", 12 * MS)
+    assert times.take() == (("entire_frame_compile", 0.002),)
+
+
 def test_our_own_analysis_is_in_no_phase() -> None:
     """It is no part of the compile's seconds either."""
     times = seen()

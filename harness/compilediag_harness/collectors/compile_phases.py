@@ -40,7 +40,11 @@ class PhaseTimes:
         self._thread = _OfThread()
 
     def began(self, name: str, at_ns: int) -> None:
-        """A phase begins, within those that are open in this thread."""
+        """A phase begins, within those that are open in this thread. With none open something new
+        begins: what was timed before and has no row (an export, a kernel tuned at run time) is no
+        part of it."""
+        if not self._thread.open:
+            self._thread.own_ns = {}
         self._thread.open.append(_Open(name, at_ns))
 
     def ended(self, name: str, at_ns: int) -> None:

@@ -36,7 +36,8 @@ def _before(logger: Any, name: str, listener: PhaseListener) -> Remover:
 
     @functools.wraps(original)
     def wrapper(self: Any, event_name: Any, time_ns: Any, *args: Any, **kwargs: Any) -> Any:
-        listener(str(event_name), int(time_ns))
+        if isinstance(event_name, str) and isinstance(time_ns, int):
+            listener(event_name, time_ns)
         return original(self, event_name, time_ns, *args, **kwargs)
 
     return replace_with(logger, name, wrapper)
