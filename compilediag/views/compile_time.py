@@ -43,8 +43,7 @@ def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
             else "nothing was compiled"
         )
         return "\n".join(options.wrap(nothing)) + "\n"
-    attempts = sum(item.attempts for item in found.frames)
-    lines = [f"{seconds(found.total)} in {count(attempts, 'compile')}", ""]
+    lines = [f"{seconds(found.total)} in {count(found.attempts, 'compile')}", ""]
     lines += _phases(found.by_phase, found.total, options)
     if found.restarted > 0:
         share = percent(found.restarted, found.total) or "0 %"

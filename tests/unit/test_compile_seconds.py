@@ -158,7 +158,7 @@ def test_the_receipt_and_the_screen() -> None:
     )
     seconds = receipt.compile.seconds
     assert seconds is not None
-    assert seconds.total == pytest.approx(5.0)
+    assert (seconds.attempts, seconds.total) == (2, pytest.approx(5.0))
     assert seconds.by_phase == pytest.approx({"dynamo": 1.0, "kernel_builds": 3.5, "other": 0.5})
     assert seconds.restarted == pytest.approx(0.5)
     assert [(item.attempts, item.frame.function) for item in seconds.frames] == [(2, "forward")]

@@ -129,6 +129,7 @@ def _seconds(timeline: Timeline, places: PathShortener) -> CompileSeconds | None
         for where, found in by_frame(timeline.compiles)[:FRAMES_WITH_SECONDS]
     ]
     return CompileSeconds(
+        attempts=whole.attempts,
         total=whole.total,
         restarted=whole.restarted,
         by_phase=dict(whole.by_phase),

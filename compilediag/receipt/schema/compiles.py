@@ -142,6 +142,7 @@ class FrameSeconds(Record, frozen=True, kw_only=True):
 class CompileSeconds(Record, frozen=True, kw_only=True):
     """Where compile seconds went: phases without those within them, which add up to the total."""
 
+    attempts: int
     total: float
     restarted: float
     by_phase: dict[str, float] = field(default_factory=dict[str, float])
