@@ -35,20 +35,17 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.repeat import changed_files, newest
 from compilediag.runs.trials.campaign import (
-    ROUNDS,
-    Campaign,
-    Result,
-    Tried,
     candidates_by_finding,
     editable_files,
-    edited_files,
     run_campaign,
     why_not,
 )
 from compilediag.runs.trials.first_run import campaign_folder, first_run
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import as_json, environment_lines, save
+from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
+from compilediag.runs.trials.state import ROUNDS, Campaign, Result, Tried
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.fix import (
     FindingFixes,

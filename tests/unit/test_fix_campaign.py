@@ -20,11 +20,13 @@ from compilediag.receipt.proofs import missing_proof
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options
-from compilediag.runs.trials import campaign as campaigns
-from compilediag.runs.trials.campaign import Campaign, Result, edited_files, run_campaign
+from compilediag.runs.trials import running
+from compilediag.runs.trials.campaign import run_campaign
 from compilediag.runs.trials.first_run import campaign_folder
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
+from compilediag.runs.trials.running import edited_files
+from compilediag.runs.trials.state import Campaign, Result
 from compilediag.views.fix import FindingFixes, Together, TriedChange, render_fixes
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan
@@ -62,7 +64,7 @@ class Runs:
         self.together_fails = False
         self.need_each_other = ""
         self.follows = ("", "")
-        monkeypatch.setattr(campaigns, "run_trial", self.run)
+        monkeypatch.setattr(running, "run_trial", self.run)
 
     def run(
         self,
@@ -369,7 +371,7 @@ def run_with_rounding(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Campaign:
         problem = runs.fails_on.get("reference") if plan.reference else None
         return replace(trial, observed=observed, problem=problem)
 
-    monkeypatch.setattr(campaigns, "run_trial", run_trial)
+    monkeypatch.setattr(running, "run_trial", run_trial)
     return campaign()
 
 

@@ -23,8 +23,9 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
-from compilediag.runs.trials.campaign import SEED, Campaign, Result, Tried, edited_files
+from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import as_patch
+from compilediag.runs.trials.state import SEED, Campaign, Result, Tried
 from compilediag_harness.base import atomic_write
 
 NAME = "fix.json"
