@@ -261,7 +261,14 @@ if os.path.getsize("runs") == 3:
 """
 
 
-def test_ctrl_c_in_the_middle_leaves_everything_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "stop",
+    [lambda pid: os.killpg(pid, signal.SIGINT), lambda pid: os.kill(pid, signal.SIGTERM)],
+    ids=["ctrl-c", "terminated"],
+)
+def test_being_stopped_in_the_middle_leaves_everything_whole(
+    tmp_path: Path, stop: Callable[[int], None]
+) -> None:
     """The receipt and the program are as they were, and what was known is written."""
     (tmp_path / "stopped.py").write_text(STOPPED, encoding="utf-8")
     command = [sys.executable, "-m", "compilediag", "fix", "--yes", "--apply", "--force"]
@@ -276,7 +283,7 @@ def test_ctrl_c_in_the_middle_leaves_everything_whole(tmp_path: Path) -> None:
     )
     while child.poll() is None and not (tmp_path / "third").exists():
         time.sleep(0.05)
-    os.killpg(child.pid, signal.SIGINT)
+    stop(child.pid)
     out, _ = child.communicate(timeout=120)
     assert child.returncode == 130, out
     assert "interrupted in run 2: what was not tried by then is left out" in " ".join(out.split())

@@ -47,6 +47,8 @@ class ExitInfo:
     timed_out: bool = False
     sent: tuple[signal.Signals, ...] = ()
     """What had to be sent to end it."""
+    passed_on: bool = False
+    """Another process or a closed terminal requested an end of us, and so of the child."""
 
     @property
     def exit_code(self) -> int:
@@ -136,6 +138,7 @@ def supervise(
     limit_at = None if timeout_s is None else started + timeout_s
     timed_out = False
     keep_at = None if kept is None else clock()
+    any_passed_on = False
     while child.poll() is None:
         if kept is not None and keep_at is not None and clock() >= keep_at:
             kept.look()
@@ -144,6 +147,7 @@ def supervise(
         received = inbox.wait(_time_left(clock(), *wakes_at))
         passed_on = PASSED_ON.intersection(received)
         if passed_on:
+            any_passed_on = True
             _pass_on(passed_on, child, witness)
         for signum in received:
             if signum == signal.SIGINT:
@@ -164,6 +168,7 @@ def supervise(
         interrupt_lost=interrupts.lost,
         timed_out=timed_out,
         sent=tuple(dict.fromkeys([*interrupts.sent, *schedule.sent])),
+        passed_on=any_passed_on,
     )
 
 

@@ -131,7 +131,9 @@ def _run(
 
 
 def _interrupted(outcome: Outcome) -> bool:
-    return outcome.receipt is not None and outcome.receipt.status == "interrupted"
+    """Ctrl-C, a signal to us, or the time limit."""
+    receipt = outcome.receipt
+    return outcome.stopped or (receipt is not None and receipt.status == "interrupted")
 
 
 def _make_plan(running: _Probe) -> bool:

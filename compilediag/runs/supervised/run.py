@@ -61,7 +61,8 @@ def run(
         notes = decompile(running, ended, inbox) if options.depyf else ()
         moved, lost = _moved(running, kept)
         outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
-        return replace(outcome, moved=moved.run_dir != run_dir)
+        stopped = ended.interrupts > 0 or ended.passed_on
+        return replace(outcome, moved=moved.run_dir != run_dir, stopped=stopped)
 
 
 def _run_child(

@@ -55,6 +55,7 @@ class Trial:
     """File with what it printed."""
     wall_s: float
     interrupted: bool = False
+    """Ctrl-C, or a signal to us: no further run is wanted."""
     exit_code: int = 0
 
 
@@ -103,12 +104,11 @@ def trial_of(name: str, outcome: Outcome, output: str) -> Trial:
     receipt, timeline = outcome.receipt, outcome.timeline
     if receipt is None or timeline is None:
         why = outcome.notes[0] if outcome.notes else "it left no receipt"
-        return Trial(name, None, why, output, 0.0, exit_code=outcome.exit_code)
+        return Trial(name, None, why, output, 0.0, outcome.stopped, outcome.exit_code)
     problem = _problem(receipt, outcome.exit_code)
     observed = Observed(receipt, timeline, problem, results_in(_text(output)))
     wall_s = receipt.goodput.wall_s if receipt.goodput is not None else None
-    interrupted = receipt.status == "interrupted"
-    return Trial(name, observed, problem, output, wall_s or 0.0, interrupted, outcome.exit_code)
+    return Trial(name, observed, problem, output, wall_s or 0.0, outcome.stopped, outcome.exit_code)
 
 
 def _text(path: str) -> str:
