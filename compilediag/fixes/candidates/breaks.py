@@ -43,7 +43,8 @@ _EDITS = (
         ("CD202", "CD210"),
         "masked",
         "reduce with `torch.where(mask, …, 0)` instead of selecting first",
-        "all elements are computed, those outside of the mask too",
+        "all elements are computed, those outside of the mask too; a mean becomes a sum and a "
+        "division, whose sum may overflow in half precision",
     ),
 )
 
