@@ -10,6 +10,7 @@
 #   make padding   judges random callables by FixedShape.check: PADDING_CASES=10000
 #   make programs  diagnoses random programs whose causes are known: PROGRAMS=500
 #   make fixes     runs fix on all scenarios, checks each proof, writes docs/fixes.md: FIXES="closure_flag two_flags"
+#   make package   build wheel and sdist, check both, install the wheel where nothing else is
 #   make docs      write the generated pages again
 #   make clean     remove what make has made
 #
@@ -19,6 +20,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+PACKAGING := .packaging
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?=
@@ -32,7 +34,7 @@ VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs wheel clean
+.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs package clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -78,11 +80,15 @@ fixes: $(VENV)/installed-dev
 docs: $(VENV)/installed
 	$(BIN)/python tools/generate_docs.py
 
-wheel: $(VENV)/installed-dev
-	$(BIN)/python -m pip wheel --disable-pip-version-check --no-deps --wheel-dir dist .
+package: $(VENV)/installed-dev $(PACKAGING)/installed
+	rm -rf dist
+	$(PACKAGING)/bin/python -m build --outdir dist .
+	$(PACKAGING)/bin/twine check --strict dist/*
+	$(PACKAGING)/bin/check-wheel-contents dist/*.whl
+	$(BIN)/python -m pytest tests/end_to_end/test_package.py
 
 clean:
-	rm -rf $(VENV) .matrix build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PACKAGING) .matrix build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- environments: a stamp file each, so that a second call installs nothing --------------------
@@ -95,7 +101,12 @@ $(BIN)/python:
 
 # numpy: torch warns when it is imported without it.
 $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install -c constraints.txt -e . numpy
+	$(PIP) install -c constraints.txt -e '.[torch]' numpy
+	@touch $@
+
+$(PACKAGING)/installed: constraints.txt | $(BIN)/python
+	$(PYTHON) -m venv $(PACKAGING)
+	$(PACKAGING)/bin/python -m pip install --disable-pip-version-check -c constraints.txt build twine check-wheel-contents
 	@touch $@
 
 # Of ml-goodput-measurement one test asks its arithmetic; its clients of a cloud are 19 packages.

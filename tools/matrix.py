@@ -55,7 +55,7 @@ def stages(version: str, environment: Path, python: Path) -> list[tuple[str, lis
     pytest = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     return [
         ("environment", [sys.executable, "-m", "venv", str(environment)]),
-        ("install", [*pip, "-c", str(pins), "-e", ".", *NEEDED]),
+        ("install", [*pip, "-c", str(pins), "-e", ".[torch]", *NEEDED]),
         ("version", [str(python), "-c", VERSION_CHECK, version]),
         ("contract tests", [*pytest, "tests/torch/test_torch_api.py"]),
         ("three_bugs", [*pytest, "tests/end_to_end/test_scenarios.py", "-k", "three_bugs"]),
