@@ -55,7 +55,7 @@ def command(options: ReproOptions) -> None:
     index = options.index
     receipt, finding = load_finding(index, options.receipt)
     try:
-        text = script_of(index, finding, _quoted(finding), _inputs(finding, receipt))
+        text = program_of(index, receipt)
     except ReproImpossible as error:
         subject = f"finding {index}, {finding.rule} {finding.slug}"
         raise ReproImpossible(f"no small program for {subject}: {error}") from error
@@ -66,6 +66,16 @@ def command(options: ReproOptions) -> None:
     _write_new(file, text)
     following = f"\n  next: compilediag run {file} · compilediag explain {index}"
     write(f"Wrote {render_options().text(file)}\n{following}{suffix_for(options.receipt)}\n")
+
+
+def program_of(index: int, receipt: Receipt) -> str:
+    """A small program for finding 1, 2, … of a receipt.
+
+    Raises:
+        ReproImpossible: none can be made of it.
+    """
+    finding = receipt.findings[index - 1]
+    return script_of(index, finding, _quoted(finding), _inputs(finding, receipt))
 
 
 def _write_new(file: str, text: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
-from compilediag.commands.receipts import load, suffix_for, verdict
+from compilediag.commands.receipts import load, load_finding, suffix_for, verdict
 from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
 from compilediag.commands.terminal import json_text, render_options, write
-from compilediag.errors import UsageError
+from compilediag.errors import ReproImpossible, UsageError
 from compilediag.receipt.file import read_json
+from compilediag.views.lookups import main_findings
 
 _VIEWS = (
     "complete",
@@ -20,6 +22,7 @@ _VIEWS = (
     "markdown",
     "as_json",
     "perfetto",
+    "issue",
 )
 
 
@@ -41,8 +44,8 @@ class Views:
         chosen = [name for name in _VIEWS if getattr(self, name, None) not in (False, None)]
         if len(chosen) > 1:
             flags = "--all, --frames, --timeline, --steps, --compile-time, --ranks, --md"
-            perfetto = ", --json and --perfetto" if hasattr(self, "perfetto") else " and --json"
-            raise UsageError(f"{flags}{perfetto} are different views; give one")
+            more = ", --json, --perfetto and --issue" if hasattr(self, "issue") else " and --json"
+            raise UsageError(f"{flags}{more} are different views; give one")
         return chosen[0] if chosen else ""
 
 
@@ -53,6 +56,12 @@ class ShowOptions(Views):
     receipt: str | None = receipt_argument()
     perfetto: str | None = option(
         "--perfetto FILE", "Write the run's timeline for ui.perfetto.dev to FILE."
+    )
+    issue: str | None = option(
+        "--issue [N]",
+        "Markdown for an issue: versions, all findings or finding N, small programs.",
+        is_flag=False,
+        flag_value="",
     )
 
 
@@ -65,6 +74,7 @@ class ShowOptions(Views):
   compilediag show --steps                          where the time of the steps went
   compilediag show --compile-time                   where compile seconds went
   compilediag show --md >> "$GITHUB_STEP_SUMMARY"   for a pull request
+  compilediag show --issue 1 > issue.md             finding 1 as the text of an issue
   compilediag show --perfetto timeline.json         all of it on one timeline
 """,
 )
@@ -76,6 +86,8 @@ def command(options: ShowOptions) -> None:
     view = options.view()
     if options.perfetto is not None:
         write(_perfetto(options.perfetto, options.receipt))
+    elif options.issue is not None:
+        write(_issue(options.issue, options.receipt))
     else:
         write(drawn(view, options.receipt))
 
@@ -121,6 +133,32 @@ def drawn(view: str, where: str | None) -> str:
 
 def _next(command: str) -> str:
     return f"\n  next: compilediag {command}\n"
+
+
+def _issue(number: str, where: str | None) -> str:
+    """The text of an issue about finding N; about all of them without a number.
+
+    Raises:
+        UsageError: there is no such finding.
+    """
+    from compilediag.commands.repro import program_of
+    from compilediag.views.issue import render_issue
+
+    if number and not number.isdecimal():  # `--issue run`: the word is the receipt
+        if where is not None:
+            raise UsageError(f"--issue {number}: the number of a finding, such as --issue 1")
+        number, where = "", number
+    if number:
+        receipt, _ = load_finding(int(number), where)
+        numbers = [int(number)]
+    else:
+        _, receipt = load(where)
+        numbers = [each for each, _ in main_findings(receipt)]
+    programs = dict[int, str]()
+    for each in numbers:
+        with contextlib.suppress(ReproImpossible):
+            programs[each] = program_of(each, receipt)
+    return render_issue(receipt, numbers, programs, root=render_options().root)
 
 
 def _perfetto(file: str, where: str | None) -> str:

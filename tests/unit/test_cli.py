@@ -203,7 +203,7 @@ def test_help_on_a_terminal_has_the_same_parts() -> None:
     drawn = subcommand._drawn(command, click.Context(command, info_name="compilediag show"))
     assert "--timeline" in drawn
     assert "Usage:" in drawn
-    assert drawn.count("\n   compilediag show") == 6
+    assert drawn.count("\n   compilediag show") == 7
     drawn = subcommand._drawn(cli.group, click.Context(cli.group, info_name="compilediag"))
     for name in cli.COMMANDS:
         assert name in drawn

@@ -1,0 +1,113 @@
+"""A receipt as the text of an issue: what maintainers ask for, in Markdown that GitHub folds.
+
+Everything from the target stands in code spans and code blocks, where nothing is markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from compilediag.views import lookups
+from compilediag.views.finding import render_finding
+from compilediag.views.finding_rows import title_of
+from compilediag.views.headline import ending, headline, reasons
+from compilediag.views.markdown import LINE_CHARS, code, prose
+from compilediag.views.style import RenderOptions
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema.compiles import FindingRecord
+    from compilediag.receipt.schema.receipt import Receipt
+
+MAX_CHARS = 55_000
+"""GitHub takes 65,536 of an issue, and the reader writes something of their own."""
+
+MAX_BLOCK_CHARS = 12_000
+"""Of one folded block: the first finding leaves room for others."""
+
+WIDTH = 100
+
+
+def render_issue(
+    receipt: Receipt, numbers: Sequence[int], programs: Mapping[int, str], *, root: str = ""
+) -> str:
+    """Versions, command, counts, and findings with all that the receipt holds on them.
+
+    Args:
+        receipt: of the run.
+        numbers: the findings to write about, as `explain N` counts them.
+        programs: a small program for each finding of which one can be made.
+        root: paths below it are shown relative to it.
+    """
+    options = RenderOptions(width=WIDTH, root=root)
+    head = headline(receipt)
+    lines = [f"**{prose(head.sentence)}**", "", " · ".join(head.counts), ""]
+    if (ended := ending(receipt)) is not None:
+        lines += [code(ended, cell=False), ""]
+    if receipt.verdict == "blind":
+        lines += [f"- why: {code(why, cell=False)}" for why, _ in reasons(receipt)] + [""]
+    lines += _environment(receipt)
+    text = "\n".join(lines) + "\n"
+    left_out = 0
+    for number in numbers:
+        part = _finding(number, receipt, programs.get(number), options)
+        if len(text) + len(part) > MAX_CHARS:
+            left_out += 1
+        else:
+            text += part
+    if left_out:
+        text += f"\n{left_out} more are left out: `compilediag show --issue N` has finding N.\n"
+    return text
+
+
+def _environment(receipt: Receipt) -> list[str]:
+    found = receipt.environment
+    gpus = [str(each) for each in found.gpus or ()]
+    changed = " ".join(f"{name}={value}" for name, value in found.compile_flags.items())
+    rows = [
+        ("command", " ".join(receipt.header.run.argv_redacted)),
+        ("torch", " ".join(filter(None, (found.torch, found.torch_git)))),
+        ("Python, system", ", ".join(filter(None, (found.python, found.os)))),
+        ("GPU", ", ".join([*gpus, *(f"CUDA {each}" for each in (found.cuda,) if each)]) or "none"),
+        ("Triton", found.triton),
+        ("settings", changed),
+        ("compilediag", receipt.header.producer.version),
+    ]
+    cells = [(name, code(text, limit=LINE_CHARS)) for name, text in rows if text]
+    return ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells)]
+
+
+def _finding(number: int, receipt: Receipt, program: str | None, options: RenderOptions) -> str:
+    finding = receipt.findings[number - 1]
+    lines = ["", f"### {number}. {prose(finding.rule)} {_title(finding, receipt)}", ""]
+    all_of_it = render_finding(number, finding, receipt, options)
+    lines += _folded("All that was recorded on it", all_of_it, "text")
+    if program is not None:
+        lines += _folded("A small program with the same cause", program, "python")
+    return "\n".join(lines) + "\n"
+
+
+def _title(finding: FindingRecord, receipt: Receipt) -> str:
+    text = prose(title_of(finding))
+    if finding.variable:
+        text += f" {code(finding.variable, cell=False)}"
+    changed = lookups.change(finding, receipt)
+    if changed is not None:
+        before, after = (code(each, cell=False) for each in changed)
+        text += f" {before} → {after}"
+    return text
+
+
+def _folded(title: str, text: str, language: str) -> Iterator[str]:
+    """A block that is closed at first; no line of it can end it."""
+    if len(text) > MAX_BLOCK_CHARS:
+        text = text[:MAX_BLOCK_CHARS].rpartition("\n")[0] + "\n… cut; the receipt has the rest\n"
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    yield f"<details><summary>{title}</summary>"
+    yield ""
+    yield f"{fence}{language}"
+    yield from text.rstrip("\n").splitlines()
+    yield fence
+    yield ""
+    yield "</details>"
