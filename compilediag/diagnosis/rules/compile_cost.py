@@ -25,8 +25,9 @@ WORTH_S = 2.0
 MOST = 0.5
 """Of all compile seconds: more is what makes compiling long."""
 
-RESTARTS = 0.25
-"""Of a frame's compile seconds, in attempts that were begun again."""
+RESTARTS, RESTARTS_WORTH_S = 0.25, 5.0
+"""Of a frame's compile seconds, in attempts that were begun again. The first attempt of a process
+imports parts of torch, for some seconds on a slow disk."""
 
 MAX_REASONS = 5
 
@@ -80,7 +81,7 @@ def find_restarts(timeline: Timeline) -> Iterable[Finding]:
     whole = compile_seconds(own)
     compiles_of = compiles_by_frame(own)
     for frame, found in by_frame(own):
-        if whole is None or found.restarted < max(WORTH_S, RESTARTS * found.total):
+        if whole is None or found.restarted < max(RESTARTS_WORTH_S, RESTARTS * found.total):
             continue
         reasons = Counter(text for item in compiles_of[frame] for text in item.restart_reasons)
         times = plural(sum(reasons.values()), "reason")
@@ -125,7 +126,7 @@ def find_builds_without_cache(timeline: Timeline) -> Iterable[Finding]:
             timeline,
             "CD604",
             "kernel_builds",
-            "building kernels, with torch's caches switched off,",
+            "building kernels, with torch's caches off,",
             "leave torch's caches on (TORCHINDUCTOR_FORCE_DISABLE_CACHES, "
             "torch._inductor.config.force_disable_caches, fx_graph_cache): the next start then "
             "builds nothing",
@@ -143,7 +144,7 @@ def _most(
         yield make_finding(
             timeline,
             code,
-            f"{what} took {spent:.1f} s of {whole.total:.1f} s of compiling",
+            f"{what}: {spent:.1f} s of {whole.total:.1f} s of compiling",
             fix,
             caveat=caveat,
             count=whole.attempts,
