@@ -37,6 +37,10 @@ from compilediag.receipt.versions import unknown_to, version_of
 _VARYING = frozenset({"load_avg_1m", "TORCHINDUCTOR_CACHE_DIR"})
 """Facts that differ between any two runs; torch itself sets the variable when it compiles."""
 
+PHASE_CHANGE_S = 0.1
+"""Least change of a phase of compiling that is listed: the same compile takes so much longer when
+the machine is busy."""
+
 _SECONDS = {
     "wall": "goodput.wall_s",
     "goodput": "goodput.goodput_s",
@@ -225,7 +229,8 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
                 comparable=same_work or path.startswith("compile."),
             )
             for name, path in _SECONDS.items()
-        ),
+        )
+        + _phases_that_changed(before, after),
         numbers=_numbers(before, after, comparable=same_work),
         tracked_lanes=tuple(
             change
@@ -234,6 +239,20 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
         ),
         command=_command(before, after),
         changed_data=data,
+    )
+
+
+def _phases_that_changed(before: Receipt, after: Receipt) -> tuple[TimingChange, ...]:
+    """Phases of compiling that took another time; none where one run has no phases."""
+    old, new = before.compile.seconds, after.compile.seconds
+    if old is None or new is None:
+        return ()
+    names = dict.fromkeys((*old.by_phase, *new.by_phase))
+    pairs = ((name, old.by_phase.get(name, 0.0), new.by_phase.get(name, 0.0)) for name in names)
+    return tuple(
+        TimingChange(f"compile: {name}", was, now)
+        for name, was, now in pairs
+        if abs(now - was) >= PHASE_CHANGE_S
     )
 
 

@@ -106,6 +106,10 @@ CD502 allocation-retries: allocation retries or out-of-memory events
 CD503 memory-growth: a memory pool grows every step
 CD511 cache-use info: compile cache hits and misses
 CD512 fallback-kernel info: extern kernels in the compiled graph
+CD601 repeated-blocks info: equal blocks are compiled as one graph, which takes most compile seconds
+CD602 analysis-restarts info: a frame was traced again and again, at each of its graph breaks
+CD603 autotuning-dominates info: trying kernels takes most compile seconds
+CD604 builds-without-cache info: kernels are built at every start, since torch's caches are off
 CD901 nothing-compiled error blinds: no frame was compiled: the verdict is blind
 CD902 torn-evidence blinds: part of the record was lost
 CD903 sources-disagree error blinds: events, metrics and text do not agree

@@ -15,6 +15,7 @@ from compilediag_harness.wire import (
     GraphBroke,
     Location,
     Recompiled,
+    RepeatedBlocks,
     TorchSeen,
     UserCall,
 )
@@ -112,7 +113,8 @@ class Compile:
     """Both as in `Recompile`."""
     phases: tuple[tuple[str, float], ...] | None = None
     restarted_s: float | None = None
-    """Both as in `Compiled`."""
+    blocks: RepeatedBlocks | None = None
+    """As in `Compiled`."""
 
     @property
     def id(self) -> CompileId:

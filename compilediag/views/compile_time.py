@@ -37,8 +37,8 @@ def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
     found = receipt.compile.seconds
     if found is None or not found.total:
         nothing = (
-            "the phases of compiles were not seen: a run of `compilediag run` has them, a recorded "
-            "trace has not"
+            "the phases of compiles were not seen: this torch, or what it recorded, does not have "
+            "the times of each compile's parts"
             if receipt.compile.compiles
             else "nothing was compiled"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from compilediag.diagnosis.figures.compile_seconds import compile_seconds
 from compilediag.timeline.breaks import break_place
 from compilediag.views.format import count
 from compilediag.views.perfetto_lanes import Slice, slice_of
@@ -150,6 +151,8 @@ def _compile(item: Compile, known: EventsById) -> Slice:
     args: dict[str, Any] = {"compile_id": item.compile_id, "step": item.step}
     if item.epoch:
         args["after_reset"] = item.epoch
+    if (parts := compile_seconds([item])) is not None:
+        args["seconds"] = {name: round(value, 6) for name, value in parts.by_phase.items()}
     if item.fail_reason or item.fail_type:
         args["reason"] = item.fail_reason or item.fail_type
     name = f"{item.kind} {item.compile_id} {item.frame.function}".rstrip()

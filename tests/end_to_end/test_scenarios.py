@@ -193,7 +193,8 @@ def test_scenario_is_complete_and_readable(name: str) -> None:
         assert all(finding["rule"] in REGISTER for finding in item.findings)
     broken, fixed = (case(name, side, torch_version()) for side in SIDES)
     assert broken.findings, "the broken program must be found out"
-    assert broken.verdict in ("findings", "blind")
+    notes_only = all(each.get("severity") == "info" for each in broken.findings)
+    assert broken.verdict in (("clean",) if notes_only else ("findings", "blind"))
     assert (fixed.verdict, fixed.status, fixed.exit_code) == ("clean", "complete", 0)
     assert fixed.counts["recompiles"] == 0 or name in WARMED_SIZES
     assert all(finding.get("severity") == "info" for finding in fixed.findings)

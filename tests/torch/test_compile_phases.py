@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compilediag.diagnosis.figures.compile_seconds import OTHER, compile_seconds, phase_of
+from compilediag.readers.torch_trace.read import read_trace
 from compilediag.runs.watch import watch
+from compilediag_harness.wire import Compiled
 
 torch: Any = pytest.importorskip("torch")
 
@@ -69,3 +73,44 @@ def test_nothing_is_left_in_torch() -> None:
     with watch():
         torch.compile(_net, backend="eager")(torch.ones(2, 2))
     assert (logger.log_event_start, logger.log_event_end) == before
+
+
+def test_a_trace_gives_the_same(tmp_path: Path) -> None:
+    """The same compiles in process and from torch's own record of them: each phase is the same but
+    for the rounding of microseconds, recompile and restart included."""
+    trace = logging.getLogger("torch.__trace")
+    path = tmp_path / "trace.log"
+    handler = logging.FileHandler(path)
+    handler.setFormatter(torch._logging._internal.TorchLogsFormatter(trace=True))
+    level = trace.level
+
+    def net(x: Any) -> Any:
+        torch._dynamo.graph_break()
+        return _net(x)
+
+    trace.addHandler(handler)
+    trace.setLevel(logging.DEBUG)
+    try:
+        with watch() as watched:
+            compiled = torch.compile(net, backend="aot_eager", dynamic=False)
+            for size in (3, 4):
+                x = torch.ones(size, size, requires_grad=True)
+                compiled(x).sum().backward()
+    finally:
+        trace.removeHandler(handler)
+        trace.setLevel(level)
+        handler.close()
+    events = [event for journal in read_trace(str(path)) for event in journal.events]
+    recorded = [event for event in events if isinstance(event, Compiled)]
+    live = watched.timeline.compiles
+    assert len(live) == len(recorded) >= 4
+    for own, other in zip(live, recorded, strict=True):
+        assert (own.compile_id, own.forward) == (other.compile_id, other.forward)
+        assert other.restarted_s == own.restarted_s
+        # Our analysis of a recompile is in torch's record, and is no phase of a run.
+        skip = {"entire_frame_compile", "dynamo"} if own.recompile is not None else set[str]()
+        phases = dict(own.phases or ())
+        assert set(phases) == set(dict(other.phases or ()))
+        for name, seconds in other.phases or ():
+            if name not in skip:
+                assert phases[name] == pytest.approx(seconds, abs=1e-5)

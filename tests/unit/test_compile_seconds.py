@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
 from built_receipt import built, compiled, ended, started, torch_seen
+from trace_lines import line
 
 from compilediag.diagnosis.figures.compile_seconds import OTHER, PHASES, phase_of
+from compilediag.readers.torch_trace.read import trace_of
 from compilediag.views.compile_time import LABELS, render_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.collectors.compile_phases import PhaseTimes
@@ -96,6 +99,77 @@ def test_each_thread_has_its_own() -> None:
     assert times.take() == (("entire_frame_compile", 0.002),)
 
 
+def _timing(ph: str, name: str, at_us: float, of: int = 0) -> bytes:
+    payload = b'{\n"name": "%s",\n"ts": %.1f,\n"ph": "%s"\n}' % (
+        name.encode(),
+        at_us,
+        ph.encode(),
+    )
+    return line(b'{"chromium_event": {}, "frame_id": %d, "frame_compile_id": 0}' % of, payload)
+
+
+def _row_in_trace(compile_id: str, start_us: int, end_us: int) -> bytes:
+    row = {
+        "compile_id": compile_id,
+        "start_time_us": start_us,
+        "end_time_us": end_us,
+        "has_guarded_code": True,
+        "recompile_reason": None,
+        "dynamo_compile_time_before_restart_us": 500_000,
+    }
+    return line(json.dumps({"compilation_metrics": row}).encode())
+
+
+def _rows_of(*records: bytes) -> list[Compiled]:
+    events = [event for journal in trace_of(records, "x.log") for event in journal.events]
+    return [event for event in events if isinstance(event, Compiled)]
+
+
+def test_a_trace_has_the_same_phases() -> None:
+    """Begin and end of each, in microseconds; instants take no time."""
+    rows = _rows_of(
+        _timing("B", "dynamo", 0),
+        _timing("B", "entire_frame_compile", 1e6),
+        _timing("B", "gc", 2e6),
+        _timing("i", "fx_graph_cache_miss", 2.2e6),
+        _timing("E", "gc", 2.5e6),
+        _timing("E", "entire_frame_compile", 4e6),
+        _row_in_trace("0/0", 1_000_000, 4_000_000),
+        _timing("E", "dynamo", 5e6),
+    )
+    assert [(row.phases, row.restarted_s) for row in rows] == [
+        ((("entire_frame_compile", 2.5), ("gc", 0.5)), 0.5)
+    ]
+
+
+def test_two_threads_in_one_trace() -> None:
+    """Their records lie among each other: the compile keeps them apart."""
+    rows = _rows_of(
+        _timing("B", "entire_frame_compile", 0, 0),
+        _timing("B", "entire_frame_compile", 1e6, 1),
+        _timing("E", "entire_frame_compile", 3e6, 0),
+        _row_in_trace("0/0", 0, 3_000_000),
+        _timing("E", "entire_frame_compile", 5e6, 1),
+        _row_in_trace("1/0", 1_000_000, 5_000_000),
+    )
+    assert [row.phases for row in rows] == [
+        (("entire_frame_compile", 3.0),),
+        (("entire_frame_compile", 4.0),),
+    ]
+
+
+def test_a_trace_without_timing() -> None:
+    """Null, not zero."""
+    assert [row.phases for row in _rows_of(_row_in_trace("0/0", 0, 9))] == [None]
+
+
+def test_a_timing_that_is_none_of_torchs() -> None:
+    """It is counted as lost."""
+    damaged = line(b'{"chromium_event": {}, "frame_id": 0, "frame_compile_id": 0}', b"{}")
+    (journal,) = trace_of([damaged, _row_in_trace("0/0", 0, 9)], "x.log")
+    assert journal.lost == {"bad_json": 1}
+
+
 def test_where_torch_times_nothing() -> None:
     """Null, not zero."""
     assert PhaseTimes().take() is None
@@ -169,7 +243,7 @@ def test_the_receipt_and_the_screen() -> None:
 
 
 def test_one_compile_without_phases_leaves_all_out() -> None:
-    """A trace, or an older record: half of the seconds would look like all."""
+    """An older record: half of the seconds would look like all."""
     receipt = built(
         [
             started(),

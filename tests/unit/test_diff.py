@@ -45,6 +45,25 @@ def without_the_last(raw: dict[str, Any]) -> None:
     raw["compile"]["frames_detail"][0]["compiles"] = 3
 
 
+def test_phases_of_compiling_that_changed() -> None:
+    """Only those that differ by enough to be seen, and none where one run has no phases."""
+
+    def timed(**by_phase: float) -> Receipt:
+        total = sum(by_phase.values())
+        seconds = {"attempts": 1, "total": total, "restarted": 0.0, "by_phase": by_phase}
+        return receipt(lambda raw: raw["compile"].update(seconds=seconds))
+
+    found = compare(timed(dynamo=1.0, guards=0.5), timed(dynamo=1.05, kernel_builds=4.0))
+    changed = [item for item in found.timings if item.name.startswith("compile: ")]
+    assert [(item.name, item.before_s, item.after_s) for item in changed] == [
+        ("compile: guards", 0.5, 0.0),
+        ("compile: kernel_builds", 0.0, 4.0),
+    ]
+    assert "compile: kernel_builds" in render_comparison(found, RenderOptions(width=100))
+    found = compare(timed(dynamo=1.0), receipt(lambda raw: raw["compile"].update(seconds=None)))
+    assert not [item for item in found.timings if item.name.startswith("compile: ")]
+
+
 def test_the_same_receipt() -> None:
     """Nothing changed, and everything is told as the same."""
     found = compare(receipt(), receipt())

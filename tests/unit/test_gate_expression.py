@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.compare.gate.expression import NAMES, Limit, parse_limits
+from compilediag.compare.gate.expression import NAMES, SECONDS, Limit, parse_limits
 from compilediag.errors import UsageError
 
 
@@ -19,12 +19,24 @@ def test_parts_in_their_order() -> None:
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SECONDS])
 @pytest.mark.parametrize("sign", [">", ">=", "<", "<=", "==", "!="])
 def test_every_name_and_operator(name: str, sign: str) -> None:
     """What is written comes back as it was written."""
     (limit,) = parse_limits(f"{name}{sign}7")
     assert str(limit) == f"{name}{sign}7"
+
+
+@pytest.mark.parametrize("name", SECONDS)
+def test_a_time_has_only_a_ceiling(name: str) -> None:
+    """No two runs take the same, and no run is at fault because it was fast."""
+    assert [str(limit) for limit in parse_limits(f"{name}>7,{name}>=8")] == [
+        f"{name}>7",
+        f"{name}>=8",
+    ]
+    for sign in ("<", "<=", "==", "!="):
+        with pytest.raises(UsageError, match=rf"can only have a ceiling: write '{name}>7'"):
+            parse_limits(f"{name}{sign}7")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +87,7 @@ def test_the_message_names_what_is_wrong(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["wall_s", "step_time", "compile_seconds", "median", "p99"])
+@pytest.mark.parametrize("name", ["wall_s", "step_time", "backend_seconds", "median", "p99"])
 def test_times_are_refused_with_the_reason(name: str) -> None:
     """Seconds are not the same on every machine; the message names what measures them."""
     with pytest.raises(UsageError, match=r"times differ between machines .* --ab"):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from timelines import PACKAGE_FILE, TORCH_FILE
 
 from compilediag.compare.gate.attribution import finding_of_cause
-from compilediag.compare.gate.expression import NAMES, parse_limits
+from compilediag.compare.gate.expression import NAMES, SECONDS, parse_limits
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.update import recorded
@@ -402,12 +402,31 @@ def test_recorded_receipts(file: Path) -> None:
     run = read_receipt(file)
     found = against(run, run)
     assert found.passed == found.judged == (run.verdict != "blind" and run.status == "complete")
+    counts = [name for name in NAMES if name not in SECONDS]
     above = limited(run, ",".join(f"{name}>1000000" for name in NAMES))
-    below = limited(run, ",".join(f"{name}<1000000" for name in NAMES))
+    below = limited(run, ",".join(f"{name}<1000000" for name in counts))
     assert above.passed == found.judged
     assert not below.passed
     if found.judged:
-        assert [item.rule for item in below.failures] == list(NAMES)
+        assert [item.rule for item in below.failures] == counts
+
+
+def test_a_ceiling_on_compile_seconds() -> None:
+    """Each is held by its own field; without that, or for one's own code alone, nothing passes."""
+
+    def taking(raw: dict[str, Any]) -> None:
+        times = {"total": 60.5, "first_compile": 20.0, "recompile": None, "backend": None}
+        raw["compile"]["time_s"] = times
+
+    run = receipt(change=taking)
+    assert limited(run, "compile_s>61,first_compile_s>20").passed
+    found = limited(run, "compile_s>60,first_compile_s>=20")
+    assert [item.message for item in found.failures] == [
+        "compile s: 60.5, and the limit is compile_s>60",
+        "first compile s: 20.0, and the limit is first_compile_s>=20",
+    ]
+    assert not limited(run, "recompile_s>5").judged
+    assert not limited(run, "compile_s>61", own_code_only=True).judged
 
 
 def test_a_cause_is_explained_by_the_finding_it_names() -> None:

@@ -217,6 +217,14 @@ def test_compile_bears_the_cause_of_the_receipt() -> None:
     assert (lazy["name"], "causes" in lazy["args"]) == ("backward 0/1 forward", False)
 
 
+def test_compile_bears_the_seconds_of_its_phases() -> None:
+    """By the names of the receipt; a compile whose phases were not seen has none."""
+    events = [started(11, ""), compiled("0/0", 1.0, 0.5, phases=(("build_guards", 0.2),))]
+    timed, other = events_of(drawn([[*events, compiled("0/1", 2.0, 0.5)]], [0]), "X", "compile")
+    assert timed["args"]["seconds"] == {"guards": 0.2, "other": 0.3}
+    assert "seconds" not in other["args"]
+
+
 def test_processes_stand_apart_on_one_clock() -> None:
     """Two ranks: two processes in the picture, the second moved by when it attached."""
     second = [started(12, "", rank=1), *journal()[1:]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,7 +164,16 @@ def test_recompiles_and_compile_time_are_those_of_the_fold() -> None:
     snapshot = run.snapshot(3.0)
     assert (snapshot.frames, snapshot.compiles, snapshot.recompiles) == (1, 2, 1)
     assert (snapshot.compile_first_s, snapshot.compile_again_s) == (0.5, 0.25)
+    assert snapshot.compile_phase_s == {}
     assert snapshot.steps is None
+
+
+def test_phases_of_compiling() -> None:
+    """By name: one value a phase, however many compiles there are."""
+    run = LiveRun(0.0)
+    timed = replace(compiled(1.0, 0.5), phases=(("build_guards", 0.125),))
+    run.add({"j": [started(), timed]})
+    assert run.snapshot(3.0).compile_phase_s == {"guards": 0.125, "other": 0.375}
 
 
 def test_lost_records_leave_steps_and_goodput_out() -> None:

@@ -14,7 +14,7 @@ from compilediag.readers.torch_trace.metadata import ARTIFACTS, WANTED
 from compilediag.readers.torch_trace.scan import Losses, TraceRecord, TraceScanner
 
 REASON = line(b'{"artifact": {"name": "recompile_reasons"}, "frame_id": 0}', b"0/0: n == 2\nStack:")
-OTHER = line(b'{"chromium_event": {}}', b'{\n"name": "x"\n}')
+OTHER = line(b'{"exported_graph": {}}', b'{\n"name": "x"\n}')
 STRING = line(b'{"str": ["a.py", 0]}')
 WHOLE = STRING + OTHER + REASON + OTHER + STRING
 
@@ -61,11 +61,11 @@ def test_losses_are_the_same_wherever_a_file_is_cut() -> None:
     [
         (HEAD, 1),
         (HEAD[:40], 1),
-        (b'V1121 said "no" before its event] {"chromium_event": 1}', 1),
+        (b'V1121 said "no" before its event] {"exported_graph": 1}', 1),
         (b'V1121 of the program, which said "no"', 1),
-        (b"V1121 " + b"x" * 5000 + b'] {"chromium_event": 1}', 1),
-        (b"V1121 " + b"x" * 3000 + b'] {"chromium_event": 1}', 0),
-        (b'V1121 too short] {"chromium_event": 1}', 1),
+        (b"V1121 " + b"x" * 5000 + b'] {"exported_graph": 1}', 1),
+        (b"V1121 " + b"x" * 3000 + b'] {"exported_graph": 1}', 0),
+        (b'V1121 too short] {"exported_graph": 1}', 1),
     ],
     ids=["no event", "cut", "a quotation first", "only a quotation", "far", "not too far", "near"],
 )
@@ -79,7 +79,7 @@ def test_a_line_is_of_another_kind_by_its_own_event(foreign: bytes, lost: int) -
 
 def test_kinds_that_are_not_used_are_skipped() -> None:
     """A record of another kind may hold anything, its payload too."""
-    broken = HEAD + b'{"chromium_event": {{{{\n\t\xff\xfe not JSON\n'
+    broken = HEAD + b'{"exported_graph": {{{{\n\t\xff\xfe not JSON\n'
     records, losses = scanned(broken + STRING)
     assert (len(records), losses.counts) == (1, {})
 
@@ -122,7 +122,7 @@ def test_long_lines_cost_no_memory_and_are_counted(monkeypatch: pytest.MonkeyPat
 def test_a_long_line_of_another_kind_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of it would have been used."""
     monkeypatch.setattr(scan, "LINE_LIMIT", 1000)
-    long = HEAD + b'{"chromium_event": "' + b"x" * 5000 + b'"}\n\t' + b"y" * 5000 + b"\n"
+    long = HEAD + b'{"exported_graph": "' + b"x" * 5000 + b'"}\n\t' + b"y" * 5000 + b"\n"
     records, losses = scanned(*cut(STRING + long + STRING, 64))
     assert (len(records), losses.counts) == (2, {})
 

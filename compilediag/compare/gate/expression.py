@@ -1,7 +1,7 @@
 """Limits as they are typed: `--fail-on 'recompiles>0,graph_breaks>2,CD103>0'`.
 
-A limit is what must not be: the gate fails where it holds. Only counts can be limited: they
-are the same on every machine, seconds are not.
+A limit is what must not be: the gate fails where it holds. Counts are the same on every machine.
+Of times only those of compiling can be limited, as a ceiling that is far from what is usual.
 """
 
 from __future__ import annotations
@@ -14,10 +14,20 @@ from typing import NamedTuple
 from compilediag.compare.keys import COUNTS
 from compilediag.errors import UsageError
 
-NAMES = (*COUNTS, "recordings", "replays", "findings")
+SECONDS = {
+    "compile_s": "total",
+    "first_compile_s": "first_compile",
+    "recompile_s": "recompile",
+}
+"""Times that a limit can be about, and their fields of `receipt.compile.time_s`."""
+
+NAMES = (*COUNTS, "recordings", "replays", "findings", *SECONDS)
 """What a limit can be about, beside the codes of rules."""
 
-_OPERATORS: dict[str, Callable[[int, int], bool]] = {
+_CEILINGS = (">", ">=")
+"""Operators of a limit on a time: no two runs take the same."""
+
+_OPERATORS: dict[str, Callable[[float, int], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,
@@ -42,8 +52,8 @@ class Limit(NamedTuple):
     operator: str
     bound: int
 
-    def is_broken_by(self, count: int) -> bool:
-        """Whether a count is what it must not be."""
+    def is_broken_by(self, count: float) -> bool:
+        """Whether a count, or seconds, is what it must not be."""
         return _OPERATORS[self.operator](count, self.bound)
 
     @property
@@ -76,6 +86,8 @@ def _limit(part: str, number: int, of: int) -> Limit:
     limit = Limit(_name(name, where), sign, int(digits))
     if limit.bound < 0:
         raise UsageError(f"{where}: a count is never below 0, so the number must be 0 or more")
+    if limit.name in SECONDS and sign not in _CEILINGS:
+        raise UsageError(f"{where}: a time can only have a ceiling: write '{name}>{limit.bound}'")
     if limit.bound == 0 and sign in (">=", "<"):
         always = "always" if sign == ">=" else "never"
         raise UsageError(f"{where} would {always} fail: no count is below 0")
@@ -111,8 +123,8 @@ def _name(name: str, where: str) -> str:
     close = get_close_matches(name.lower().replace("-", "_"), NAMES, n=1, cutoff=0.75)
     if not close and re.fullmatch(_TIMINGS, name.lower()):
         raise UsageError(
-            f"{where} is about a time: times differ between machines and runs, so only counts are "
-            "limited; `compilediag gate --ab 'CMD_A' 'CMD_B'` measures two commands side by side"
+            f"{where} is about a time: times differ between machines and runs, so only counts and the "
+            "seconds of compiles (compile_s, first_compile_s, recompile_s) are limited; `compilediag gate --ab 'CMD_A' 'CMD_B'` measures two commands side by side"
         )
     meant = f"; did you mean {close[0]!r}?" if close else ""
     raise UsageError(

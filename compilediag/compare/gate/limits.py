@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import ceil
 
 from compilediag.compare.gate.entries import finding_item, item_of
-from compilediag.compare.gate.expression import Limit
+from compilediag.compare.gate.expression import SECONDS, Limit
 from compilediag.compare.gate.judgement import Item, Kind
 from compilediag.compare.keys import COUNTS
 from compilediag.compare.run_baseline import RunBaseline
@@ -21,6 +22,7 @@ _SHOWN_BY: dict[str, tuple[Kind, ...]] = {
     "eager_fallbacks": ("fallback",),
     "recompile_limit_hits": ("fallback", "cause"),
     "findings": ("cause", "break", "fallback"),
+    "recompile_s": ("cause",),
 }
 """Kinds of items that show where a count comes from."""
 
@@ -35,14 +37,18 @@ def unmeasured(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> l
 
 def _why_not(limit: Limit) -> str:
     """Counts of the receipt are always there, but not each of them for one's own code."""
-    by_file = limit.name in COUNTS
+    by_file = limit.name in COUNTS or limit.name in SECONDS
     return "cannot be split by whose code it is" if by_file else "was not measured"
 
 
-def count_of(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
-    """What a limit of this name is about, counted; None where it was not measured."""
+def count_of(receipt: Receipt, run: RunBaseline, name: str) -> float | None:
+    """What a limit of this name is about, counted or in seconds; None where it was not measured."""
     if name in COUNTS:
         return run.lane.counts.get(name)
+    if name in SECONDS:
+        # Compile seconds belong to no file: what only one's own code took is not known.
+        whole = run.lane.counts.keys() >= set(COUNTS)
+        return getattr(receipt.compile.time_s, SECONDS[name]) if whole else None
     if name in ("recordings", "replays"):
         part = receipt.cudagraph
         # Without a CUDA device there is nothing to record into: that is known to be none.
@@ -62,8 +68,9 @@ def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[
             continue
         if limit.forbids_more:
             found += _sources(receipt, run, limit)
-        message = f"{limit.name.replace('_', ' ')}: {count}, and the limit is {limit}"
-        found.append(Item("limit", limit.name, message, before=limit.bound, after=count))
+        shown = f"{count:.1f}" if limit.name in SECONDS else f"{count}"
+        message = f"{limit.name.replace('_', ' ')}: {shown}, and the limit is {limit}"
+        found.append(Item("limit", limit.name, message, before=limit.bound, after=ceil(count)))
     return found
 
 

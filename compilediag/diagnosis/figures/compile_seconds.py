@@ -103,14 +103,19 @@ def phase_of(name: str) -> str:
     return next((phase for phase, pattern in _NAMES if re.match(pattern, name)), OTHER)
 
 
-def by_frame(compiles: Iterable[Compile]) -> list[tuple[Location, CompileSeconds]]:
-    """Of each compiled function, the most expensive first. A backward compile names no function: it
-    is its forward's."""
+def compiles_by_frame(compiles: Iterable[Compile]) -> dict[Location, list[Compile]]:
+    """The compiles of each function. A backward compile names no function: it is its forward's."""
     attempts = list(compiles)
     functions = {item.key: item.frame for item in reversed(attempts) if item.forward}
     frames: dict[Location, list[Compile]] = {}
     for item in attempts:
         frames.setdefault(functions.get(item.key, item.frame), []).append(item)
+    return frames
+
+
+def by_frame(compiles: Iterable[Compile]) -> list[tuple[Location, CompileSeconds]]:
+    """Of each compiled function, the most expensive first."""
+    frames = compiles_by_frame(compiles)
     found = [(frame, compile_seconds(items)) for frame, items in frames.items()]
     known = [(frame, seconds) for frame, seconds in found if seconds is not None]
     return sorted(known, key=lambda item: -item[1].total)

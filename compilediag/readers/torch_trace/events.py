@@ -30,6 +30,7 @@ from compilediag.readers.torch_trace.metadata import (
     short_text,
     text_of,
 )
+from compilediag.readers.torch_trace.phases import TracePhases
 from compilediag.readers.torch_trace.scan import TraceRecord
 from compilediag.readers.torch_trace.size_guards import SizeGuardRecords
 from compilediag_harness.wire import (
@@ -59,6 +60,9 @@ EVENTS_KEPT = 36_000
 
 REASONS_KEPT = 8
 """Most printed reasons kept of one recompile; only the first one decides its cause."""
+
+TIMING = "chromium_event"
+"""The event of a timed phase's begin or end, and of instants within it."""
 
 EXPORTING = "/torch/export/_trace.py"
 """How the name of the file ends that stands in the stack of all that an export records."""
@@ -126,6 +130,7 @@ class TraceProcess:
         self._sizes = SizeGuardRecords(strings)
         self._exports: set[Key] = set()
         """Compiles that began below `torch.export`."""
+        self._phases = TracePhases()
         self._cut = False
         """Whether records were left out."""
 
@@ -137,6 +142,9 @@ class TraceProcess:
             self.rank, self._has_rank = rank, True
         if metadata.str is not None:
             return self._string(metadata.str)
+        if record.kind == TIMING:
+            known = self._phases.take_record(record.payload, compile_id_of(metadata))
+            return None if known else "bad_json"
         if self._is_full():
             self._cut = True
             return "over_limit"
@@ -210,6 +218,7 @@ class TraceProcess:
             # A trace without records of starts: only rows can show that ids began again.
             self._reset()
             row = replace(row, epoch=self._epoch)
+        row = replace(row, phases=self._phases.of_row(row.compile_id))
         if (self._epoch, row.compile_id) in self._exports:
             row = replace(row, exported=True)
         self._versions(metrics)

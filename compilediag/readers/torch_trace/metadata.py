@@ -40,6 +40,7 @@ class Metrics(msgspec.Struct):
     fail_type: Any = None
     fail_reason: Any = None
     restart_reasons: Any = None
+    dynamo_compile_time_before_restart_us: Any = None
     has_guarded_code: Any = None
     is_forward: Any = None
     recompile_reason: Any = msgspec.UNSET
@@ -131,6 +132,7 @@ WANTED = (
     b"guard_added_fast",
     b"symbolic_shape_specialization",
     b"str",
+    b"chromium_event",
 )
 """Kinds that are decoded, beside artifacts; rows of what happens at run time are no attempts."""
 
@@ -197,6 +199,7 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
         guard_eval_us=_number(metrics.guard_latency_us),
         cache_hits=_cache_count(metrics, "hit"),
         cache_misses=_cache_count(metrics, "miss"),
+        restarted_s=seconds_of(metrics.dynamo_compile_time_before_restart_us),
     )
 
 

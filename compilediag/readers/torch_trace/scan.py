@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 LINE_LIMIT = 8 << 20
@@ -162,6 +163,7 @@ _DAYS_BEFORE = (0, 0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
 """Days of a leap year before each month: the log lines have no year."""
 
 
+@lru_cache(maxsize=16)
 def _minute_s(minute: bytes) -> float:
     """Seconds from the beginning of the year to a minute: b"1121 14:17"."""
     month, day = divmod(int(minute[:4]), 100)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from compilediag.diagnosis.figures.compile_seconds import compile_seconds
 from compilediag.diagnosis.figures.goodput import CATEGORIES, is_recompile_time, recompile_ids
 from compilediag.runs.telemetry.labels import OTHER, Labels
 from compilediag.runs.telemetry.live_process import LiveProcess
@@ -53,6 +54,7 @@ class LiveRun:
         processes = sorted(self._processes.values(), key=LiveProcess.start_order)
         timeline = fold([item.events for item in processes])
         counts, ids = timeline.counts, recompile_ids(timeline)
+        parts = compile_seconds(timeline.compiles)
         again = [item.seconds for item in timeline.compiles if is_recompile_time(item, ids)]
         snapshot = MetricsSnapshot(
             at_unix=at_unix,
@@ -67,6 +69,7 @@ class LiveRun:
             graph_breaks=counts.graph_breaks,
             compile_first_s=sum(item.seconds for item in timeline.compiles) - sum(again),
             compile_again_s=sum(again),
+            compile_phase_s={} if parts is None else dict(parts.by_phase),
             records_lost=records_lost,
             losses=dict(losses or {}),
         )

@@ -30,6 +30,9 @@ class MetricsSnapshot:
     graph_breaks: int = 0
     compile_first_s: float = 0.0
     compile_again_s: float = 0.0
+    compile_phase_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Seconds of compiling by phase, without those within it; empty where torch does not time
+    them."""
     steps: int | None = None
     step_s: float | None = None
     """Mean of the steps that ended since the previous snapshot."""
@@ -94,6 +97,8 @@ _ROWS: tuple[tuple[str, str, Kind, str, tuple[str, ...], str], ...] = (
     ("graph_breaks", "{line}", "counter", "graph_breaks", (), "Lines at which a graph breaks."),
     ("compile.time", "s", "counter", "compile_s", ("kind",),
      "Seconds of compiling: kind is first, or recompile (a false guard caused it)."),
+    ("compile.phase.time", "s", "gauge", "compile_phase_s", ("phase",),
+     "Seconds of compiling by phase (dynamo, lowering, kernel_builds...): together all of it."),
     ("goodput.time", "s", "gauge", "goodput_s", (),
      "Seconds spent in training steps, nothing else."),
     ("badput.time", "s", "gauge", "badput_s", ("category",), "All other seconds, by category."),

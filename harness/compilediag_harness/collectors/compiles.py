@@ -8,6 +8,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.entering import entered
 from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.collectors.repeated_blocks import WORTH_S, repeated_blocks
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.source.source_locations import location_of
 from compilediag_harness.torch_internals import torch_compiles
@@ -16,6 +17,7 @@ from compilediag_harness.wire import (
     CompileStarted,
     DynamoReset,
     Location,
+    RepeatedBlocks,
     UserCall,
     clip,
     clip_middle,
@@ -119,10 +121,19 @@ class CompileCollector:
             cache_misses=_cache_count(metrics, "miss"),
             phases=self._phases.take(),
             restarted_s=_microseconds(metrics, "dynamo_compile_time_before_restart_us"),
+            blocks=_blocks(seconds),
             exported=torch_compiles.exporting(),
             entered_at=entered_at,
             entered_from=entered_from,
         )
+
+
+def _blocks(seconds: float) -> RepeatedBlocks | None:
+    if seconds < WORTH_S:
+        return None
+    compiled = torch_compiles.frame_being_compiled()
+    values = compiled.values if compiled is not None else None
+    return repeated_blocks(values) if values else None
 
 
 def _field(metrics: Any, name: str) -> Any:

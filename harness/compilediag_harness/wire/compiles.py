@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from compilediag_harness.wire.event import Event, StepEvent, event
 from compilediag_harness.wire.quoted import Location, UserCall
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedBlocks:
+    """Equal parts of a module: siblings of one class with the same parts and shapes."""
+
+    where: str
+    """What holds them: a local variable of the frame and a path, "self.layers"."""
+    class_name: str
+    count: int
+    modules: int
+    """In all of them."""
 
 
 @event
@@ -61,6 +75,9 @@ class Compiled(StepEvent):
     not seen. Together they are `seconds`, but for what torch does not time."""
     restarted_s: float | None = None
     """Of `seconds`: Dynamo's attempts that it began again. None where torch did not tell."""
+    blocks: RepeatedBlocks | None = None
+    """The largest group of equal blocks in a module that the frame has as a variable; None where
+    there is none, or it was not looked for: in a short compile, and in a trace."""
 
 
 @event
