@@ -110,6 +110,9 @@ CD601 repeated-blocks info: equal blocks are compiled as one graph, which takes 
 CD602 analysis-restarts info: a frame was traced again and again, at each of its graph breaks
 CD603 autotuning-dominates info: trying kernels takes most compile seconds
 CD604 builds-without-cache info: kernels are built at every start, since torch's caches are off
+CD611 cache-bypass: torch caches nothing of a graph, so that every start compiles it again
+CD613 cache-not-kept: the compile caches cannot be written, or do not last
+CD614 half-cached: one compile cache had what an earlier start made, the other had not
 CD901 nothing-compiled error blinds: no frame was compiled: the verdict is blind
 CD902 torn-evidence blinds: part of the record was lost
 CD903 sources-disagree error blinds: events, metrics and text do not agree

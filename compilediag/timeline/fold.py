@@ -12,6 +12,7 @@ from compilediag.timeline.answers import (
     trial_changes_of,
 )
 from compilediag.timeline.breaks import break_sites
+from compilediag.timeline.caches import caches_of
 from compilediag.timeline.cadence import groups_of
 from compilediag.timeline.compiles import CollectiveSchedule, ahead_of_time_of, compiles_of
 from compilediag.timeline.cudagraphs import cudagraphs_of
@@ -108,6 +109,7 @@ def fold(
         ahead_of_time=tuple(item for part in parts for item in ahead_of_time_of(part)),
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
         breaks=break_sites(parts, compiles, user_roots),
+        caches=tuple(found for part in parts if (found := caches_of(part)) is not None),
         collectives=made(CollectivesPlanned, _schedules),
         skipped=tuple(item for part in parts for item in skipped_of(part)),
         guarded_sizes=made(SizesGuarded, guarded_sizes_of),

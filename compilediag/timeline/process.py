@@ -17,6 +17,8 @@ from functools import cache
 from typing import Any, TypeVar
 
 from compilediag_harness.wire import (
+    CacheLookedUp,
+    CacheWritten,
     CadenceAsked,
     CadenceDeclared,
     CadenceFired,
@@ -60,6 +62,8 @@ _FAMILIES: dict[type, type] = {
 """Kinds whose order among each other is kept, and the kind under which all of a family are."""
 
 _IN_A_STEP = (
+    CacheLookedUp,
+    CacheWritten,
     CadenceAsked,
     CollectivesPlanned,
     Compiled,

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from compilediag.timeline.answers import HeldState, RandomState, SampledCall, TrialChange
 from compilediag.timeline.breaks import BreakSite
+from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.compiles import (
     AheadOfTime,
@@ -101,6 +102,8 @@ class Timeline:
     recompiles: tuple[Recompile, ...] = ()
     """Every time torch asked why no cache entry fits; `produced` is False at the limit."""
     breaks: tuple[BreakSite, ...] = ()
+    caches: tuple[ProcessCaches, ...] = ()
+    """Of the processes that looked into a compile cache, as far as that was recorded."""
     collectives: tuple[CollectiveSchedule, ...] = ()
     skipped: tuple[SkippedFrame, ...] = ()
     guarded_sizes: tuple[GuardedSizes, ...] = ()

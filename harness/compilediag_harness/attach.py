@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
@@ -24,6 +24,7 @@ from compilediag_harness.torch_internals import (
     environment,
     host_memory,
     torch_api,
+    torch_caches,
     torch_calls,
     torch_compiles,
     torch_cudagraphs,
@@ -68,6 +69,16 @@ class Attachment:
             (torch_cudagraphs.TREES, self._collectors.trees_imported),
         ):
             self._imports.on_import(module, self._shielded(module, action))
+        caches = self._collectors.caches
+        for module, install in (
+            (torch_names.UTILS, caches.events_imported),
+            (torch_caches.CODECACHE, caches.graphs_imported),
+            (torch_caches.AOT_CACHE, caches.aot_imported),
+            (torch_caches.STATS, caches.counts_imported),
+            (torch_caches.PGO, caches.profile_imported),
+            (torch_caches.ARTIFACTS, caches.artifacts_imported),
+        ):
+            self._imports.on_import(module, self._shielded(module, self._kept(install)))
 
     def _shielded(
         self, where: str, action: Callable[[], None]
@@ -79,6 +90,12 @@ class Attachment:
             except Exception as error:
                 self.session.fault(f"after import of {where}", error)
             self.session.charge(time.monotonic() - started)
+
+        return act
+
+    def _kept(self, install: Callable[[], Iterable[torch_names.Remover]]) -> Callable[[], None]:
+        def act() -> None:
+            self._undo += install()
 
         return act
 

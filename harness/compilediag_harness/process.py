@@ -116,12 +116,18 @@ class Attached:
 
     def _follow_forks(self) -> None:
         """Children that `multiprocessing` forks end by `os._exit`, after its own finalizers."""
-        from multiprocessing.util import Finalize, register_after_fork
+        # Invariant: not imported before torch does. It names the program's module once more, and
+        # pickle looks names up in the order of the modules: the keys of compile caches would not be
+        # those of a plain run.
+        from compilediag_harness.base.post_import import PostImport
 
-        def forked(attached: Attached) -> None:
-            Finalize(None, attached.finish, exitpriority=-100)
+        def follow(util: Any) -> None:
+            def forked(attached: Attached) -> None:
+                util.Finalize(None, attached.finish, exitpriority=-100)
 
-        register_after_fork(self, forked)
+            util.register_after_fork(self, forked)
+
+        PostImport().on_import("multiprocessing.util", follow)
 
     def finish(self) -> None:
         """Writes the last record; called by `atexit`, so not after `os._exit` or a signal.

@@ -9,6 +9,7 @@ from compilediag.diagnosis.rules import (
     breaks,
     cadences,
     combinations,
+    compile_caches,
     compile_cost,
     constraints,
     cudagraph_texts,
@@ -46,6 +47,7 @@ ALL_RULES: tuple[Rule, ...] = (
     *cudagraph_texts.RULES,
     *cudagraphs.RULES,
     *compile_cost.RULES,
+    *compile_caches.RULES,
     *nothing_compiled.RULES,
     *evidence.RULES,
 )

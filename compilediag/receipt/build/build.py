@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import replace
 
 from compilediag._version import __version__
+from compilediag.receipt.build.caches import cache_section
 from compilediag.receipt.build.compiles import compile_section, finding_record, witness_section
 from compilediag.receipt.build.cost import cost_section
 from compilediag.receipt.build.identity import (
@@ -98,6 +99,7 @@ def _unredacted(
         or logged_steps(timeline, run.warmup),
         timings=timings_of(timeline, paths),
         syncs=syncs_section(timeline, paths),
+        caches=cache_section(timeline, paths),
         goodput=time,
         memory=memory_section(timeline),
         cudagraph=cudagraph_section(timeline),

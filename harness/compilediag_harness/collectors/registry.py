@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import hooks
 from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.collectors.caches import CacheCollector
 from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.compiles import CompileCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
@@ -40,6 +41,7 @@ class CollectorSet:
         self.memory: DeviceMemory | None = None
         self.cudagraphs: CudagraphCollector | None = None
         self.witness: Witness | None = None
+        self.caches = CacheCollector(session)
         self._session = session
         self._phases = PhaseTimes()
         self._baselines: Baselines | None = None

@@ -31,7 +31,7 @@ PATHS = frozenset(_PATHS.split())
 
 _IDENTITIES = (
     "receipt_id git_commit torch_git sha256 source_sha256 table_sha256 schema schema_version "
-    "min_reader_version created_at_utc compile_id compile_ids started_utc"
+    "min_reader_version created_at_utc compile_id compile_ids started_utc components"
 )
 IDENTITIES = frozenset(_IDENTITIES.split())
 """Fields whose values are digests and ids of our own: random on purpose."""

@@ -1,0 +1,121 @@
+"""The caches of a receipt: what each answered, and what distinguishes the keys of its lookups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from compilediag.diagnosis.figures.cache_use import CacheUse, cache_use
+from compilediag.receipt.build.compiles import frame_name
+from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.schema.caches import (
+    CacheFolder,
+    CacheLookupRecord,
+    CacheRefusal,
+    CacheSection,
+    CacheUsed,
+)
+from compilediag.receipt.schema.record import record_from
+from compilediag.timeline.caches import ProcessCaches
+from compilediag.timeline.timeline import CompileId, Timeline
+from compilediag_harness.wire import Location, digest_of
+
+LOOKUPS_KEPT = 300
+"""Most lookups listed; counts stay whole."""
+
+COMPONENTS_KEPT = 3_000
+"""Most components listed of all lookups together, beside those that a cache's lookups share."""
+
+REFUSALS_KEPT, IDS_OF_ONE = 50, 20
+"""Most reasons listed, and compiles named of each."""
+
+
+def cache_section(timeline: Timeline, places: PathShortener) -> CacheSection | None:
+    """None where no lookup was recorded."""
+    parts = timeline.caches
+    if not parts:
+        return None
+    shared = _shared(parts)
+    count = sum(len(part.lookups) for part in parts)
+    folder = next((part.folder for part in parts if part.folder is not None), None)
+    return CacheSection(
+        caches=tuple(_used(item, shared) for item in cache_use(parts)),
+        refusals=tuple(_refusals(parts)),
+        lookups=tuple(_lookups(timeline, shared, places)),
+        lookups_left_out=max(0, count - LOOKUPS_KEPT),
+        folder=None if folder is None else record_from(CacheFolder, folder),
+    )
+
+
+Components = dict[str, str]
+
+
+def _shared(parts: Iterable[ProcessCaches]) -> dict[str, Components]:
+    """By cache, the components that have the same value in all its keys that torch described."""
+    shared: dict[str, Components] = {}
+    for part in parts:
+        for lookup in part.lookups:
+            found = part.components_of(lookup)
+            if found:
+                known = shared.setdefault(lookup.cache, found)
+                if known is not found:
+                    shared[lookup.cache] = {
+                        name: value
+                        for name, value in known.items()
+                        if name in found and digest_of(found[name]) == digest_of(value)
+                    }
+    return shared
+
+
+def _used(use: CacheUse, shared: dict[str, Components]) -> CacheUsed:
+    return record_from(CacheUsed, use, components=shared.get(use.cache, {}))
+
+
+def _lookups(
+    timeline: Timeline, shared: dict[str, Components], places: PathShortener
+) -> Iterator[CacheLookupRecord]:
+    frames = {item.id: item.frame for item in timeline.compiles if item.forward}
+    every = [(part, lookup) for part in timeline.caches for lookup in part.lookups]
+    room = COMPONENTS_KEPT
+    for part, lookup in every[:LOOKUPS_KEPT]:
+        common = shared.get(lookup.cache, {})
+        own = {n: v for n, v in part.components_of(lookup).items() if n not in common}
+        kept = dict(list(own.items())[:room])
+        room -= len(kept)
+        compiled = CompileId(part.process, lookup.epoch, lookup.compile_id)
+        yield record_from(
+            CacheLookupRecord,
+            lookup,
+            process=part.process,
+            frame=_frame(frames.get(compiled), places),
+            components=kept,
+            components_left_out=lookup.components_left_out + len(own) - len(kept),
+        )
+
+
+def _frame(where: Location | None, places: PathShortener) -> object:
+    return None if where is None or not where.file else frame_name(where, places)
+
+
+def _refusals(parts: Iterable[ProcessCaches]) -> list[CacheRefusal]:
+    """Each reason once, the most frequent first."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for part in parts:
+        for lookup in part.lookups:
+            if lookup.reason:
+                key = (lookup.cache, lookup.outcome, lookup.reason)
+                found.setdefault(key, []).append(lookup.compile_id)
+        for write in part.writes or ():
+            if write.problem:
+                key = (write.cache, "not_written", write.problem)
+                found.setdefault(key, []).append(write.compile_id)
+    most_first = sorted(found.items(), key=lambda item: -len(item[1]))
+    return [
+        CacheRefusal(
+            cache=cache,
+            outcome=outcome,
+            reason=reason,
+            count=len(ids),
+            compile_ids=tuple(dict.fromkeys(ids))[:IDS_OF_ONE],
+        )
+        for (cache, outcome, reason), ids in most_first[:REFUSALS_KEPT]
+    ]

@@ -1,0 +1,318 @@
+"""torch's compile caches: each lookup, each entry that is written, and where they lie.
+
+A cache of graphs hands out a dictionary about each lookup. Other caches are only counted, by the
+names of their classes, in one object: `torch._inductor.remote_cache.cache_stats`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+from compilediag_harness.torch_internals.torch_names import (
+    UTILS,
+    Remover,
+    loaded,
+    lookup,
+    replace_with,
+)
+from compilediag_harness.wire import AOT_AUTOGRAD, FAILED, FX_GRAPH, HIT, MISS
+
+CODECACHE = "torch._inductor.codecache"
+AOT_CACHE = "torch._functorch._aot_autograd.autograd_cache"
+STATS = "torch._inductor.remote_cache"
+PGO = "torch._dynamo.pgo"
+ARTIFACTS = "torch.compiler._cache"
+
+LookupListener = Callable[[str, str, Mapping[str, Any], str], None]
+"""Called with the cache, the outcome, torch's dictionary about the lookup, and the cache whose
+entry referred to it ("" where none did)."""
+
+WriteListener = Callable[[str, str], None]
+"""Called with the cache, and why it could not be written ("" where it was)."""
+
+_EVENTS = {"fx_graph_cache_": FX_GRAPH, "autograd_cache_": AOT_AUTOGRAD}
+_TOLD_APART = frozenset({"LocalFxGraphCache", "LocalAOTAutogradCache"})
+"""Caches that `cache_stats` counts, and whose lookups are seen one by one."""
+
+
+class _Saving(threading.local):
+    """What became of the entry that a thread saves."""
+
+    written: bool = False
+    problem: str = ""
+
+
+_saving = _Saving()
+
+
+def on_events(listener: LookupListener) -> Remover | None:
+    """Calls the listener at each lookup that torch's compile log has an instant of. A graph that
+    AOTAutograd's entry refers to has none."""
+    logger = lookup(loaded(UTILS), "ChromiumEventLogger")
+    original = getattr(logger, "log_instant_event", None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def log_instant_event(self: Any, event_name: Any, *args: Any, **kwargs: Any) -> Any:
+        for prefix, cache in _EVENTS.items():
+            if isinstance(event_name, str) and event_name.startswith(prefix):
+                info = kwargs.get("metadata", args[1] if len(args) > 1 else None)
+                outcome = event_name[len(prefix) :]
+                listener(cache, outcome, _mapping(info), "")
+        return original(self, event_name, *args, **kwargs)
+
+    return replace_with(logger, "log_instant_event", log_instant_event)
+
+
+def on_graph_loads(listener: LookupListener) -> Remover | None:
+    """Calls the listener at each lookup of a compiled graph by its key, also of a graph that
+    AOTAutograd's entry refers to; None where this torch has no such function."""
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def load_with_key(*args: Any, **kwargs: Any) -> Any:
+            found: Any = original(*args, **kwargs)
+            graph, info = _graph_and_info(found)
+            # AOTAutograd compares guards in its own way.
+            within = AOT_AUTOGRAD if kwargs.get("evaluate_guards") is not None else ""
+            listener(FX_GRAPH, MISS if graph is None else HIT, _mapping(info), within)
+            return found
+
+        return load_with_key
+
+    return _replace_static(lookup(loaded(CODECACHE), "FxGraphCache"), "load_with_key", wrap)
+
+
+def on_choices(listener: LookupListener) -> Remover | None:
+    """Calls the listener at each lookup of what the variants of an operation took: it is a miss
+    where they are timed now."""
+    owner = lookup(loaded(CODECACHE), "PersistentCache")
+    original = getattr(owner, "lookup", None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def wrapper(
+        self: Any, choices: Any, op: Any, inputs: Any, benchmark: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        timed: list[bool] = []
+
+        def timing(*own: Any, **named: Any) -> Any:
+            timed.append(True)
+            return benchmark(*own, **named)
+
+        watched = timing if callable(benchmark) else benchmark
+        found = original(self, choices, op, inputs, watched, *args, **kwargs)
+        hit = not timed and bool(found)
+        listener("autotune_choices", HIT if hit else MISS, {"key": f"{op} {inputs}"}, "")
+        return found
+
+    return replace_with(owner, "lookup", wrapper)
+
+
+def on_counted(listener: LookupListener) -> tuple[Remover, ...]:
+    """Calls the listener at each lookup of a cache that torch only counts: of autotuning, remote
+    ones, and those of other packages."""
+    stats: Any = getattr(loaded(STATS), "cache_stats", None)
+    owner: Any = stats.__class__
+    removers: list[Remover] = []
+    for method, outcome in (("hit", HIT), ("miss", MISS), ("exception", FAILED)):
+        original = getattr(owner, method, None)
+        if original is None:
+            continue
+
+        @functools.wraps(original)
+        def wrapper(
+            self: Any,
+            name: Any,
+            *args: Any,
+            _original: Any = original,
+            _outcome: str = outcome,
+            **kwargs: Any,
+        ) -> Any:
+            # A remote cache counts its backend under a name of its own.
+            if name not in _TOLD_APART and not str(name).startswith("backend:"):
+                listener(str(name), _outcome, {}, "")
+            return _original(self, name, *args, **kwargs)
+
+        removers.append(replace_with(owner, method, wrapper))
+    return tuple(removers)
+
+
+def on_profile(listener: LookupListener) -> Remover | None:
+    """Calls the listener when torch looks for a profile of sizes of an earlier run, which it does
+    once, and only under a job id."""
+    module = loaded(PGO)
+    original = getattr(module, "get_local_code_state", None)  # 2.7 has no such function
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def get_local_code_state(cache_key: Any, *args: Any, **kwargs: Any) -> Any:
+        found = original(cache_key, *args, **kwargs)
+        listener("pgo_local", MISS if found is None else HIT, {"key": str(cache_key)}, "")
+        return found
+
+    return replace_with(module, "get_local_code_state", get_local_code_state)
+
+
+def on_artifacts(listener: LookupListener) -> Remover | None:
+    """Calls the listener when the program loads the caches of another run
+    (`torch.compiler.load_cache_artifacts`)."""
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def deserialize(*args: Any, **kwargs: Any) -> Any:
+            found = original(*args, **kwargs)
+            # 2.7 returns what it wrote into which cache, later versions what is to be written.
+            kinds = _mapping(getattr(found, "artifacts", found))
+            counts = ", ".join(f"{kind}: {len(items)}" for kind, items in kinds.items())
+            info = {"cache_status_detailed": counts}
+            if found is None:
+                info = {"cache_bypass_reason": "torch could not read the artifacts"}
+            listener("mega", MISS if found is None else HIT, info, "")
+            return found
+
+        return deserialize
+
+    return _replace_static(lookup(loaded(ARTIFACTS), "CacheArtifactManager"), "deserialize", wrap)
+
+
+def on_graph_writes(listener: WriteListener) -> tuple[Remover, ...]:
+    """Calls the listener after each entry that inductor's cache of graphs saves, or cannot."""
+    owner = lookup(loaded(CODECACHE), "FxGraphCache")
+    return _on_writes(owner, "_save_graph", FX_GRAPH, listener)
+
+
+def on_aot_writes(listener: WriteListener) -> tuple[Remover, ...]:
+    """The same for AOTAutograd's cache."""
+    owner = lookup(loaded(AOT_CACHE), "AOTAutogradCache")
+    return _on_writes(owner, "save", AOT_AUTOGRAD, listener, "torch could not serialize the entry")
+
+
+def _on_writes(
+    owner: Any, save: str, cache: str, listener: WriteListener, unwritten: str = ""
+) -> tuple[Remover, ...]:
+    """`unwritten`: what it means that nothing was written and nothing raised."""
+
+    def wrap_write(original: Any) -> Any:
+        @functools.wraps(original)
+        def write(*args: Any, **kwargs: Any) -> Any:
+            try:
+                found = original(*args, **kwargs)
+            except Exception as error:
+                _saving.problem = f"{type(error).__name__}: {error}"
+                raise
+            _saving.written = True
+            return found
+
+        return write
+
+    def wrap_save(original: Any) -> Any:
+        @functools.wraps(original)
+        def saved(*args: Any, **kwargs: Any) -> Any:
+            _saving.written, _saving.problem = False, ""
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if _saving.written:
+                    listener(cache, "")
+                elif _saving.problem or unwritten:
+                    listener(cache, _saving.problem or unwritten)
+
+        return saved
+
+    # torch catches what writing raises, and goes on without the entry.
+    removers = (
+        _replace_static(owner, "_write_to_local_cache", wrap_write),
+        _replace_static(owner, save, wrap_save),
+    )
+    return tuple(remover for remover in removers if remover is not None)
+
+
+def _graph_and_info(found: Any) -> tuple[Any, Any]:
+    items = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
+    graph, info = items if len(items) == 2 else (None, None)
+    return graph, info
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _replace_static(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Remover | None:
+    """Puts `wrap` around a static or class method, as it stands in the class."""
+    held = vars(owner).get(name) if isinstance(owner, type) else None
+    if not isinstance(held, (staticmethod, classmethod)):
+        return None
+    wrapper = staticmethod(wrap(getattr(owner, name)))
+    setattr(owner, name, wrapper)
+
+    def restore() -> None:
+        if vars(owner).get(name) is wrapper:
+            setattr(owner, name, held)
+
+    return restore
+
+
+class CacheFolder(NamedTuple):
+    """Where inductor's caches lie."""
+
+    folder: str
+    configured: bool
+    temporary: bool
+    filesystem: str
+    writable: bool
+
+
+def cache_folder() -> CacheFolder | None:
+    """The folder of inductor's caches; None where torch has not set one yet. Nothing is made."""
+    # torch writes its own choice into the variable too.
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    if not folder:
+        return None
+    # 2.7 has it in the latter.
+    utils = loaded("torch._inductor.runtime.cache_dir_utils") or loaded(
+        "torch._inductor.runtime.runtime_utils"
+    )
+    default = getattr(utils, "default_cache_dir", None)
+    real = os.path.realpath(folder)
+    return CacheFolder(
+        folder=folder,
+        configured=default is None or folder != default(),
+        temporary=_is_below(real, os.path.realpath(tempfile.gettempdir())),
+        filesystem=_filesystem(real),
+        writable=os.access(_existing(real), os.W_OK),
+    )
+
+
+def _existing(path: str) -> str:
+    """The path, or the innermost of its folders that exists."""
+    while not os.path.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _filesystem(path: str) -> str:
+    """The type of the mount that a path lies on; empty where the system does not tell."""
+    found = ("", "")
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                _, where, kind, *_ = line.split(" ")
+                where = where.replace("\\040", " ")
+                if _is_below(path, where) and len(where) >= len(found[0]):
+                    found = (where, kind)
+    except (OSError, ValueError):
+        return ""
+    return found[1]

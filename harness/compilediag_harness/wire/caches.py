@@ -1,0 +1,188 @@
+"""What torch's compile caches answered, and of what their keys are made.
+
+torch describes a lookup by the same dictionary in the process and in its trace: `lookup_of` is the
+one reader of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from compilediag_harness.wire.event import Event, StepEvent, event
+from compilediag_harness.wire.quoted import clip
+
+FX_GRAPH, AOT_AUTOGRAD = "fx_graph", "aot_autograd"
+"""Inductor's cache of compiled graphs, and AOTAutograd's of what leads to them."""
+
+HIT, MISS, BYPASS, DISABLED, FAILED = "hit", "miss", "bypass", "disabled", "failed"
+
+Component = tuple[str, str]
+"""Name, and torch's digest of the value with the value in short: "3f9ab2c1 torch.float32". Equal
+digests are equal values, whatever stands behind them."""
+
+DIGEST_CHARS = 8
+VALUE_CHARS = 120
+REASON_CHARS = 600
+COMPONENTS_KEPT = 400
+"""Most components of one key: each tensor that is passed is one."""
+
+_REPEATED_CHARS = 300
+"""Lines up to this length are read once."""
+
+_SETTING = re.compile(r"inductor_config\w*\[")
+_LINE = re.compile(r"\[(\w{8,80})\] ([^:\n]{1,200}): ?(.*)", re.DOTALL)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_SPACE = re.compile(r"\s+")
+
+
+@event
+class CacheLookedUp(StepEvent):
+    """torch looked for something in one of its compile caches, or decided that it may not."""
+
+    cache: str
+    """"fx_graph", "aot_autograd", "autotune_choices", "pgo_local", "mega"…; a cache that torch only
+    counts by the name of its class, as "RemoteFxGraphCache"."""
+    outcome: str
+    """"hit", "miss", "bypass" (torch does not cache this), "disabled" (switched off), "failed" (the
+    cache raised)."""
+    compile_id: str
+    """Empty outside of a compile."""
+    epoch: int
+    key: str = ""
+    status: str = ""
+    """torch's word for a miss: "full_miss"; "guard_miss": an entry was there, for other sizes;
+    "hit": the entry was there, and what it refers to was not."""
+    reason: str = ""
+    """Why torch does not cache it, in torch's words, without addresses of objects."""
+    saved_s: float | None = None
+    """What compiling took when the entry was made; None where torch did not tell."""
+    within: str = ""
+    """The cache whose entry referred to this one."""
+    components: tuple[Component, ...] = ()
+    """Of what the key is made, but for `settings`; empty where torch does not tell."""
+    components_left_out: int = 0
+    settings: str = ""
+    """Digest of the compiler's settings in the key: of a `CacheSettingsRead`."""
+
+
+@event
+class CacheSettingsRead(Event):
+    """The settings of the compiler that are part of keys; the same for most lookups of a run."""
+
+    digest: str
+    components: tuple[Component, ...]
+
+
+@event
+class CacheWritten(StepEvent):
+    """torch wrote an entry into a cache of this machine, or could not."""
+
+    cache: str
+    compile_id: str
+    epoch: int
+    problem: str = ""
+    """Why it could not; empty where it did."""
+
+
+@event
+class CacheFolderRead(Event):
+    """Where inductor's caches of this machine lie."""
+
+    folder: str
+    configured: bool
+    """By `TORCHINDUCTOR_CACHE_DIR`; otherwise torch chose it, below the temporary folder."""
+    temporary: bool
+    """Below the system's temporary folder."""
+    filesystem: str = ""
+    """Of its mount: "tmpfs" (in memory), "overlay" (a container's own layer), "ext4"; empty where
+    it is not known."""
+    writable: bool = True
+
+
+class Lookup(NamedTuple):
+    """What torch's dictionary about a lookup holds."""
+
+    key: str
+    status: str
+    reason: str
+    saved_s: float | None
+    components: tuple[Component, ...]
+    components_left_out: int
+    settings: tuple[Component, ...]
+
+    @property
+    def digest(self) -> str:
+        """Of the settings; empty where there are none."""
+        if not self.settings:
+            return ""
+        text = "\n".join(f"{name} {value[:DIGEST_CHARS]}" for name, value in self.settings)
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:DIGEST_CHARS]
+
+
+def lookup_of(info: Mapping[str, Any]) -> Lookup:
+    """A lookup as torch describes it, of any version from 2.7; what is missing or of another type
+    is empty. Addresses of objects are left out: they differ from run to run."""
+    key = info.get("key")
+    components = _components(info.get("components"))
+    settings = tuple(item for item in components if _SETTING.match(item[0]))
+    own = tuple(item for item in components if not _SETTING.match(item[0]))
+    return Lookup(
+        key=clip(key, 200) if isinstance(key, str) else "",
+        status=plain_text(info.get("cache_status_detailed"), 40),
+        reason=plain_text(info.get("cache_bypass_reason"), REASON_CHARS),
+        saved_s=_saved_s(info),
+        components=own[:COMPONENTS_KEPT],
+        components_left_out=max(0, len(own) - COMPONENTS_KEPT),
+        settings=settings[: 4 * COMPONENTS_KEPT],
+    )
+
+
+def digest_of(component: str) -> str:
+    """The digest of a component's value."""
+    return component.partition(" ")[0]
+
+
+def plain_text(value: Any, limit: int) -> str:
+    """Text on one line, without addresses of objects; empty where it is none."""
+    if not isinstance(value, str):
+        return ""
+    text = _SPACE.sub(" ", _ADDRESS.sub("", value[: 4 * limit])).strip()
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _components(lines: Any) -> list[Component]:
+    """torch's lines: "[digest] name: value"."""
+    found: dict[str, str] = {}
+    for line in lines if isinstance(lines, (list, tuple)) else ():  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(line, str):
+            read = _component(line) if len(line) <= _REPEATED_CHARS else _read(line)
+            if read is not None:
+                found[read[0]] = read[1]
+    return list(found.items())
+
+
+def _read(line: str) -> Component | None:
+    read = _LINE.match(line)
+    return None if read is None else (read[2], f"{read[1][:DIGEST_CHARS]} {_short(read[3])}")
+
+
+_component = functools.lru_cache(maxsize=2048)(_read)
+"""The settings of a run are the same in most of its lookups, and are hundreds of lines."""
+
+
+def _short(value: str) -> str:
+    head = "".join(c if c.isprintable() else " " for c in value[: 4 * VALUE_CHARS])
+    return plain_text(head, VALUE_CHARS)
+
+
+def _saved_s(info: Mapping[str, Any]) -> float | None:
+    """FX graphs have nanoseconds, AOTAutograd milliseconds."""
+    for name, unit in (("time_saved_ns", 1e9), ("time_saved_ms", 1e3)):
+        value = info.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+            return value / unit
+    return None
