@@ -28,7 +28,7 @@ LARGE_OPS = 50
 10 to 25 ms for each, so about a second a start. It is a count, so that a program gives the same on
 every machine."""
 
-LOST_CACHE_S = 60.0
+LOST_CACHE_S = 600.0
 """Compile seconds from which on a cache folder that does not last is worth a note: where torch
 chooses the folder, it lies below the temporary one for everybody."""
 
