@@ -13,6 +13,7 @@ from compilediag.timeline.answers import (
 )
 from compilediag.timeline.breaks import break_sites
 from compilediag.timeline.cadence import groups_of
+from compilediag.timeline.compile_costs import compile_memory_of, guard_sets_of, warm_calls_of
 from compilediag.timeline.compiles import CollectiveSchedule, ahead_of_time_of, compiles_of
 from compilediag.timeline.cudagraphs import cudagraphs_of
 from compilediag.timeline.fixed_shapes import fixed_shapes_of
@@ -38,6 +39,7 @@ from compilediag_harness.wire import (
     CadenceDeclared,
     CollectivesPlanned,
     CompiledCallsMade,
+    CompileMemoryRead,
     CudagraphsRan,
     DeviceMemoryRead,
     DeviceStepsTimed,
@@ -48,6 +50,7 @@ from compilediag_harness.wire import (
     EvidenceLost,
     FaultOccurred,
     FixedShapeUsed,
+    GuardsEvaluated,
     HazardsChecked,
     HooksFound,
     JournalLimited,
@@ -67,6 +70,7 @@ from compilediag_harness.wire import (
     TrackedRunsLeftOut,
     TrialApplied,
     UnguardedChanged,
+    WarmCallsTimed,
     WarningSeen,
     Witnessed,
 )
@@ -111,6 +115,9 @@ def fold(
         collectives=made(CollectivesPlanned, _schedules),
         skipped=tuple(item for part in parts for item in skipped_of(part)),
         guarded_sizes=made(SizesGuarded, guarded_sizes_of),
+        guard_sets=made(GuardsEvaluated, guard_sets_of),
+        warm_calls=made(WarmCallsTimed, warm_calls_of),
+        compile_memory=made(CompileMemoryRead, compile_memory_of),
         hazards=made(HazardsChecked, hazards_of),
         unguarded=every(UnguardedChanged),
         warnings=every(WarningSeen),

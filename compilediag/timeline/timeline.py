@@ -13,6 +13,7 @@ from functools import cached_property
 from compilediag.timeline.answers import HeldState, RandomState, SampledCall, TrialChange
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.compile_costs import CompileMemory, GuardSet, WarmCalls
 from compilediag.timeline.compiles import (
     AheadOfTime,
     CollectiveSchedule,
@@ -104,6 +105,9 @@ class Timeline:
     collectives: tuple[CollectiveSchedule, ...] = ()
     skipped: tuple[SkippedFrame, ...] = ()
     guarded_sizes: tuple[GuardedSizes, ...] = ()
+    guard_sets: tuple[GuardSet, ...] = ()
+    warm_calls: tuple[WarmCalls, ...] = ()
+    compile_memory: tuple[CompileMemory, ...] = ()
     hazards: tuple[Hazards, ...] = ()
     unguarded: tuple[UnguardedChanged, ...] = ()
     warnings: tuple[WarningSeen, ...] = ()

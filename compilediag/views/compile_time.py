@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from compilediag.views.compile_costs import cost_lines
 from compilediag.views.format import count, percent, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
@@ -42,7 +43,7 @@ def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
             if receipt.compile.compiles
             else "nothing was compiled"
         )
-        return "\n".join(options.wrap(nothing)) + "\n"
+        return "\n".join([*options.wrap(nothing), *cost_lines(receipt, options)]) + "\n"
     lines = [f"{seconds(found.total)} in {count(found.attempts, 'compile')}", ""]
     lines += _phases(found.by_phase, found.total, options)
     if found.restarted > 0:
@@ -50,6 +51,7 @@ def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
         sentence = f"{seconds(found.restarted)} of it ({share}) in attempts that Dynamo began again"
         lines += ["", *options.wrap(sentence, "  ", "    ")]
     lines += ["", *_frames(found.frames, found.total, options)]
+    lines += cost_lines(receipt, options)
     return "\n".join(lines) + "\n"
 
 
