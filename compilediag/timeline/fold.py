@@ -85,6 +85,7 @@ def fold(
     user_roots: Sequence[str] = (),
     train_log: TrainLog | None = None,
     counted_ranks: tuple[int, ...] = (),
+    counted_compile_s: tuple[tuple[int, float], ...] = (),
 ) -> Timeline:
     """One Timeline of the events of every process, in the order of `journals`."""
     parts = [ProcessEvents.of_process(index, events) for index, events in enumerate(journals)]
@@ -151,6 +152,7 @@ def fold(
         text_log=text_log,
         train_log=train_log,
         counted_ranks=counted_ranks,
+        counted_compile_s=counted_compile_s,
         user_roots=tuple(user_roots),
     )
 

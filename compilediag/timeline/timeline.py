@@ -149,7 +149,9 @@ class Timeline:
     train_log: TrainLog | None = None
     """What a trainer printed of its own steps."""
     counted_ranks: tuple[int, ...] = ()
-    """Ranks that are in no other field, ascending: there was no room for them."""
+    """Ranks that are in no other field but the next, ascending: there was no room for them."""
+    counted_compile_s: tuple[tuple[int, float], ...] = ()
+    """Their compile seconds, by rank."""
     user_roots: tuple[str, ...] = ()
     """Folders whose files are the user's own (the working directory, the script's folder)."""
 

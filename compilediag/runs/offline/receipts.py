@@ -111,9 +111,16 @@ def listed_receipt(
             loaded.text_log if unlisted is None else None,
             loaded.train_log,
             counted_ranks,
+            () if unlisted is None else _compile_seconds(unlisted),
         ),
         metadata if unlisted is None else _with_unlisted(metadata, unlisted),
     ).receipt
+
+
+def _compile_seconds(unlisted: UnlistedRanks) -> tuple[tuple[int, float], ...]:
+    ranks = set(unlisted.ranks)
+    known = ((item.rank, item.compile_s) for item in unlisted.comparison.ranks)
+    return tuple((rank, seconds) for rank, seconds in known if rank in ranks and rank is not None)
 
 
 def _with_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadata:
