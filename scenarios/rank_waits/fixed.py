@@ -18,7 +18,7 @@ def train(rank):
     from torch import distributed, nn
 
     def slow_backend(graph, inputs):
-        time.sleep(8)
+        time.sleep(6)
         return graph.forward
 
     @torch.compile(backend=slow_backend)

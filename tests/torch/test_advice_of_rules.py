@@ -30,6 +30,7 @@ ELSEWHERE = {
     "CD105": "test_advice.py",
     "CD120": "test_combinations.py",
     "CD154": "test_size_advice.py",
+    "CD621": "test_guard_cost.py",
 }
 """Codes whose advice another test of this folder runs."""
 
@@ -48,6 +49,7 @@ WITHOUT_RUN = {
     "CD404": _DEVICE,
     "CD405": _DEVICE,
     "CD409": _TIMED,
+    "CD641": "it takes several processes: the scenario rank_waits, test_warm_cache.py",
     "CD902": _RECORD,
     "CD903": _RECORD,
     "CD905": "torch reads the profile when a process starts: the scenario stored_profile",

@@ -119,8 +119,11 @@ def listed_receipt(
 
 def _compile_seconds(unlisted: UnlistedRanks) -> tuple[tuple[int, float], ...]:
     ranks = set(unlisted.ranks)
-    known = ((item.rank, item.compile_s) for item in unlisted.comparison.ranks)
-    return tuple((rank, seconds) for rank, seconds in known if rank in ranks and rank is not None)
+    return tuple(
+        (item.rank, item.compile_s)
+        for item in unlisted.comparison.ranks
+        if item.rank is not None and item.rank in ranks
+    )
 
 
 def _with_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadata:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any
+from typing import Any, cast
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.base.session_sinks import BATCH_S, SessionSink, SessionSinks
@@ -177,8 +177,10 @@ def defined_at(function: Any, module_type: type) -> Location:
 
 
 def _code_of(function: Any, module_type: type) -> Any:
-    owner = getattr(function, "__self__", None)
-    return getattr(type(owner), "forward", function) if isinstance(owner, module_type) else function
+    owner: Any = getattr(function, "__self__", None)
+    if not isinstance(owner, module_type):
+        return function
+    return getattr(cast(Any, type(owner)), "forward", function)
 
 
 sinks = SessionSinks(Invocations)

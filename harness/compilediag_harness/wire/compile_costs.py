@@ -17,8 +17,8 @@ class GuardsEvaluated(StepEvent):
     epoch: int
     eval_us: float | None
     """Median microseconds of a few evaluations after torch's own; None where they could not be
-    evaluated. torch's figure in `Compiled` is of one evaluation, since 2.8 with empty caches of the
-    processor."""
+    evaluated. torch's figure in `Compiled` is of one evaluation, with empty caches of the processor
+    but in 2.7."""
     kinds: tuple[str, ...]
     """What is evaluated, by torch's names, the most frequent first; parallel to `counts`."""
     counts: tuple[int, ...]
