@@ -3,6 +3,7 @@ compile, where torch evaluates them too."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,9 +11,9 @@ from statistics import median
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.source.source_locations import innermost_user_line
+from compilediag_harness.source.source_locations import is_library
 from compilediag_harness.torch_internals import torch_guard_cost
-from compilediag_harness.wire import GuardsEvaluated, clip
+from compilediag_harness.wire import GuardsEvaluated, Location, clip
 
 _EVALUATIONS = 9
 _BUDGET_NS = 2_000_000
@@ -30,9 +31,7 @@ def look(
     taken = torch_guard_cost.evaluations_us(manager, scope, _EVALUATIONS, _BUDGET_NS)
     leaves = torch_guard_cost.evaluated(manager, _TEXTS)
     kinds = leaves.kinds.most_common(_KINDS) if leaves is not None else []
-    # A Guard object that needed nothing to be evaluated has no code.
-    found = (innermost_user_line(guard.user_stack) for guard in guards if guard.code_list)
-    lines = Counter(line for line in found if line is not None).most_common(_LINES)
+    lines = _lines(guards).most_common(_LINES)
     session.emit(
         GuardsEvaluated(
             t=session.now(),
@@ -43,7 +42,7 @@ def look(
             eval_us=round(median(taken[1:]), 3) if len(taken) > 1 else None,
             kinds=tuple(kind for kind, _ in kinds),
             counts=tuple(count for _, count in kinds),
-            lines=tuple(line for line, _ in lines),
+            lines=tuple(Location(*line) for line, _ in lines),
             line_counts=tuple(count for _, count in lines),
             evaluated=None if leaves is None else leaves.kinds.total(),
             in_python=None if leaves is None else leaves.in_python,
@@ -53,3 +52,16 @@ def look(
         )
     )
     return time.monotonic() - started
+
+
+def _lines(guards: Iterable[Any]) -> Counter[tuple[str, int, str]]:
+    """The innermost line of each guard that is neither torch's nor the standard library's."""
+    library = functools.cache(is_library)
+    counts: Counter[tuple[str, int, str]] = Counter()
+    for guard in guards:
+        # A Guard object that needed nothing to be evaluated has no code.
+        for frame in reversed(guard.user_stack or ()) if guard.code_list else ():
+            if not library(frame.filename):
+                counts[frame.filename, frame.lineno or 0, frame.name] += 1
+                break
+    return counts
