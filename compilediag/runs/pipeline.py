@@ -34,6 +34,8 @@ class RunEvents:
     """What a trainer printed of its own steps."""
     counted_ranks: tuple[int, ...] = ()
     """Ranks that count as present although none of `journals` is theirs."""
+    counted_compile_s: tuple[tuple[int, float], ...] = ()
+    """Their compile seconds, by rank."""
 
 
 class Explained(NamedTuple):
@@ -68,6 +70,7 @@ def diagnosis_of(events: RunEvents, stage: Stage = unwatched) -> Explained:
         events.user_roots,
         events.train_log,
         events.counted_ranks,
+        events.counted_compile_s,
     )
     stage(f"explaining {timeline.counts.recompiles} recompiles")
     return Explained(timeline, diagnose(timeline))

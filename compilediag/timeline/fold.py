@@ -14,6 +14,7 @@ from compilediag.timeline.answers import (
 from compilediag.timeline.breaks import break_sites
 from compilediag.timeline.caches import caches_of
 from compilediag.timeline.cadence import groups_of
+from compilediag.timeline.compile_costs import compile_memory_of, guard_sets_of, warm_calls_of
 from compilediag.timeline.compiles import CollectiveSchedule, ahead_of_time_of, compiles_of
 from compilediag.timeline.cudagraphs import cudagraphs_of
 from compilediag.timeline.fixed_shapes import fixed_shapes_of
@@ -39,6 +40,7 @@ from compilediag_harness.wire import (
     CadenceDeclared,
     CollectivesPlanned,
     CompiledCallsMade,
+    CompileMemoryRead,
     CudagraphsRan,
     DeviceMemoryRead,
     DeviceStepsTimed,
@@ -49,6 +51,7 @@ from compilediag_harness.wire import (
     EvidenceLost,
     FaultOccurred,
     FixedShapeUsed,
+    GuardsEvaluated,
     HazardsChecked,
     HooksFound,
     JournalLimited,
@@ -68,6 +71,7 @@ from compilediag_harness.wire import (
     TrackedRunsLeftOut,
     TrialApplied,
     UnguardedChanged,
+    WarmCallsTimed,
     WarningSeen,
     Witnessed,
 )
@@ -82,6 +86,7 @@ def fold(
     user_roots: Sequence[str] = (),
     train_log: TrainLog | None = None,
     counted_ranks: tuple[int, ...] = (),
+    counted_compile_s: tuple[tuple[int, float], ...] = (),
 ) -> Timeline:
     """One Timeline of the events of every process, in the order of `journals`."""
     parts = [ProcessEvents.of_process(index, events) for index, events in enumerate(journals)]
@@ -113,6 +118,9 @@ def fold(
         collectives=made(CollectivesPlanned, _schedules),
         skipped=tuple(item for part in parts for item in skipped_of(part)),
         guarded_sizes=made(SizesGuarded, guarded_sizes_of),
+        guard_sets=made(GuardsEvaluated, guard_sets_of),
+        warm_calls=made(WarmCallsTimed, warm_calls_of),
+        compile_memory=made(CompileMemoryRead, compile_memory_of),
         hazards=made(HazardsChecked, hazards_of),
         unguarded=every(UnguardedChanged),
         warnings=every(WarningSeen),
@@ -146,6 +154,7 @@ def fold(
         text_log=text_log,
         train_log=train_log,
         counted_ranks=counted_ranks,
+        counted_compile_s=counted_compile_s,
         user_roots=tuple(user_roots),
     )
 

@@ -14,6 +14,7 @@ from compilediag.timeline.answers import HeldState, RandomState, SampledCall, Tr
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.compile_costs import CompileMemory, GuardSet, WarmCalls
 from compilediag.timeline.compiles import (
     AheadOfTime,
     CollectiveSchedule,
@@ -107,6 +108,9 @@ class Timeline:
     collectives: tuple[CollectiveSchedule, ...] = ()
     skipped: tuple[SkippedFrame, ...] = ()
     guarded_sizes: tuple[GuardedSizes, ...] = ()
+    guard_sets: tuple[GuardSet, ...] = ()
+    warm_calls: tuple[WarmCalls, ...] = ()
+    compile_memory: tuple[CompileMemory, ...] = ()
     hazards: tuple[Hazards, ...] = ()
     unguarded: tuple[UnguardedChanged, ...] = ()
     warnings: tuple[WarningSeen, ...] = ()
@@ -148,7 +152,9 @@ class Timeline:
     train_log: TrainLog | None = None
     """What a trainer printed of its own steps."""
     counted_ranks: tuple[int, ...] = ()
-    """Ranks that are in no other field, ascending: there was no room for them."""
+    """Ranks that are in no other field but the next, ascending: there was no room for them."""
+    counted_compile_s: tuple[tuple[int, float], ...] = ()
+    """Their compile seconds, by rank."""
     user_roots: tuple[str, ...] = ()
     """Folders whose files are the user's own (the working directory, the script's folder)."""
 

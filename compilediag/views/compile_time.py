@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from compilediag.views.compile_costs import cost_lines
 from compilediag.views.format import count, percent, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
@@ -55,7 +56,16 @@ def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
             if receipt.compile.compiles
             else "nothing was compiled"
         )
-        return "\n".join([*options.wrap(nothing), *_caches(receipt.caches, options)]) + "\n"
+        return (
+            "\n".join(
+                [
+                    *options.wrap(nothing),
+                    *_caches(receipt.caches, options),
+                    *cost_lines(receipt, options),
+                ]
+            )
+            + "\n"
+        )
     lines = [f"{seconds(found.total)} in {count(found.attempts, 'compile')}", ""]
     lines += _phases(found.by_phase, found.total, options)
     if found.restarted > 0:
@@ -64,6 +74,7 @@ def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
         lines += ["", *options.wrap(sentence, "  ", "    ")]
     lines += ["", *_frames(found.frames, found.total, options)]
     lines += _caches(receipt.caches, options)
+    lines += cost_lines(receipt, options)
     return "\n".join(lines) + "\n"
 
 

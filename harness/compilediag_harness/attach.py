@@ -226,6 +226,10 @@ class Attachment:
             ("memory", memory.read if memory is not None else None),
             ("CUDA graphs", cudagraphs.finish if cudagraphs is not None else None),
             ("last look", collectors.final_check),
+            (
+                "warm calls",
+                collectors.warm_calls.finish if collectors.warm_calls is not None else None,
+            ),
             ("witness", collectors.witness.finish if collectors.witness is not None else None),
             ("hooks", collectors.report_hooks),
             ("environment", self._read_environment if self._torch is not None else None),

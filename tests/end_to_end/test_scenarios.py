@@ -64,7 +64,7 @@ OF_THE_ENVIRONMENT = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_JOB_ID", "COMP
 """Settings of the machine that would change what a program does."""
 
 
-OF_THE_STEPS = ("CD301", "CD302", "CD303", "CD304", "CD307")
+OF_THE_STEPS = ("CD301", "CD302", "CD303", "CD304", "CD307", "CD621", "CD641")
 """Codes about steps that a program shows on any machine."""
 
 

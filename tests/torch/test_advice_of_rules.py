@@ -31,6 +31,7 @@ ELSEWHERE = {
     "CD120": "test_combinations.py",
     "CD154": "test_size_advice.py",
     **dict.fromkeys(("CD611", "CD613", "CD614"), "test_compile_caches.py"),
+    "CD621": "test_guard_cost.py",
 }
 """Codes whose advice another test of this folder runs."""
 
@@ -49,6 +50,7 @@ WITHOUT_RUN = {
     "CD404": _DEVICE,
     "CD405": _DEVICE,
     "CD409": _TIMED,
+    "CD641": "it takes several processes: the scenario rank_waits, test_warm_cache.py",
     "CD902": _RECORD,
     "CD903": _RECORD,
     "CD905": "torch reads the profile when a process starts: the scenario stored_profile",

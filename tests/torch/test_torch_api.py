@@ -155,7 +155,7 @@ def test_guards_built_tells_code_scope_and_user_lines():
     """Each compile tells its code object, its locals and guards that know the user's line."""
     built = []
     remove = torch_guards.on_guards_built(
-        lambda code, compile_id, scope, guards: built.append((code, compile_id, scope, guards))
+        lambda code, compile_id, scope, guards, _: built.append((code, compile_id, scope, guards))
     )
     assert remove is not None
 

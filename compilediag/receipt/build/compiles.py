@@ -16,6 +16,7 @@ from compilediag.diagnosis.figures.compile_seconds import by_frame, compile_seco
 from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
 from compilediag.diagnosis.findings import CauseId, Finding, shown_writers
 from compilediag.diagnosis.rules.break_text import read_break
+from compilediag.receipt.build.compile_costs import guards_section, memory_section
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compiles import (
     ChangedAt,
@@ -76,6 +77,8 @@ def compile_section(
         recompile_limit_hits=counts.recompile_limit_hits,
         time_s=_times(timeline),
         seconds=_seconds(timeline, places),
+        guards=guards_section(timeline, places),
+        memory=memory_section(timeline),
         recompiles_by_family=_by_family(timeline, diagnosis),
         events=tuple(_events(guarded[:EVENTS_KEPT], timeline, diagnosis, places)),
         breaks=tuple(_break(site, timeline, ids, places) for site in timeline.breaks),

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
+from compilediag.receipt.schema.compile_costs import CompileMemorySection, GuardsSection
 from compilediag.receipt.schema.record import Record
 
 
@@ -201,6 +202,8 @@ class CompileSection(Record, frozen=True, kw_only=True):
     recompile_limit_hits: int
     time_s: CompileTime = CompileTime()
     seconds: CompileSeconds | None = None
+    guards: GuardsSection | None = None
+    memory: CompileMemorySection | None = None
     recompiles_by_family: dict[str, int] = field(default_factory=dict[str, int])
     events: tuple[CompileEvent, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()

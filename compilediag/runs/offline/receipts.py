@@ -111,9 +111,19 @@ def listed_receipt(
             loaded.text_log if unlisted is None else None,
             loaded.train_log,
             counted_ranks,
+            () if unlisted is None else _compile_seconds(unlisted),
         ),
         metadata if unlisted is None else _with_unlisted(metadata, unlisted),
     ).receipt
+
+
+def _compile_seconds(unlisted: UnlistedRanks) -> tuple[tuple[int, float], ...]:
+    ranks = set(unlisted.ranks)
+    return tuple(
+        (item.rank, item.compile_s)
+        for item in unlisted.comparison.ranks
+        if item.rank is not None and item.rank in ranks
+    )
 
 
 def _with_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadata:

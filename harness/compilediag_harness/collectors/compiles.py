@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.collectors.compile_memory import CompileMemory
 from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.entering import entered
 from compilediag_harness.collectors.recompiles import RecompileCollector
@@ -44,6 +45,7 @@ class CompileCollector:
         self._phases = phases
         self._entered: dict[str, tuple[UserCall | None, str]] = {}
         """Of compiles that began, by compile id."""
+        self._memory = CompileMemory(session)
         self.rows = 0
 
     def started(self, trigger: str, compile_id: str) -> None:
@@ -54,6 +56,7 @@ class CompileCollector:
         found = entered(session)
         if trigger != _RECORDING:  # which has no row
             self._entered[compile_id] = found
+            self._memory.began(compile_id)
         session.emit(
             CompileStarted(
                 session.now(),
@@ -72,7 +75,9 @@ class CompileCollector:
         self._session.compiled_in_step = True
         try:
             self._sizes.ended(str(_field(metrics, "compile_id") or ""))
-            self._session.emit(self._compiled(metrics))
+            made = self._compiled(metrics)
+            self._session.emit(made)
+            self._memory.ended(made.compile_id, forward=made.forward)
         except Exception as error:
             self._session.fault("metrics row", error)
 
@@ -82,8 +87,15 @@ class CompileCollector:
         session = self._session
         session.epoch += 1
         self._entered.clear()
+        self._memory.forget()
         self._recompiles.analysis_s.clear()
         session.emit(DynamoReset(session.now(), session.step, session.epoch))
+
+    def leave_out(self, compile_id: str, seconds: float) -> None:
+        """Time of our own inside a compile in progress: it is no part of its cost."""
+        spent = self._recompiles.analysis_s
+        spent[compile_id] = spent.get(compile_id, 0.0) + seconds
+        self._phases.leave_out(seconds)
 
     def _compiled(self, metrics: Any) -> Compiled:
         session = self._session

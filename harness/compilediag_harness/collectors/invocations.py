@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from typing import Any
+from typing import Any, cast
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.base.session_sinks import BATCH_S, SessionSink, SessionSinks
@@ -153,9 +153,8 @@ class Invocations(SessionSink):
             reference = weakref.ref(it)
         except TypeError:
             reference = None
-        if isinstance(owner, self._module_type):  # its code is that of its `forward`
-            function = getattr(type(owner), "forward", function)  # pyright: ignore[reportUnknownArgumentType]
-        self._locations.append(definition_of(function))
+        self._locations.append(defined_at(function, self._module_type))
+        function = _code_of(function, self._module_type)
         self._tensors.append(self._tensor_names(function, owner is not None, call))
         self._known[key] = (index, reference)
         return index
@@ -170,6 +169,18 @@ class Invocations(SessionSink):
             return ()
         arguments = {**dict(zip(parameters, call.args, strict=False)), **call.kwargs}
         return tuple(path for path, _ in self._reader.read((), arguments))
+
+
+def defined_at(function: Any, module_type: type) -> Location:
+    """Where what a compiled call calls is defined: of a module its `forward`."""
+    return definition_of(_code_of(function, module_type))
+
+
+def _code_of(function: Any, module_type: type) -> Any:
+    owner: Any = getattr(function, "__self__", None)
+    if not isinstance(owner, module_type):
+        return function
+    return getattr(cast(Any, type(owner)), "forward", function)
 
 
 sinks = SessionSinks(Invocations)

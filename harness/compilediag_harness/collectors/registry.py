@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import hooks
+from compilediag_harness.collectors import guard_cost, hooks
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.caches import CacheCollector
 from compilediag_harness.collectors.compile_phases import PhaseTimes
@@ -21,6 +21,7 @@ from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.unguarded import UnguardedCollector
+from compilediag_harness.collectors.warm_calls import WarmCalls
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_names, torch_phases
 from compilediag_harness.wire import EvidenceLost
 
@@ -42,6 +43,7 @@ class CollectorSet:
         self.cudagraphs: CudagraphCollector | None = None
         self.witness: Witness | None = None
         self.caches = CacheCollector(session)
+        self.warm_calls: WarmCalls | None = None
         self._session = session
         self._phases = PhaseTimes()
         self._baselines: Baselines | None = None
@@ -50,6 +52,7 @@ class CollectorSet:
         self._unguarded: UnguardedCollector | None = None
         self._syncs: SyncCollector | None = None
         self._interrupts: InterruptWatch | None = None
+        self._module_type: type = object
         self._totals_at_start: dict[str, int] = {}
         self._next_log_check = 0.0
 
@@ -67,6 +70,7 @@ class CollectorSet:
         self.sizes = SizeGuardCollector(session)
         self.compiles = CompileCollector(session, self.recompiles, self.sizes, self._phases)
         self._hazards = HazardCollector(session, baselines, self.witness)
+        self._module_type = torch.nn.Module
         self._unguarded = UnguardedCollector(session, torch.nn.Module)
         self._syncs = SyncCollector(session, torch)
         self._logs = LogCollector(session, session.text_log)
@@ -77,6 +81,9 @@ class CollectorSet:
 
     def steps_installed(self) -> None:
         """Looks at the end of each step from now on, after those that measure it."""
+        if self.compiles is not None:  # the last at the begin of a call: none but torch's is in it
+            compiles, module_type = self.compiles, self._module_type
+            self.warm_calls = WarmCalls(self._session, module_type, lambda: compiles.rows)
         # Invariant: those that count run before `_step_ended`, which looks at the guards.
         self.memory = DeviceMemory(self._session, torch_api.device_memory)
         self._session.step_listeners.append(self.memory.step_ended)
@@ -110,8 +117,10 @@ class CollectorSet:
             torch_compiles.on_metrics_row(self.compiles.row)
             self.compiles.started(trigger, compile_id)
 
-    def guards_built(self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any) -> None:
-        """Guarded code exists: what it was compiled with is kept."""
+    def guards_built(
+        self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any, manager: Any
+    ) -> None:
+        """Guarded code exists: what it was compiled with is kept, and what its guards cost."""
         started = time.monotonic()
         try:
             if self._baselines is not None:
@@ -120,6 +129,9 @@ class CollectorSet:
                 self._unguarded.compiled(code, scope)
             if self.witness is not None:
                 self.witness.guards_built(code, compile_id, scope, guards)
+            if self.compiles is not None:
+                spent = guard_cost.look(self._session, compile_id, scope, guards, manager)
+                self.compiles.leave_out(compile_id, spent)
         except Exception as error:
             self._session.fault("guards built", error)
         self._session.charge(time.monotonic() - started)
@@ -211,3 +223,5 @@ class CollectorSet:
             self.cudagraphs.uninstall()
         if self.witness is not None:
             self.witness.uninstall()
+        if self.warm_calls is not None:
+            self.warm_calls.uninstall()

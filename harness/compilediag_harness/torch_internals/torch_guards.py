@@ -60,10 +60,11 @@ def entries_of(first: Any) -> list[Any]:
 
 
 def on_guards_built(
-    callback: Callable[[Any, str, dict[str, Any], Iterable[Any]], None],
+    callback: Callable[[Any, str, dict[str, Any], Iterable[Any], Any], None],
 ) -> Remover | None:
-    """Calls `callback(code, compile_id, local_scope, guards)` after each compile built its guards.
-    `local_scope` is the frame's locals at compile time, `guards` torch's Guard objects."""
+    """Calls `callback(code, compile_id, local_scope, guards, manager)` after each compile built its
+    guards. `local_scope` is the frame's locals at compile time, `guards` torch's Guard objects,
+    `manager` what evaluates them."""
     manager = lookup(loaded(GUARDS), "CheckFunctionManager")
     original = getattr(manager, "__init__", None)
     if manager is None or original is None:
@@ -74,7 +75,8 @@ def on_guards_built(
         scope = dict(getattr(output_graph, "local_scope", None) or {})
         guards = list(getattr(output_graph, "guards", None) or ())
         original(self, f_code, output_graph, *args, **kwargs)
-        callback(f_code, current_compile_id(), scope, guards)
+        manager = getattr(self, "guard_manager", None)
+        callback(f_code, current_compile_id(), scope, guards, manager)
 
     return replace_with(manager, "__init__", build)
 

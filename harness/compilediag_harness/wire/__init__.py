@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from compilediag_harness.wire.caches import *  # noqa: F403 - an event is named once, where it is
 from compilediag_harness.wire.calls import *  # noqa: F403
+from compilediag_harness.wire.compile_costs import *  # noqa: F403
 from compilediag_harness.wire.compiles import *  # noqa: F403
 from compilediag_harness.wire.event import KINDS as KINDS
 from compilediag_harness.wire.event import Event as Event

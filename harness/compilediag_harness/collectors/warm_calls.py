@@ -1,0 +1,183 @@
+"""What lies between the call of a compiled callable and its first graph, in some warm calls.
+
+torch runs each graph behind `torch.compiler.disable`, so that the begin of one is a call that is
+watched anyway. After so many calls nothing is looked at any more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from types import FrameType
+from typing import Any
+
+from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import invocations
+from compilediag_harness.source import source_locations
+from compilediag_harness.torch_internals import torch_calls, torch_open_calls, torch_running_graphs
+from compilediag_harness.wire import Location, WarmCallsTimed
+
+MAX_CALLS = 256
+"""Calls looked at in one process."""
+
+OF_A_CALLABLE = 32
+
+MAX_ROWS = 512
+"""Pairs of a callable and a frame whose graph ran in its calls."""
+
+
+@dataclass(slots=True)
+class _Sample:
+    """One call in progress."""
+
+    function: Any
+    attempts: int
+    """Compiles of the process when it began."""
+    began_ns: int = 0
+    before_graph_ns: int | None = None
+    direct: bool = True
+    """Nothing but torch's own code lies between the call and the first graph."""
+    graphs: list[Any] = field(default_factory=list[Any])
+    """The code whose graph ran, each time."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    calls: int = 0
+    before_us: list[float] = field(default_factory=list[float])
+    direct: bool = True
+    runs: Counter[Location] = field(default_factory=Counter[Location])
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.sample: _Sample | None = None
+
+
+class WarmCalls:
+    """The calls of one session."""
+
+    def __init__(self, session: Session, module_type: type, attempts: Callable[[], int]) -> None:
+        """`attempts` counts the compiles of the process so far, begun or ended."""
+        self._session = session
+        self._module_type = module_type
+        self._attempts = attempts
+        self._thread = _OfThread()
+        self._lock = threading.Lock()
+        self._sums: dict[Location, _Sum] = {}
+        self._keys: Counter[int] = Counter()
+        self._left = MAX_CALLS
+        self._removers = [
+            torch_calls.on_outermost_call(self._begins, self._ended),
+            torch_calls.on_disabled_call(_nothing, self._disabled_begins),
+        ]
+
+    def uninstall(self) -> None:
+        """Looks at no more calls."""
+        while self._removers:
+            self._removers.pop()()
+
+    def finish(self) -> None:
+        """Reports what was seen."""
+        with self._lock:
+            rows = [
+                (index, frame, runs)
+                for index, found in enumerate(self._sums.values())
+                for frame, runs in found.runs.items()
+            ][:MAX_ROWS]
+            if not self._sums:
+                return
+            self._session.emit(
+                WarmCallsTimed(
+                    t=self._session.now(),
+                    functions=tuple(self._sums),
+                    calls=tuple(item.calls for item in self._sums.values()),
+                    before_graph_us=tuple(
+                        round(median(item.before_us), 3) if item.before_us and item.direct else None
+                        for item in self._sums.values()
+                    ),
+                    callers=tuple(index for index, _, _ in rows),
+                    frames=tuple(frame for _, frame, _ in rows),
+                    runs=tuple(runs for _, _, runs in rows),
+                )
+            )
+
+    def _begins(self, key: int) -> None:
+        if self._left <= 0 or self._keys[key] >= OF_A_CALLABLE:
+            self._thread.sample = None
+            return
+        calls = torch_open_calls.this_thread.open
+        self._thread.sample = sample = _Sample(calls[-1].function, self._attempts())
+        sample.began_ns = time.monotonic_ns()
+
+    def _disabled_begins(self, function: Any) -> None:
+        sample = self._thread.sample
+        if sample is None:
+            return
+        now = time.monotonic_ns()
+        try:
+            calls = torch_open_calls.this_thread.open
+            wrapper = calls[-1].frame
+            ran = torch_running_graphs.graph_of(wrapper, function)
+            if ran is None:  # one of torch's own, which come first, or the program's
+                own = not source_locations.is_library(_file_of(function))
+                sample.direct = sample.direct and (sample.before_graph_ns is not None or not own)
+                return
+            if sample.before_graph_ns is None:
+                sample.before_graph_ns = now - sample.began_ns
+                sample.direct = sample.direct and _only_torch_between(wrapper, calls[0].frame)
+            sample.graphs.append(ran)
+        except Exception as error:
+            self._thread.sample = None
+            self._session.fault("begin of a graph", error)
+
+    def _ended(self, key: int) -> None:
+        sample, self._thread.sample = self._thread.sample, None
+        if sample is None or sample.before_graph_ns is None:
+            return
+        try:
+            self._add(key, sample)
+        except Exception as error:
+            self._session.fault("warm call", error)
+
+    def _add(self, key: int, sample: _Sample) -> None:
+        if self._attempts() != sample.attempts:
+            return  # it compiled something
+        where = invocations.defined_at(sample.function, self._module_type)
+        with self._lock:
+            self._left -= 1
+            self._keys[key] += 1
+            found = self._sums.setdefault(where, _Sum())
+            found.calls += 1
+            found.before_us.append((sample.before_graph_ns or 0) / 1000)
+            found.direct = found.direct and sample.direct
+            found.runs.update(map(source_locations.location_of, sample.graphs))
+            done = self._left <= 0
+        if done:
+            self.uninstall()
+            self.finish()
+
+
+def _only_torch_between(wrapper: FrameType, outermost: FrameType) -> bool:
+    """Whether no code of the program's runs uncompiled between the two calls of torch's wrappers:
+    the compiled frame itself is `wrapper`'s caller."""
+    compiled = wrapper.f_back
+    frame = None if compiled is None else compiled.f_back
+    while frame is not None and frame is not outermost:
+        if not source_locations.is_library(frame.f_code.co_filename):
+            return False
+        frame = frame.f_back
+    return frame is outermost
+
+
+def _file_of(function: Any) -> str:
+    code = getattr(function, "__code__", None)
+    return "" if code is None else code.co_filename
+
+
+def _nothing(_function: Any, _began: float, _ended: float) -> None:
+    """Only the begin of a graph is of interest."""

@@ -1,0 +1,130 @@
+"""CD641: ranks that wait for others' compiles, by step and of a whole run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from timelines import ROOT, attempt, frames_of, process
+
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.rank_waits import TIMEOUT_S, WAIT_S, find_waits_for_compiles
+from compilediag.timeline.timeline import Compile, Process, Step, Timeline
+from compilediag_harness.wire import Location, ProcessStarted
+
+OTHER = Location(f"{ROOT}/app.py", 40, "score")
+
+
+def rank(index: int, number: int) -> Process:
+    started = ProcessStarted(0.0, 1, 100 + index, 1, number, 4, (), "", ROOT, "", "3.11")
+    return replace(process(index), started=started)
+
+
+def run(
+    seconds: dict[int, dict[int, float]], *, waits: bool = True, steps: bool = True, **more: object
+) -> Timeline:
+    """Compile seconds by rank and step. Where ranks meet, a step is as long for all of them."""
+    compiles: list[Compile] = []
+    made: list[Step] = []
+    for at, by_step in seconds.items():
+        compiles += [
+            attempt(f"{step}/0", step=step, seconds=took, process=at)
+            for step, took in by_step.items()
+            if took
+        ]
+    for number in range(6):
+        longest = max(by_step.get(number, 0.0) for by_step in seconds.values())
+        for at, by_step in seconds.items():
+            own = by_step.get(number, 0.0)
+            wall = 0.01 + (longest if waits else own)
+            made.append(Step(at, number, float(number), wall, None, None, None, own))
+    return Timeline(
+        processes=tuple(rank(index, index) for index in seconds),
+        compiles=tuple(compiles),
+        frames=frames_of(compiles),
+        steps=tuple(made) if steps else (),
+        user_roots=(ROOT,),
+        **more,  # pyright: ignore[reportArgumentType]
+    )
+
+
+def only(timeline: Timeline) -> Finding:
+    (found,) = find_waits_for_compiles(timeline)
+    return found
+
+
+def test_one_rank_compiles_in_a_step_and_the_others_wait() -> None:
+    """Which ranks, how long, in which step, for which frame; and what the others lack."""
+    found = only(run({0: {0: 2.0, 3: 20.0}, 1: {0: 2.5}, 2: {0: 2.0}}))
+    assert found.title == "rank 0 compiles 20.0 s longer in step 3: ranks 1, 2 waited"
+    assert (found.steps, found.cost_s, found.severity) == ((3,), 20.0, "warning")
+    assert found.fix.summary.startswith("call once on every rank")
+    assert found.evidence["compile_ids"] == ["3/0"]
+
+
+def test_ranks_that_compile_alike_wait_for_nobody() -> None:
+    """However long, and a little apart."""
+    apart = WAIT_S * 0.9
+    assert list(find_waits_for_compiles(run({0: {0: 400.0}, 1: {0: 400.0 + apart}}))) == []
+
+
+def test_ranks_that_do_not_meet_do_not_wait() -> None:
+    """Their own steps are as short as ever."""
+    assert list(find_waits_for_compiles(run({0: {3: 50.0}, 1: {}}, waits=False))) == []
+
+
+def test_a_rank_that_ended_waits_for_nobody() -> None:
+    """It made no such step."""
+    timeline = run({0: {5: 50.0}, 1: {}})
+    left = tuple(item for item in timeline.steps if (item.process, item.number) != (1, 5))
+    assert list(find_waits_for_compiles(replace(timeline, steps=left))) == []
+
+
+@pytest.mark.parametrize(("seconds", "severity"), [(TIMEOUT_S, "error"), (400.0, "warning")])
+def test_a_wait_as_long_as_a_timeout_is_an_error(seconds: float, severity: str) -> None:
+    """NCCL ends the run."""
+    found = only(run({0: {0: seconds + 30.0}, 1: {0: 30.0}}))
+    assert found.severity == severity
+    assert ("init_process_group(timeout=...)" in found.fix.summary) == (severity == "error")
+
+
+def test_the_same_frame_compiled_by_all_needs_one_cache() -> None:
+    """One rank finds it in its cache, the other does not."""
+    found = only(run({0: {0: 60.0}, 1: {0: 1.0}}))
+    assert "TORCHINDUCTOR_CACHE_DIR" in found.fix.summary
+
+
+def test_a_recompile_of_one_rank_is_to_be_removed() -> None:
+    """Of a size that only it saw."""
+    again = attempt("0/1", kind="recompile", step=3, seconds=30.0)
+    timeline = run({0: {3: 30.0}, 1: {}})
+    found = only(replace(timeline, compiles=(again,)))
+    assert "maybe_mark_dynamic" in found.fix.summary
+    assert "hangs" in (found.fix.caveat or "")
+
+
+def test_without_steps_the_whole_run_is_compared() -> None:
+    """A trace has none. Whether ranks meet is not known then, and not claimed."""
+    found = only(run({0: {0: 3.0, 1: 3.0}, 1: {0: 40.0}}, steps=False))
+    assert found.title == (
+        "rank 1 compiles 34.0 s longer: the others wait where they meet in a collective"
+    )
+    assert found.steps == ()
+
+
+def test_ranks_that_are_not_listed_count() -> None:
+    """Of many ranks only some are held; the seconds of the others are."""
+    timeline = run(
+        {0: {0: 3.0}, 1: {0: 3.0}},
+        steps=False,
+        counted_ranks=(2, 900),
+        counted_compile_s=((2, 3.0), (900, 63.0)),
+    )
+    assert only(timeline).title.startswith("rank 900 compiles 60.0 s longer")
+
+
+def test_one_rank_alone_waits_for_nobody() -> None:
+    """Nor does a program without ranks."""
+    assert list(find_waits_for_compiles(run({0: {0: 60.0}}))) == []
+    alone = replace(run({0: {0: 60.0}}), processes=(process(),))
+    assert list(find_waits_for_compiles(alone)) == []
