@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
+from compilediag.receipt.schema.against_eager import AgainstEagerSection
 from compilediag.receipt.schema.cadence import CadenceSection
 from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, WitnessSection
 from compilediag.receipt.schema.identity import Completeness, Environment, Header
@@ -90,6 +91,7 @@ class Receipt(Record, frozen=True, kw_only=True):
     timings: tuple[Timing, ...] = ()
     syncs: SyncsSection | None = None
     cadence: CadenceSection | None = None
+    against_eager: AgainstEagerSection | None = None
     goodput: GoodputSection | None = None
     memory: MemorySection | None = None
     cudagraph: CudagraphSection | None = None

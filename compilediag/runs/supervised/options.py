@@ -75,3 +75,5 @@ class Outcome:
     """What the receipt was made from; None when there is none."""
     moved: bool = False
     """The files are not where they were requested to be."""
+    timed_out: bool = False
+    """The time limit ended it."""

@@ -61,7 +61,7 @@ def run(
         notes = decompile(running, ended, inbox) if options.depyf else ()
         moved, lost = _moved(running, kept)
         outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
-        return replace(outcome, moved=moved.run_dir != run_dir)
+        return replace(outcome, moved=moved.run_dir != run_dir, timed_out=ended.timed_out)
 
 
 def _run_child(

@@ -56,6 +56,8 @@ class Trial:
     wall_s: float
     interrupted: bool = False
     exit_code: int = 0
+    timed_out: bool = False
+    """The time limit ended it."""
 
 
 def run_trial(
@@ -65,8 +67,10 @@ def run_trial(
     plan: TrialPlan,
     variables: Mapping[str, str],
     timeout_s: float | None,
+    *,
+    keep_caches: bool = False,
 ) -> Trial:
-    """Runs the program once.
+    """Runs the program once, with empty caches of its own unless `keep_caches`.
 
     Raises:
         UsageError: it cannot be started, or its directory cannot be made.
@@ -87,7 +91,7 @@ def run_trial(
         telemetry=None,
         output_file=output,
     )
-    with caches(keep=False) as empty:
+    with caches(keep=keep_caches) as empty:
         environ = {
             **program.variables,
             **added(variables, program.variables),
@@ -107,8 +111,11 @@ def trial_of(name: str, outcome: Outcome, output: str) -> Trial:
     problem = _problem(receipt, outcome.exit_code)
     observed = Observed(receipt, timeline, problem, results_in(_text(output)))
     wall_s = receipt.goodput.wall_s if receipt.goodput is not None else None
-    interrupted = receipt.status == "interrupted"
-    return Trial(name, observed, problem, output, wall_s or 0.0, interrupted, outcome.exit_code)
+    limited = outcome.timed_out
+    interrupted = receipt.status == "interrupted" and not limited
+    return Trial(
+        name, observed, problem, output, wall_s or 0.0, interrupted, outcome.exit_code, limited
+    )
 
 
 def _text(path: str) -> str:

@@ -1,0 +1,107 @@
+"""How long each outermost call of a compiled callable takes, by callable and step.
+
+It takes the same two readings of the clock in a compiled run and in one under "force_eager", so
+that both can be compared. In unsampled steps no call is reported, and none is timed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from compilediag_harness.base.session import Session
+from compilediag_harness.torch_internals import torch_calls, torch_open_calls
+from compilediag_harness.torch_internals.torch_returns import is_outermost
+from compilediag_harness.trials.functions import places_of, wrapped_functions
+from compilediag_harness.wire import CallsTimed, Location
+
+MAX_ROWS = 50_000
+"""Rows of one process: callable and step, with the calls in it."""
+
+MAX_CALLABLES = 256
+
+WRITE_ROWS = 2048
+"""Rows are written at the end of a step when so many wait: a run that is ended loses no more."""
+
+
+class _InThread(threading.local):
+    began = 0.0
+    """When the outermost call in progress began; 0 where there is none."""
+
+
+class CallSeconds:
+    """Times the calls of one session."""
+
+    def __init__(self, session: Session, torch: Any) -> None:
+        self._session, self._torch = session, torch
+        self._places: dict[int, Location] = {}
+        self._rows: dict[tuple[Location, int], list[float]] = {}
+        self._left = MAX_ROWS
+        self._calls = _InThread()
+        self._lock = threading.Lock()
+        self._forget = torch_calls.on_outermost_call(self._begins, self._ended)
+        session.step_listeners.append(self._step_ended)
+
+    def uninstall(self) -> None:
+        """Times nothing any more."""
+        self._forget()
+        self._session.step_listeners.remove(self._step_ended)
+
+    def _begins(self, key: int) -> None:
+        if not is_outermost():  # a part of the call in progress
+            return
+        if key not in self._places:
+            try:
+                self._named(key)
+            except Exception as error:
+                self._session.fault("trial: a compiled call is timed", error)
+        self._calls.began = time.perf_counter()
+
+    def _ended(self, key: int) -> None:
+        ended, began = time.perf_counter(), self._calls.began
+        # The wrappers of calls inside of it have ended before it does: this is the last of them.
+        if not began or torch_open_calls.in_compiled_call():
+            return
+        self._calls.began = 0.0
+        place = self._places.get(key)
+        if place is None:
+            return
+        with self._lock:
+            row = self._rows.get((place, self._session.step))
+            if row is None:
+                if not self._left:
+                    return
+                self._left -= 1
+                row = self._rows[place, self._session.step] = [0, 0.0]
+            row[0] += 1
+            row[1] += ended - began
+
+    def _named(self, key: int) -> None:
+        call = torch_open_calls.called_with()
+        if call is not None and len(self._places) < MAX_CALLABLES:
+            self._places[key] = places_of(wrapped_functions(self._torch, call.function))[-1][0]
+
+    def _step_ended(self, _step: int, _compiled: bool) -> None:
+        if len(self._rows) >= WRITE_ROWS:
+            self.finish()
+
+    def finish(self) -> None:
+        """Writes what is not written."""
+        with self._lock:
+            rows, self._rows = self._rows, {}
+        if not rows:
+            return
+        cuda = getattr(self._torch, "cuda", None)
+        places = list(dict.fromkeys(place for place, _ in rows))
+        self._session.emit(
+            CallsTimed(
+                t=self._session.now(),
+                functions=tuple(places),
+                callables=tuple(places.index(place) for place, _ in rows),
+                steps=tuple(step for _, step in rows),
+                counts=tuple(int(count) for count, _ in rows.values()),
+                seconds=tuple(seconds for _, seconds in rows.values()),
+                on_device=bool(cuda is not None and cuda.is_initialized()),
+            )
+        )
