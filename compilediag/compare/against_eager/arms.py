@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compilediag.diagnosis.cadence.samples import evidence_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -18,24 +17,25 @@ ENDED_BY_CALLS = "call"
 
 
 @dataclass(frozen=True, slots=True)
-class CallTime:
-    """The calls of one callable in one step."""
+class Work:
+    """Something that took time, once or several times: a step, or the calls of one callable in
+    one."""
 
-    count: int
     seconds: float
-    """Of all of them."""
+    """Of all of it."""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
     """One run, compiled or eager; seconds are wall time of the lead process."""
 
-    steps: Mapping[int, float]
+    steps: Mapping[int, Work]
     """The steady ones by number."""
     unsampled: frozenset[int] = frozenset()
     """Those of them that were not looked into: nothing of ours is in their time."""
-    calls: Mapping[Location, Mapping[int, CallTime]] = field(
-        default_factory=dict[Location, "Mapping[int, CallTime]"]
+    calls: Mapping[Location, Mapping[int, Work]] = field(
+        default_factory=dict[Location, "Mapping[int, Work]"]
     )
     """By callable and steady step; empty where a device was in use: a call may return before its
     work is done."""
@@ -54,30 +54,26 @@ class Arm:
 
 def arm_of(timeline: Timeline, *, whole: bool = True) -> Arm:
     """What one run gives to the comparison."""
-    evidence = evidence_of(timeline)
-    compiled = set(evidence.compiled_steps)
-    samples = evidence.samples
-    first = min((each.number for each in samples), default=0)
-    last = samples[-1].number if samples and timeline.step_source == ENDED_BY_CALLS else None
-    left_out = {first, last, *compiled, *(step + 1 for step in compiled)}
-    steady = {
-        each.number: each.wall_s
-        for each in samples
-        if each.number not in left_out and each.wall_s > 0
-    }
     lead = timeline.lead
+    steps = [each for each in timeline.steps if each.process == lead]
+    compiles = [each for each in timeline.compiles if each.process == lead]
+    compiled = {each.step for each in compiles}
+    # Of two kinds of steps, such as single calls and then whole updates, the last kind is meant.
+    kind = [each for each in steps if each.source == steps[-1].source]
+    left_out = {each.number for each in kind[:1]} | compiled | {step + 1 for step in compiled}
+    if kind and kind[-1].source == ENDED_BY_CALLS:
+        left_out.add(kind[-1].number)
+    steady = [each for each in kind if each.number not in left_out and each.wall_s > 0]
     on_device = any(each.on_device for each in timeline.timed_calls)
+    numbers = frozenset(each.number for each in steady)
     return Arm(
-        steps=steady,
-        unsampled=frozenset(
-            each.number for each in timeline.steps if each.process == lead and each.unsampled
-        )
-        & steady.keys(),
-        calls={} if on_device else _calls(timeline, frozenset(steady)),
-        finished=len(samples),
-        compiles=len(evidence.compiles),
+        steps={each.number: Work(each.wall_s) for each in steady},
+        unsampled=frozenset(each.number for each in steady if each.unsampled),
+        calls={} if on_device else _calls(timeline, numbers),
+        finished=len(steps),
+        compiles=len(compiles),
         compiled_steps=tuple(sorted(compiled)),
-        compile_s=sum(each.seconds for each in evidence.compiles)
+        compile_s=sum(each.seconds for each in compiles)
         if timeline.observes("metrics_rows")
         else None,
         on_device=on_device,
@@ -85,15 +81,9 @@ def arm_of(timeline: Timeline, *, whole: bool = True) -> Arm:
     )
 
 
-def _calls(timeline: Timeline, steady: frozenset[int]) -> dict[Location, Mapping[int, CallTime]]:
-    found: dict[Location, dict[int, CallTime]] = {}
+def _calls(timeline: Timeline, steady: frozenset[int]) -> dict[Location, Mapping[int, Work]]:
+    found: dict[Location, dict[int, Work]] = {}
     for each in timeline.timed_calls:
-        if (
-            each.process == timeline.lead
-            and each.step in steady
-            and each.count
-            and each.seconds > 0
-        ):
-            time = CallTime(each.count, each.seconds / each.count)
-            found.setdefault(each.function, {})[each.step] = time
+        if each.process == timeline.lead and each.step in steady and each.seconds > 0:
+            found.setdefault(each.function, {})[each.step] = Work(each.seconds, each.count)
     return dict(found)

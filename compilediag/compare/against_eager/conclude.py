@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from statistics import fmean, median
 from typing import Literal, NamedTuple, Protocol
 
-from compilediag.compare.against_eager.arms import Arm
+from compilediag.compare.against_eager.arms import Arm, Work
 from compilediag.compare.gate.ab import SLOWER, intervals
 from compilediag.diagnosis.rules.make_finding import plural
 from compilediag_harness.wire import Location
@@ -25,8 +25,13 @@ Verdict = Literal["pays", "does_not_pay", "same", "not_resolved", "outputs_diffe
 MIN_STEPS = 4
 """Steady steps of a pair below which nothing is compared, as in the cadence probe."""
 
-STRETCHES = 5
-"""Parts of a pair's steps: with three pairs as many as the pairs of `gate --ab`."""
+STRETCHES = 15
+"""Parts of a pair's steps, as many as `gate --ab` has pairs: where a busy machine spoils a few of
+them, the median and its interval stay."""
+
+ALONE = 2.5
+"""A single pair shows nothing about chance: a busy machine may make one of two equal runs take more
+than twice as long. Its interval is wider by this factor, to both sides."""
 
 MAX_CALLABLES = 20
 
@@ -133,7 +138,7 @@ def conclude(pairs: Sequence[Pair], numbers: SameNumbers | None = None) -> Payof
     Raises:
         UsageError: scipy is not installed.
     """
-    problems = [_problem(pair) for pair in pairs]
+    problems = [problem_of(pair) for pair in pairs]
     usable = [pair for pair, problem in zip(pairs, problems, strict=True) if problem is None]
     if not usable:
         return not_concluded(next(filter(None, problems), "no pair of runs was made"))
@@ -160,7 +165,7 @@ def conclude(pairs: Sequence[Pair], numbers: SameNumbers | None = None) -> Payof
     )
 
 
-def _problem(pair: Pair) -> str | None:
+def problem_of(pair: Pair) -> str | None:
     """Why the steps of a pair cannot be compared."""
     compiled, eager = pair
     if eager.compiles:
@@ -180,9 +185,9 @@ def _problem(pair: Pair) -> str | None:
     if len(_common(pair)) < MIN_STEPS:
         return (
             f"{plural(len(_common(pair)), 'steady step')} in both runs, and {MIN_STEPS} are "
-            f"needed: {len(compiled.compiled_steps)} of {compiled.finished} compile something, "
-            f"and the eager run has {plural(eager.finished, 'step')}"
-            f"{'' if eager.whole else ' until its time limit'}"
+            f"needed: the compiled run has {plural(compiled.finished, 'step')}, "
+            f"{len(compiled.compiled_steps)} of them with a compile, the eager one "
+            f"{eager.finished}{'' if eager.whole else ' until its time limit'}"
         )
     return None
 
@@ -198,10 +203,10 @@ def _common(pair: Pair) -> list[int]:
 
 
 class _Row(NamedTuple):
-    """What one pair gives to a comparison: seconds by step, and the steps to compare."""
+    """What one pair gives to a comparison: work by step, and the steps to compare."""
 
-    eager: Mapping[int, float]
-    compiled: Mapping[int, float]
+    eager: Mapping[int, Work]
+    compiled: Mapping[int, Work]
     steps: Sequence[int]
 
 
@@ -217,23 +222,29 @@ def _measured(rows: Sequence[_Row]) -> _Measured:
     """What the median stretch of steps shows: within one, steps of any length count by what they
     take, and one slow step of a busy machine spoils one stretch."""
     by_pair = [
-        [
-            (fmean(row.compiled[step] for step in part), fmean(row.eager[step] for step in part))
-            for part in _stretches(row.steps)
-        ]
+        [(_each_s(row.compiled, part), _each_s(row.eager, part)) for part in _stretches(row.steps)]
         for row in rows
     ]
     logs = [[math.log(eager / compiled) for compiled, eager in parts] for parts in by_pair]
     gains = [[eager - compiled for compiled, eager in parts] for parts in by_pair]
     every = [item for parts in by_pair for item in parts]
     low, high, _ = intervals([[*chain.from_iterable(logs)], [*chain.from_iterable(gains)]])
-    ratio = _widened(low[0], high[0], logs)
+    ratio, gain_s = _widened(low[0], high[0], logs), _widened(low[1], high[1], gains)
+    times = Ratio(math.exp(ratio.middle), math.exp(ratio.low), math.exp(ratio.high))
+    if len(rows) == 1:
+        times = replace(times, low=times.low / ALONE, high=times.high * ALONE)
     return _Measured(
-        Ratio(math.exp(ratio.middle), math.exp(ratio.low), math.exp(ratio.high)),
-        _widened(low[1], high[1], gains),
+        times,
+        gain_s,
         median(compiled for compiled, _ in every),
         median(eager for _, eager in every),
     )
+
+
+def _each_s(works: Mapping[int, Work], steps: Sequence[int]) -> float:
+    """Seconds of one on average."""
+    chosen = [works[step] for step in steps]
+    return sum(each.seconds for each in chosen) / sum(each.count for each in chosen)
 
 
 def _stretches(steps: Sequence[int]) -> list[Sequence[int]]:
@@ -283,11 +294,10 @@ def _callable(function: Location, pairs: Sequence[Pair]) -> CallableCost | None:
         if len(steps) < MIN_STEPS:
             return None
         counts += [compiled[step].count for step in steps]
-        eager_s = {step: eager[step].seconds for step in steps}
-        rows.append(_Row(eager_s, {step: compiled[step].seconds for step in steps}, steps))
-    measured, calls = _measured(rows), fmean(counts)
+        rows.append(_Row(eager, compiled, steps))
+    measured = _measured(rows)
     return CallableCost(
-        function, calls, measured.compiled_s / calls, measured.eager_s / calls, measured.ratio
+        function, fmean(counts), measured.compiled_s, measured.eager_s, measured.ratio
     )
 
 
@@ -296,6 +306,11 @@ def _notes(pairs: Sequence[Pair], problems: Sequence[str], compiled_s: float) ->
     if problems:
         count = len(pairs) + len(problems)
         yield f"{len(problems)} of {plural(count, 'pair')} left out: {problems[0]}"
+    if len(pairs) == 1:
+        yield (
+            f"one pair of runs shows nothing about chance: intervals are {ALONE:g} times as wide "
+            "to both sides"
+        )
     ended = [pair.eager.finished for pair in pairs if not pair.eager.whole]
     if ended:
         yield (
@@ -308,15 +323,15 @@ def _notes(pairs: Sequence[Pair], problems: Sequence[str], compiled_s: float) ->
     if late:
         where = f"step {late[0]}" if len(late) == 1 else f"steps {late[0]} to {late[-1]}"
         yield (
-            f"{plural(len(late), 'step')} after the first steady one ({where}) compile something: "
-            "they are not steady, and left out; their compile seconds count"
+            f"something compiles in {plural(len(late), 'step')} after the first steady one "
+            f"({where}): not steady, and left out; the compile seconds count"
         )
     if compiled_s < MEASURED_S and not all(
         _common(pair)[0] in pair.eager.unsampled for pair in pairs
     ):
         yield (
             "steps as brief as these are made longer by measuring them, by up to 0.2 ms in both "
-            "arms alike; in a run of many more steps, those are compared that are not looked into"
+            "arms alike, which draws the ratio towards 1"
         )
     if any(arm.on_device for pair in pairs for arm in pair):
         yield "a CUDA device was in use: single callables are not compared"

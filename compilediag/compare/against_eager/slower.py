@@ -70,7 +70,6 @@ def _of_callable(timeline: Timeline, each: CallableCost) -> Finding:
         f"{name} is slower compiled than eager: {each.ratio.middle:.2g}x",
         fix,
         location=each.function,
-        variable=name,
         evidence={
             "ratio": each.ratio.middle,
             "ratio_low": each.ratio.low,

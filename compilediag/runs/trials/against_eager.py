@@ -14,7 +14,7 @@ from functools import partial
 from typing import Literal
 
 from compilediag.compare.against_eager.arms import Arm, arm_of
-from compilediag.compare.against_eager.conclude import Pair
+from compilediag.compare.against_eager.conclude import Pair, problem_of
 from compilediag.compare.against_eager.record import ArmRun
 from compilediag.runs.tools.ab import in_turns
 from compilediag.runs.trials.campaign import SEED, why_not
@@ -82,6 +82,8 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
             trials = in_turns(index, compiled, partial(_run, pairs, "eager", index))
             pairs.trials.append(trials)
             pairs.made.append(Pair(*map(_arm, trials)))
+            if problem := problem_of(pairs.made[-1]):
+                raise _Stop(problem)
             if trials[1].timed_out:
                 raise _Stop("the eager run was ended at its time limit: no more pairs were run")
     except _Stop as why:
