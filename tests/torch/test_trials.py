@@ -927,8 +927,8 @@ def test_modules_of_torch_are_timed_by_their_class():
     with trying(TrialPlan(outputs=False, call_seconds=True)) as events:
         for module in (torch.nn.ReLU(), torch.nn.Sequential(torch.nn.ReLU())):
             compiled(module)(torch.ones(2))
-    (event,) = events.of(CallsTimed)
-    assert [place.function for place in event.functions] == ["ReLU.forward", "Sequential.forward"]
+    names = {place.function for event in events.of(CallsTimed) for place in event.functions}
+    assert names == {"ReLU.forward", "Sequential.forward"}
 
 
 def test_a_plan_that_only_times_calls_lets_steps_go_unsampled():
