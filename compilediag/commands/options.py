@@ -94,7 +94,7 @@ class TrialOptions:
 
     budget_s: float | None = option(
         "--budget TIME",
-        "Start no run beyond it: 90s, 10m, 1h.",
+        "Start no run beyond it: 90s, 10m, 1h. With --fix and --against-eager.",
         toml=(str, *_NUMBER),
         tables=("fix",),
         only=("run", "fix"),
@@ -102,7 +102,7 @@ class TrialOptions:
     )
     rounds: int | None = option(
         "--rounds R",
-        "Run all that works R times together; default: 2.",
+        "Run all that works R times together; default: 2. Of --against-eager: pairs; default: 3.",
         type=click.IntRange(min=1),
         only=("run", "fix"),
     )
@@ -247,6 +247,11 @@ class RunOptions(TrialOptions):
         "Then try changes for its findings, and prove those that work: see `compilediag fix`.",
         only="run",
     )
+    against_eager: bool = flag(
+        "--against-eager",
+        "Run it compiled and eager in turns, several times: does compiling pay?",
+        only="run",
+    )
     cadence_probe: bool = flag(
         PROBE_FLAG,
         "Find what periodic work costs: see `compilediag probe`. Also after TARGET.",
@@ -260,7 +265,7 @@ class RunOptions(TrialOptions):
     )
     keep_caches: bool = flag(
         "--keep-caches",
-        "Use the caches there are, not empty ones for each variant.",
+        "Use the caches there are, not empty ones for each variant, or run of --against-eager.",
         toml=bool,
         tables=("probe",),
     )

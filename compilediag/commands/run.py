@@ -21,6 +21,7 @@ from compilediag.runs import supervised
   compilediag run --witness train.py
   compilediag run --witness
   compilediag run --fix train.py
+  compilediag run --against-eager train.py
   compilediag run model.py --cadence-probe
 """,
 )
@@ -31,6 +32,10 @@ def command(options: RunOptions) -> int:
     target's own. The exit code is the target's; with --fail-on it is 3 where the target succeeds
     and a limit is exceeded.
     """
+    if options.against_eager:
+        from compilediag.commands.against_eager import run_against_eager
+
+        return run_against_eager(options)
     if options.fix:
         from compilediag.commands.fix import run_and_fix
 
@@ -48,9 +53,15 @@ def command(options: RunOptions) -> int:
         options.yes,
     )
     if any(asked):
-        raise UsageError("--budget, --rounds, --env, --patch, --apply and --yes belong to --fix")
+        raise UsageError(
+            "--env, --patch and --apply belong to --fix; --budget, --rounds and --yes to it and to "
+            "--against-eager"
+        )
     if options.group or options.keep_caches:
-        raise UsageError("--group and --keep-caches belong to the cadence probe: --cadence-probe")
+        raise UsageError(
+            "--group and --keep-caches belong to the cadence probe, --cadence-probe; the latter to "
+            "--against-eager, too"
+        )
     if options.target:
         return finish(supervised.run(options.target, supervised_options(options)), options)
     if not options.witness:

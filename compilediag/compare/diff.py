@@ -56,6 +56,7 @@ _THROUGHPUT = (
 _MEASUREMENTS = {
     **{name: f"throughput.{name}" for name in _THROUGHPUT},
     "goodput_fraction": "goodput.fraction",
+    "times_as_fast_as_eager": "against_eager.ratio.middle",
     "host_peak_bytes": "memory.host_peak_bytes",
     "allocated_peak_bytes": "memory.allocator.allocated_peak_bytes",
     "reserved_peak_bytes": "memory.allocator.reserved_peak_bytes",

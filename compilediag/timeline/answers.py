@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from compilediag_harness.wire import (
     Answer,
+    CallsTimed,
     Location,
     OutputsSampled,
     RandomStateRead,
@@ -64,6 +65,32 @@ class RandomState:
     process: int
     generator: str
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCalls:
+    """The outermost calls of one compiled callable in one step."""
+
+    process: int
+    function: Location
+    step: int
+    count: int
+    seconds: float
+    """On the host, of all of them."""
+    on_device: bool
+    """A CUDA device was in use: the calls may have returned before their work was done."""
+
+
+def timed_calls_of(process: int, events: Iterable[CallsTimed]) -> list[TimedCalls]:
+    """Of one process, by callable and step."""
+    return [
+        TimedCalls(process, event.functions[index], step, count, seconds, event.on_device)
+        for event in events
+        for index, step, count, seconds in zip(
+            event.callables, event.steps, event.counts, event.seconds, strict=False
+        )
+        if 0 <= index < len(event.functions)
+    ]
 
 
 def trial_changes_of(process: int, events: Iterable[TrialApplied]) -> list[TrialChange]:

@@ -9,6 +9,7 @@ from compilediag.timeline.answers import (
     held_states_of,
     random_states_of,
     sampled_calls_of,
+    timed_calls_of,
     trial_changes_of,
 )
 from compilediag.timeline.breaks import break_sites
@@ -38,6 +39,7 @@ from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
     AblationWritten,
     CadenceDeclared,
+    CallsTimed,
     CollectivesPlanned,
     CompiledCallsMade,
     CompileMemoryRead,
@@ -147,6 +149,7 @@ def fold(
         witnessed=every(Witnessed),
         trial_applied=made(TrialApplied, trial_changes_of),
         answers=made(OutputsSampled, sampled_calls_of),
+        timed_calls=made(CallsTimed, timed_calls_of),
         held_states=made(StateRead, held_states_of),
         random_states=made(RandomStateRead, random_states_of),
         lost=every(EvidenceLost),

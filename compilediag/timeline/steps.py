@@ -34,6 +34,8 @@ class Step:
     """Only its end is known, and its waits for data and spans; nothing of its calls."""
     measuring_s: float = 0.0
     """Seconds of our own work in it, where that was much."""
+    source: str = ""
+    """What marked it: "step()", "optimizer", "call"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ def steps_of(part: ProcessEvents) -> list[Step]:
                     backward_s=_at(batch.backward, offset),
                     unsampled=batch.noted,
                     measuring_s=0.0 if offset else batch.measuring_s,
+                    source=batch.source,
                 )
             )
     return made

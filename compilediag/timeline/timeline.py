@@ -10,7 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from compilediag.timeline.answers import HeldState, RandomState, SampledCall, TrialChange
+from compilediag.timeline.answers import (
+    HeldState,
+    RandomState,
+    SampledCall,
+    TimedCalls,
+    TrialChange,
+)
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.cadence import CadenceGroup
@@ -144,6 +150,8 @@ class Timeline:
     trial_applied: tuple[TrialChange, ...] = ()
     """Of a trial: each part of its plan that a process came to."""
     answers: tuple[SampledCall, ...] = ()
+    timed_calls: tuple[TimedCalls, ...] = ()
+    """Of a trial that times calls: those of sampled steps."""
     held_states: tuple[HeldState, ...] = ()
     random_states: tuple[RandomState, ...] = ()
     lost: tuple[EvidenceLost, ...] = ()

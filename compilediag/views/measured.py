@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.views.against_eager import against_eager_lines
 from compilediag.views.format import count, figure, measured, quantity, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
@@ -23,9 +24,12 @@ WIDE = 90
 def measured_lines(
     receipt: Receipt, options: RenderOptions, suffix: str, *, complete: bool
 ) -> list[str]:
-    """The newest tracked runs in a line each, with `complete` all of them as tables; the cost."""
+    """Whether compiling pays; the newest tracked runs in a line each, with `complete` all of them
+    as tables; the cost."""
     runs = receipt.tracked
     lines: list[str] = []
+    if receipt.against_eager is not None:
+        lines += against_eager_lines(receipt.against_eager, options, complete=complete)
     for run in runs if complete else runs[-MAX_RUNS:]:
         lines += _run(run, options)
         if complete:

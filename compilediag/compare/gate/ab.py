@@ -121,6 +121,6 @@ def require_scipy() -> tuple[Any, Any]:
         return import_module("scipy.stats"), import_module("numpy")
     except ImportError as error:
         raise UsageError(
-            "--ab needs scipy for its statistics, and it is not installed: "
+            "intervals (--ab, --against-eager) need scipy, and it is not installed: "
             "pip install 'compilediag[stats]'"
         ) from error

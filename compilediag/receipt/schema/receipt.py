@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from msgspec import field
 
+from compilediag.receipt.schema.against_eager import AgainstEagerSection
 from compilediag.receipt.schema.caches import CacheSection
 from compilediag.receipt.schema.cadence import CadenceSection
 from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, WitnessSection
@@ -92,6 +93,7 @@ class Receipt(Record, frozen=True, kw_only=True):
     syncs: SyncsSection | None = None
     cadence: CadenceSection | None = None
     caches: CacheSection | None = None
+    against_eager: AgainstEagerSection | None = None
     goodput: GoodputSection | None = None
     memory: MemorySection | None = None
     cudagraph: CudagraphSection | None = None

@@ -77,3 +77,5 @@ class Outcome:
     """The files are not where they were requested to be."""
     stopped: bool = False
     """Ctrl-C, or a signal to us: no further run is wanted."""
+    timed_out: bool = False
+    """The time limit ended it."""

@@ -62,7 +62,12 @@ def run(
         moved, lost = _moved(running, kept)
         outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
         stopped = ended.interrupts > 0 or ended.passed_on
-        return replace(outcome, moved=moved.run_dir != run_dir, stopped=stopped)
+        return replace(
+            outcome,
+            moved=moved.run_dir != run_dir,
+            stopped=stopped,
+            timed_out=ended.timed_out,
+        )
 
 
 def _run_child(

@@ -10,12 +10,26 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from compilediag.compare.gate.ab import CommandRun
 from compilediag.errors import UsageError
 
 _TAIL_CHARS = 300
 _SHELL = "/bin/sh"
+
+Run = TypeVar("Run")
+
+
+def in_turns(index: int, a: Callable[[], Run], b: Callable[[], Run]) -> tuple[Run, Run]:
+    """One pair, A first in those of even number: what the first of two runs has of a machine is
+    had by both as often."""
+    if index % 2:
+        second = b()
+        return a(), second
+    first = a()
+    return first, b()
 
 
 def measure(
@@ -33,12 +47,9 @@ def measure(
     left: list[CommandRun] = []
     right: list[CommandRun] = []
     for index in range(rounds + 1):
-        if index % 2:
-            second = _sample("B", b, index)
-            first = _sample("A", a, index)
-        else:
-            first = _sample("A", a, index)
-            second = _sample("B", b, index)
+        first, second = in_turns(
+            index, partial(_sample, "A", a, index), partial(_sample, "B", b, index)
+        )
         if index:
             left.append(first)
             right.append(second)

@@ -57,6 +57,8 @@ class Trial:
     interrupted: bool = False
     """Ctrl-C, or a signal to us: no further run is wanted."""
     exit_code: int = 0
+    timed_out: bool = False
+    """The time limit ended it."""
 
 
 def run_trial(
@@ -66,8 +68,10 @@ def run_trial(
     plan: TrialPlan,
     variables: Mapping[str, str],
     timeout_s: float | None,
+    *,
+    keep_caches: bool = False,
 ) -> Trial:
-    """Runs the program once.
+    """Runs the program once, with empty caches of its own unless `keep_caches`.
 
     Raises:
         UsageError: it cannot be started, or its directory cannot be made.
@@ -88,7 +92,7 @@ def run_trial(
         telemetry=None,
         output_file=output,
     )
-    with caches(keep=False) as empty:
+    with caches(keep=keep_caches) as empty:
         environ = {
             **program.variables,
             **added(variables, program.variables),
@@ -108,7 +112,16 @@ def trial_of(name: str, outcome: Outcome, output: str) -> Trial:
     problem = _problem(receipt, outcome.exit_code)
     observed = Observed(receipt, timeline, problem, results_in(_text(output)))
     wall_s = receipt.goodput.wall_s if receipt.goodput is not None else None
-    return Trial(name, observed, problem, output, wall_s or 0.0, outcome.stopped, outcome.exit_code)
+    return Trial(
+        name,
+        observed,
+        problem,
+        output,
+        wall_s or 0.0,
+        outcome.stopped,
+        outcome.exit_code,
+        outcome.timed_out,
+    )
 
 
 def _text(path: str) -> str:

@@ -12,6 +12,7 @@ from compilediag_harness.torch_internals import torch_names, torch_stances
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import compile_options, fixed_shapes, plan, randomness
 from compilediag_harness.trials.arguments import Arguments
+from compilediag_harness.trials.call_seconds import CallSeconds
 from compilediag_harness.trials.notes import Notes
 from compilediag_harness.trials.objects import Objects
 from compilediag_harness.trials.outputs import Outputs
@@ -33,6 +34,7 @@ class Trial:
         self._pid = os.getpid()
         self._torch: Any = None
         self._outputs: Outputs | None = None
+        self._call_seconds: CallSeconds | None = None
 
     def begin(self) -> None:
         """What needs no torch; when the process starts, before the program does."""
@@ -53,6 +55,9 @@ class Trial:
         remover = compile_options.install(torch, chosen.compile_options, notes)
         if remover is not None:
             self._undo.append(remover)
+        if not chosen.looks_at_calls:  # else no step would go unsampled
+            self._install_timing(session)
+            return
         files = {change.file for change in chosen.sources}
         remover = fixed_shapes.wrap(torch, chosen.padded, files, notes)
         if remover is not None:
@@ -65,6 +70,13 @@ class Trial:
         check = chosen.check_padding
         shapes = fixed_shapes.FixedShapeCalls(session, self._outputs, check=check)
         self._undo.append(shapes.uninstall)
+        self._install_timing(session)
+
+    def _install_timing(self, session: Session) -> None:
+        """Last of all: nothing else of ours is then in the time of a call."""
+        if self._plan.call_seconds:
+            self._call_seconds = CallSeconds(session, self._torch)
+            self._undo.append(self._call_seconds.uninstall)
 
     def _set_stance(self) -> None:
         chosen = self._plan.stance
@@ -82,6 +94,8 @@ class Trial:
         if session is None:
             return
         self._settings.finish()
+        if self._call_seconds is not None:
+            self._call_seconds.finish()
         if self._plan.stance is not None and stance not in (None, self._plan.stance):
             self._notes.note(stance_label(self._plan.stance), OVERRIDDEN)
         # A forked child, such as a data loader's worker, holds what its parent does.

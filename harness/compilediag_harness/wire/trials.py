@@ -160,6 +160,15 @@ class TrialPlan:
     check_padding: bool = False
     """Whether each `FixedShape`, the program's own too, is checked for harm by padding, by the
     first call in each mode (gradients, training)."""
+    call_seconds: bool = False
+    """Whether calls of compiled callables are timed, one by one."""
+
+    @property
+    def looks_at_calls(self) -> bool:
+        """Whether something is done at each call of a compiled callable, so that none may go
+        unreported."""
+        changes = (self.arguments, self.objects, self.padded, self.settings)
+        return self.outputs or self.check_padding or any(changes)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -253,3 +262,19 @@ class RandomStateRead(Event):
 
     digests: tuple[tuple[str, str], ...]
     """Generator ("random", "numpy", "torch", "cuda:0") and digest of its state."""
+
+
+@event
+class CallsTimed(Event):
+    """Outermost calls of compiled callables, as far as they were timed since the last such record;
+    one entry a callable and step in the tuples after `functions`, which are parallel."""
+
+    functions: tuple[Location, ...]
+    callables: tuple[int, ...]
+    """Positions in `functions`."""
+    steps: tuple[int, ...]
+    counts: tuple[int, ...]
+    seconds: tuple[float, ...]
+    """On the host, added up over the calls of the step; compiling is in them."""
+    on_device: bool = False
+    """A CUDA device was in use: a call may return before its work is done."""

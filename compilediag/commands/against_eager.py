@@ -1,0 +1,185 @@
+"""`compilediag run --against-eager`: the program compiled and eager in turns, and whether compiling
+pays."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import replace
+from functools import partial
+
+import click
+
+from compilediag.commands.options import RunOptions, supervised_options, telemetry_of
+from compilediag.commands.run_report import finish
+from compilediag.commands.terminal import is_terminal, write_message, write_stderr
+from compilediag.compare.against_eager.conclude import (
+    Payoff,
+    SameNumbers,
+    conclude,
+    not_concluded,
+)
+from compilediag.compare.against_eager.record import with_payoff
+from compilediag.compare.gate.ab import require_scipy
+from compilediag.errors import EXIT_USAGE, OutputUnwritable, UsageError
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.run_directory import save_receipt
+from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.trials.against_eager import (
+    COMPILED,
+    FOLDER,
+    PAIRS,
+    Pairs,
+    folder_of,
+    run_pairs,
+)
+from compilediag.runs.trials.campaign import why_not
+from compilediag.runs.trials.first_run import first_run
+from compilediag.runs.trials.one import Program, Trial
+from compilediag.runs.work_progress import WorkProgress
+from compilediag.views.text import clean
+from compilediag_harness.redaction.known_values import secret_values
+
+EXIT_INTERRUPTED = 130
+
+_ONE_RUN = ("fix", "cadence_probe", "witness", "trace", "tlparse", "depyf", "profile_on_signal")
+"""Options that change the runs that are compared, or make others."""
+
+
+def run_against_eager(options: RunOptions) -> int:
+    """Runs TARGET compiled and eager, and says whether compiling pays.
+
+    The exit code is that of TARGET as it is; 2 where that is 0 and nothing could be concluded.
+
+    Raises:
+        UsageError: nothing was started.
+    """
+    _require_possible(options)
+    pairs = options.rounds or PAIRS
+    _confirm(options, pairs)
+    run_options = supervised_options(options)
+    stage = f"run 0: compiled, pair 1 of {pairs}"
+    _announce(options, f"{stage}; its output goes to a file")
+    with WorkProgress(stage=stage, silent=options.quiet):
+        outcome, first = first_run(
+            options.target,
+            run_options,
+            os.environ,
+            COMPILED,
+            FOLDER,
+            keep_caches=options.keep_caches,
+        )
+    if outcome.receipt is None or outcome.timeline is None:
+        return finish(outcome, options)
+    made = Pairs(
+        Program(options.target, _of_trials(run_options), os.environ, folder_of(outcome.run_dir)),
+        partial(_announce, options),
+        rounds=pairs,
+        budget_s=options.budget_s,
+        keep_caches=options.keep_caches,
+        quiet=options.quiet,
+    )
+    payoff = _first_problem(outcome, first)
+    if payoff is None:
+        run_pairs(made, first)
+        payoff = _payoff(made)
+    concluded = _saved(outcome, payoff, made, options)
+    if first.interrupted or made.interrupted:
+        return finish(concluded, options) or EXIT_INTERRUPTED
+    code = finish(concluded, options)
+    return code or (EXIT_USAGE if payoff.verdict == "not_concluded" else 0)
+
+
+def _require_possible(options: RunOptions) -> None:
+    for name in _ONE_RUN:
+        if getattr(options, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} changes the runs that --against-eager compares: leave it out")
+    if telemetry := telemetry_of(options):
+        flag = f"--{next(iter(telemetry)).replace('_', '-')}"
+        raise UsageError(f"{flag} reports one run, and --against-eager makes several: leave it out")
+    if not options.target:
+        raise UsageError("name the program: `compilediag run --against-eager train.py`")
+    if options.target[0] == "-":
+        raise UsageError("a program on stdin can be read only once: put it into a file")
+    require_scipy()
+
+
+def _confirm(options: RunOptions, pairs: int) -> None:
+    """A rerun repeats side effects: that is said before, also where nobody is asked."""
+    what = (
+        f"runs {clean(shlex.join(options.target), limit=200)} {2 * pairs} times, compiled and "
+        "eager in turns; what it writes or sends, it writes or sends each time"
+    )
+    if not options.yes and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        raise UsageError(f"--against-eager {what}: say --yes where nobody can be asked")
+    if not options.yes or not options.quiet:
+        write_message(f"--against-eager {what}.")
+    if not options.yes and not click.confirm("go on?", default=False, err=True):
+        raise UsageError("nothing was run")
+
+
+def _announce(options: RunOptions, text: str) -> None:
+    if not options.quiet:
+        write_stderr(f"compilediag: {clean(text, limit=300)}\n")
+
+
+def _of_trials(options: Options) -> Options:
+    """The steps, limits and warm-up of the first run, and nothing of what it leaves."""
+    return Options(
+        steps=options.steps,
+        warmup=options.warmup,
+        timeout_s=options.timeout_s,
+        grace_s=options.grace_s,
+    )
+
+
+def _first_problem(outcome: Outcome, first: Trial) -> Payoff | None:
+    """Why there is nothing to compare the first run with."""
+    assert outcome.receipt is not None
+    if first.interrupted:
+        return not_concluded("interrupted in the first run: nothing was compared")
+    if first.problem:
+        return not_concluded(f"the program does not run: {why_not(first)}")
+    if not outcome.receipt.compile.compiles:
+        return not_concluded("the program compiled nothing: there is nothing to compare with eager")
+    return None
+
+
+def _payoff(pairs: Pairs, numbers: SameNumbers | None = None) -> Payoff:
+    """What the pairs show.
+
+    Args:
+        pairs: the runs; the trials of each pair are in `pairs.trials`.
+        numbers: the outcome of the comparison of what both arms computed; None where it was not
+            made. Outputs that differ are the verdict, whatever the seconds say.
+    """
+    if not pairs.made:
+        return not_concluded(pairs.stopped or "no pair of runs was made")
+    found = conclude(pairs.made, numbers)
+    limited = any(not pair.eager.whole for pair in pairs.made)
+    if pairs.stopped is None or limited:  # the latter has a note of its own
+        return found
+    stopped = f"{len(pairs.made)} of {pairs.rounds} pairs: {pairs.stopped}"
+    return replace(found, notes=(stopped, *found.notes))
+
+
+def _saved(outcome: Outcome, payoff: Payoff, pairs: Pairs, options: RunOptions) -> Outcome:
+    """The outcome with the section in its receipt, and on disk."""
+    receipt, timeline = outcome.receipt, outcome.timeline
+    assert receipt is not None
+    assert timeline is not None
+    with_section: Receipt = with_payoff(
+        receipt,
+        timeline,
+        payoff,
+        pairs.runs,
+        fresh_caches=not options.keep_caches,
+        secret_values=secret_values(options.target, os.environ),
+    )
+    try:
+        save_receipt(with_section, outcome.run_dir, latest=False)
+    except OutputUnwritable as error:
+        return replace(outcome, receipt=with_section, notes=(*outcome.notes, str(error)))
+    return replace(outcome, receipt=with_section)

@@ -1,0 +1,1 @@
+"""A program compiled against itself under the stance "force_eager": does compiling pay?"""

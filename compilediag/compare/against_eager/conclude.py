@@ -1,0 +1,345 @@
+"""Does compiling pay? What pairs of runs, compiled and eager, show of steps and of callables.
+
+Both runs of a pair do the same work step by step, so that steps of one number are compared. The
+interval is that of `gate --ab`, over stretches of steps of every pair. Stretches of one process
+have more in common than two processes: so it is never narrower than that of the pairs themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
+from statistics import fmean, median, stdev
+from typing import Literal, NamedTuple, Protocol
+
+from compilediag.compare.against_eager.arms import Arm, Work
+from compilediag.compare.gate.ab import LEVEL, SLOWER, intervals, require_scipy
+from compilediag.diagnosis.rules.make_finding import plural
+from compilediag_harness.wire import Location
+
+Verdict = Literal["pays", "does_not_pay", "same", "not_resolved", "outputs_differ", "not_concluded"]
+"""`same`: as fast as eager, within `SLOWER`. `not_concluded`: there was nothing to compare."""
+
+MIN_STEPS = 4
+"""Steady steps of a pair below which nothing is compared, as in the cadence probe."""
+
+STRETCHES = 15
+"""Parts of a pair's steps, as many as `gate --ab` has pairs: where a busy machine spoils a few of
+them, the median and its interval stay."""
+
+ALONE = 2.5
+"""A single pair shows nothing about chance: a busy machine may make one of two equal runs take more
+than twice as long. Its interval is wider by this factor, to both sides."""
+
+MAX_CALLABLES = 20
+
+MEASURED_S = 0.005
+"""A step as brief as this is made notably longer by looking into it, in both arms: up to 0.2 ms."""
+
+
+class SameNumbers(Protocol):
+    """What the comparison of the outputs of both arms found."""
+
+    @property
+    def same(self) -> bool | None:
+        """False: they differ by more than rounding explains. None: that is not known."""
+        ...
+
+    @property
+    def sentence(self) -> str:
+        """What was compared, and the first difference, in words."""
+        ...
+
+
+class Pair(NamedTuple):
+    """Neighbours in time."""
+
+    compiled: Arm
+    eager: Arm
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Eager time over compiled time: 2.0 is twice as fast compiled."""
+
+    middle: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """What follows from the interval."""
+        if self.low > 1 + SLOWER:
+            return "pays"
+        if self.high < 1 - SLOWER:
+            return "does_not_pay"
+        return "same" if self.low >= 1 - SLOWER and self.high <= 1 + SLOWER else "not_resolved"
+
+
+@dataclass(frozen=True, slots=True)
+class CallableCost:
+    """One compiled callable in both arms: seconds of a call that begins in eager code, without its
+    backward, usual in steady steps."""
+
+    function: Location
+    calls: float
+    """In a steady step that calls it, on average."""
+    compiled_s: float
+    eager_s: float
+    ratio: Ratio
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """Steps after which the compile seconds are earned back; None: never, within the interval."""
+
+    step: int
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Payoff:
+    """What the pairs show."""
+
+    verdict: Verdict
+    problem: str | None = None
+    """Why nothing is concluded."""
+    ratio: Ratio | None = None
+    compiled_step_s: float | None = None
+    """Of a usual steady step."""
+    eager_step_s: float | None = None
+    compile_s: float | None = None
+    break_even: BreakEven | None = None
+    pairs: int = 0
+    steps: int = 0
+    """Steady steps that were compared, of all pairs."""
+    finished: int = 0
+    """Steps of one compiled run."""
+    callables: tuple[CallableCost, ...] = ()
+    """Those with the most compiled time first."""
+    notes: tuple[str, ...] = ()
+
+
+def not_concluded(problem: str) -> Payoff:
+    """There was nothing to compare."""
+    return Payoff("not_concluded", problem)
+
+
+def conclude(pairs: Sequence[Pair], numbers: SameNumbers | None = None) -> Payoff:
+    """What the pairs show.
+
+    Args:
+        pairs: in the order in which they ran; one whose steps cannot be compared counts for none.
+        numbers: the outcome of the comparison of outputs; None where they were not compared.
+
+    Raises:
+        UsageError: scipy is not installed.
+    """
+    problems = [problem_of(pair) for pair in pairs]
+    usable = [pair for pair, problem in zip(pairs, problems, strict=True) if problem is None]
+    if not usable:
+        return not_concluded(next(filter(None, problems), "no pair of runs was made"))
+    measured = _measured(
+        [_Row(pair.eager.steps, pair.compiled.steps, _common(pair)) for pair in usable]
+    )
+    verdict, problem = measured.ratio.verdict, None
+    if numbers is not None and numbers.same is False:
+        verdict, problem = "outputs_differ", numbers.sentence
+    compile_s = _compile_seconds(usable)
+    return Payoff(
+        verdict,
+        problem,
+        measured.ratio,
+        measured.compiled_s,
+        measured.eager_s,
+        compile_s,
+        _break_even(compile_s, measured.gain_s) if verdict == "pays" else None,
+        len(usable),
+        sum(len(_common(pair)) for pair in usable),
+        max(pair.compiled.finished for pair in usable),
+        tuple(_callables(usable)),
+        tuple(_notes(usable, [each for each in problems if each], measured.compiled_s)),
+    )
+
+
+def problem_of(pair: Pair) -> str | None:
+    """Why the steps of a pair cannot be compared."""
+    compiled, eager = pair
+    if eager.compiles:
+        return (
+            f"the eager run compiled {plural(eager.compiles, 'time')}: the program sets the stance "
+            "of torch.compile itself"
+        )
+    for name, arm in (("compiled", compiled), ("eager", eager)):
+        if not arm.finished:
+            ended = "" if arm.whole else " until it was ended at its time limit"
+            return f"no step was seen in the {name} run{ended}: mark steps with `cd.step()`"
+    if compiled.whole and eager.whole and abs(compiled.finished - eager.finished) > 1:
+        return (
+            f"the compiled run has {plural(compiled.finished, 'step')} and the eager one "
+            f"{eager.finished}, so they are not the same steps: mark them with `cd.step()`"
+        )
+    if len(_common(pair)) < MIN_STEPS:
+        return (
+            f"{plural(len(_common(pair)), 'steady step')} in both runs, and {MIN_STEPS} are "
+            f"needed: the compiled run has {plural(compiled.finished, 'step')}, "
+            f"{len(compiled.compiled_steps)} of them with a compile, the eager one "
+            f"{eager.finished}{'' if eager.whole else ' until its time limit'}"
+        )
+    return None
+
+
+def _common(pair: Pair) -> list[int]:
+    """The steps to compare: steady in both runs; where there are enough, those only that were not
+    looked into in either."""
+    compiled, eager = pair
+    unsampled = sorted(compiled.unsampled & eager.unsampled)
+    if len(unsampled) >= MIN_STEPS * STRETCHES:
+        return unsampled
+    return sorted(compiled.steps.keys() & eager.steps.keys())
+
+
+class _Row(NamedTuple):
+    """What one pair gives to a comparison: work by step, and the steps to compare."""
+
+    eager: Mapping[int, Work]
+    compiled: Mapping[int, Work]
+    steps: Sequence[int]
+
+
+class _Measured(NamedTuple):
+    ratio: Ratio
+    gain_s: Ratio
+    """Eager seconds less compiled ones."""
+    compiled_s: float
+    eager_s: float
+
+
+def _measured(rows: Sequence[_Row]) -> _Measured:
+    """What the median stretch of steps shows: within one, steps of any length count by what they
+    take, and one slow step of a busy machine spoils one stretch."""
+    by_pair = [
+        [(_each_s(row.compiled, part), _each_s(row.eager, part)) for part in _stretches(row.steps)]
+        for row in rows
+    ]
+    logs = [[math.log(eager / compiled) for compiled, eager in parts] for parts in by_pair]
+    gains = [[eager - compiled for compiled, eager in parts] for parts in by_pair]
+    every = [item for parts in by_pair for item in parts]
+    low, high, _ = intervals([[*chain.from_iterable(logs)], [*chain.from_iterable(gains)]])
+    ratio, gain_s = _widened(low[0], high[0], logs), _widened(low[1], high[1], gains)
+    times = Ratio(math.exp(ratio.middle), math.exp(ratio.low), math.exp(ratio.high))
+    compiled_s = median(compiled for compiled, _ in every)
+    if len(rows) == 1:
+        times = replace(times, low=times.low / ALONE, high=times.high * ALONE)
+        bounds = sorted(compiled_s * (bound - 1) for bound in (times.low, times.high))
+        gain_s = replace(gain_s, low=bounds[0], high=bounds[1])
+    return _Measured(
+        times,
+        gain_s,
+        compiled_s,
+        median(eager for _, eager in every),
+    )
+
+
+def _each_s(works: Mapping[int, Work], steps: Sequence[int]) -> float:
+    """Seconds of one on average."""
+    chosen = [works[step] for step in steps]
+    return sum(each.seconds for each in chosen) / sum(each.count for each in chosen)
+
+
+def _stretches(steps: Sequence[int]) -> list[Sequence[int]]:
+    parts = min(STRETCHES, len(steps))
+    bounds = [len(steps) * index // parts for index in range(parts + 1)]
+    return [steps[begin:end] for begin, end in pairwise(bounds)]
+
+
+def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> Ratio:
+    """The interval with that of the pairs, each for one value (Student's t), in it."""
+    middles = [median(values) for values in by_pair]
+    whole = median(value for values in by_pair for value in values)
+    if len(middles) > 1:
+        stats, _ = require_scipy()
+        error = stdev(middles) / math.sqrt(len(middles))
+        reach = float(stats.t.ppf((1 + LEVEL) / 2, len(middles) - 1)) * error
+        low, high = min(low, fmean(middles) - reach), max(high, fmean(middles) + reach)
+    return Ratio(whole, min(low, *middles, whole), max(high, *middles, whole))
+
+
+def _compile_seconds(pairs: Sequence[Pair]) -> float | None:
+    """Of a usual compiled run; None where that was not measured."""
+    known = [seconds for pair in pairs if (seconds := pair.compiled.compile_s) is not None]
+    return median(known) if len(known) == len(pairs) else None
+
+
+def _break_even(compile_s: float | None, gain_s: Ratio) -> BreakEven | None:
+    if compile_s is None or gain_s.middle <= 0 or gain_s.high <= 0:
+        return None
+    steps = (math.ceil(compile_s / gain_s.middle), math.ceil(compile_s / gain_s.high))
+    return BreakEven(*steps, math.ceil(compile_s / gain_s.low) if gain_s.low > 0 else None)
+
+
+def _callables(pairs: Sequence[Pair]) -> list[CallableCost]:
+    """Those that were timed in both runs of every pair, in enough steps."""
+    functions = dict.fromkeys(function for pair in pairs for function in pair.compiled.calls)
+    found = [cost for function in functions if (cost := _callable(function, pairs)) is not None]
+    return sorted(found, key=lambda each: -each.calls * each.compiled_s)[:MAX_CALLABLES]
+
+
+def _callable(function: Location, pairs: Sequence[Pair]) -> CallableCost | None:
+    rows: list[_Row] = []
+    counts: list[int] = []
+    for pair in pairs:
+        compiled, eager = (arm.calls.get(function, {}) for arm in pair)
+        # As often called in both, or it is not the same work.
+        steps = [
+            step
+            for step in sorted(compiled.keys() & eager.keys())
+            if compiled[step].count == eager[step].count
+        ]
+        if len(steps) < MIN_STEPS:
+            return None
+        counts += [compiled[step].count for step in steps]
+        rows.append(_Row(eager, compiled, steps))
+    measured = _measured(rows)
+    return CallableCost(
+        function, fmean(counts), measured.compiled_s, measured.eager_s, measured.ratio
+    )
+
+
+def _notes(pairs: Sequence[Pair], problems: Sequence[str], compiled_s: float) -> Iterable[str]:
+    """What limits the comparison, in sentences."""
+    if problems:
+        count = len(pairs) + len(problems)
+        yield f"{len(problems)} of {plural(count, 'pair')} left out: {problems[0]}"
+    if len(pairs) == 1:
+        yield (
+            f"one pair of runs shows nothing about chance: intervals are {ALONE:g} times as wide "
+            "to both sides"
+        )
+    ended = [pair.eager.finished for pair in pairs if not pair.eager.whole]
+    if ended:
+        yield (
+            f"the eager run was ended at its time limit, after {plural(min(ended), 'step')}: the "
+            "steps until then are compared"
+        )
+    compiled = pairs[0].compiled
+    steady = min(compiled.steps, default=0)
+    late = [step for step in compiled.compiled_steps if step > steady]
+    if late:
+        where = f"step {late[0]}" if len(late) == 1 else f"steps {late[0]} to {late[-1]}"
+        yield (
+            f"something compiles in {plural(len(late), 'step')} after the first steady one "
+            f"({where}): not steady, and left out; the compile seconds count"
+        )
+    if compiled_s < MEASURED_S and not all(
+        _common(pair)[0] in pair.eager.unsampled for pair in pairs
+    ):
+        yield (
+            "steps as brief as these are made longer by measuring them, by up to 0.2 ms in both "
+            "arms alike, which draws the ratio towards 1"
+        )
+    if any(arm.on_device for pair in pairs for arm in pair):
+        yield "a CUDA device was in use: single callables are not compared"

@@ -1,0 +1,96 @@
+"""Whether compiling pays: the verdict in one line, and what it is concluded from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compilediag.views.format import NOT_MEASURED, count, quantity, seconds, three_figures
+from compilediag.views.style import RenderOptions
+from compilediag.views.table import table
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema.against_eager import (
+        AgainstEagerSection,
+        CallableAgainstEager,
+        EagerRatio,
+    )
+
+MAX_CALLABLES = 3
+"""On the verdict screen; `show --all` has all of them."""
+
+
+def against_eager_sentence(section: AgainstEagerSection) -> str:
+    """The verdict: "pays after 310 steps (240 to 420): 1.8x as fast as eager (1.7x to 1.9x)". What
+    it quotes of the target is not made safe."""
+    ratio, even = section.ratio, section.break_even
+    if section.verdict == "outputs_differ":
+        return f"not concluded, since the outputs differ: {section.problem}"
+    if ratio is None:
+        return f"not concluded: {section.problem}"
+    if section.verdict == "not_resolved":
+        return f"not resolved: the noise is wider than the effect: {_ratio(ratio)}"
+    if section.verdict == "does_not_pay":
+        return f"does not pay: {_ratio(ratio)} as fast as eager"
+    if section.verdict == "same":
+        return f"does not pay: as fast as eager within 1 %, {_ratio(ratio)}"
+    fast = f"{_ratio(ratio)} as fast as eager"
+    if even is None:
+        return f"pays in steady state; after how many steps is not known: {fast}"
+    to = f"to {even.high:,}" if even.high is not None else "or more"
+    sentence = f"pays after {count(even.step, 'step')} ({even.low:,} {to}): {fast}"
+    if section.finished < even.step:
+        return f"{sentence}; the run has {section.finished:,}"
+    return sentence
+
+
+def against_eager_lines(
+    section: AgainstEagerSection, options: RenderOptions, *, complete: bool
+) -> list[str]:
+    """The verdict, what was measured, the callables, what limits it."""
+    sentence = options.text(against_eager_sentence(section))
+    lines = options.wrap(sentence, "  against eager: ", "    ", style="bold")
+    if section.ratio is None:
+        return lines
+    cold = " with empty caches" if section.caches == "fresh" else ""
+    measured = (
+        f"a step {_time(section.compiled_step_s)} compiled, {_time(section.eager_step_s)} eager",
+        f"compile {seconds(section.compile_s)}{cold}",
+        f"{count(section.pairs, 'pair')} of runs, {count(section.steps, 'step')} each way",
+    )
+    lines += options.wrap_items(measured, "    ")
+    shown = section.callables if complete else section.callables[:MAX_CALLABLES]
+    lines += _callables(shown, options)
+    if len(section.callables) > len(shown):
+        lines.append(f"    +{len(section.callables) - len(shown)} more: compilediag show --all")
+    for note in section.notes:
+        lines += options.wrap(options.text(note), "    note: ", style="dim")
+    return lines
+
+
+def _callables(items: tuple[CallableAgainstEager, ...], options: RenderOptions) -> list[str]:
+    places = [options.place(each.function.file, each.function.line) for each in items]
+    rows = [
+        (
+            f"    {options.text(each.function.function, 40)} ({place})",
+            three_figures(each.calls),
+            _time(each.compiled_s),
+            _time(each.eager_s),
+            _ratio(each.ratio),
+        )
+        for each, place in zip(items, places, strict=True)
+    ]
+    head = ("    a call of", "in a step", "compiled", "eager", "as fast as eager")
+    return table(head, rows, options, right=head[1:], shrink=head[0]) if rows else []
+
+
+def _ratio(ratio: EagerRatio) -> str:
+    return f"{_times(ratio.middle)} ({_times(ratio.low)} to {_times(ratio.high)})"
+
+
+def _times(value: float) -> str:
+    """Two digits after the point where the ratio is near one, so that 0.98x is not 1x."""
+    return f"{value:.2f}x" if value < 9.995 else f"{three_figures(value)}x"
+
+
+def _time(value: float | None) -> str:
+    return NOT_MEASURED if value is None else quantity(value, "s")
