@@ -114,8 +114,8 @@ CD611 cache-bypass: torch caches nothing of a graph, so that every start compile
 CD613 cache-not-kept: the compile caches cannot be written, or do not last
 CD614 half-cached: one compile cache had what an earlier start made, the other had not
 CD621 guard-cost: evaluating guards takes more than a twentieth of each step
-CD641 ranks-wait-for-compiles: ranks wait while others compile, as long as a collective's timeout
 CD631 slower-than-eager: a compiled callable, or the steps, take longer than eager in steady state
+CD641 ranks-wait-for-compiles: ranks wait while others compile, as long as a collective's timeout
 CD901 nothing-compiled error blinds: no frame was compiled: the verdict is blind
 CD902 torn-evidence blinds: part of the record was lost
 CD903 sources-disagree error blinds: events, metrics and text do not agree
