@@ -247,6 +247,11 @@ class RunOptions(TrialOptions):
         "Then try changes for its findings, and prove those that work: see `compilediag fix`.",
         only="run",
     )
+    cold_and_warm: bool = flag(
+        "--cold-and-warm",
+        "Run it twice with the same, first empty caches: what does the second start compile?",
+        only="run",
+    )
     cadence_probe: bool = flag(
         PROBE_FLAG,
         "Find what periodic work costs: see `compilediag probe`. Also after TARGET.",

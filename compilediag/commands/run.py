@@ -21,6 +21,7 @@ from compilediag.runs import supervised
   compilediag run --witness train.py
   compilediag run --witness
   compilediag run --fix train.py
+  compilediag run --cold-and-warm train.py
   compilediag run model.py --cadence-probe
 """,
 )
@@ -31,6 +32,10 @@ def command(options: RunOptions) -> int:
     target's own. The exit code is the target's; with --fail-on it is 3 where the target succeeds
     and a limit is exceeded.
     """
+    if options.cold_and_warm:
+        from compilediag.commands.cold_and_warm import run_cold_and_warm
+
+        return run_cold_and_warm(options)
     if options.fix:
         from compilediag.commands.fix import run_and_fix
 
@@ -48,7 +53,10 @@ def command(options: RunOptions) -> int:
         options.yes,
     )
     if any(asked):
-        raise UsageError("--budget, --rounds, --env, --patch, --apply and --yes belong to --fix")
+        raise UsageError(
+            "--budget, --rounds, --env, --patch and --apply belong to --fix; --yes to it and to "
+            "--cold-and-warm"
+        )
     if options.group or options.keep_caches:
         raise UsageError("--group and --keep-caches belong to the cadence probe: --cadence-probe")
     if options.target:

@@ -106,6 +106,7 @@ CD502 allocation-retries: allocation retries or out-of-memory events
 CD503 memory-growth: a memory pool grows every step
 CD511 cache-use info: compile cache hits and misses
 CD512 fallback-kernel info: extern kernels in the compiled graph
+CD612 changing-cache-key: a key of a compile cache is another at every start
 CD901 nothing-compiled error blinds: no frame was compiled: the verdict is blind
 CD902 torn-evidence blinds: part of the record was lost
 CD903 sources-disagree error blinds: events, metrics and text do not agree

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from compilediag.receipt.proofs import effect_of
 from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
+from compilediag.views.cold_and_warm import cold_and_warm_sentence
 from compilediag.views.finding_rows import title_of, when
 from compilediag.views.format import seconds
 from compilediag.views.headline import ending, headline, reasons, trainer_figures
@@ -38,6 +39,8 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
     lines = [f"### {_SIGN[head.kind]} {prose(head.sentence)}", "", " · ".join(head.counts), ""]
     if figures := trainer_figures(receipt):
         lines += [code(" · ".join(figures)), ""]
+    if receipt.cold_and_warm is not None:
+        lines += [f"**Second start:** {prose(cold_and_warm_sentence(receipt.cold_and_warm))}", ""]
     ended = ending(receipt)
     if ended is not None:
         lines += [f"⚠️ {code(ended)}", ""]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.views.cold_and_warm import cold_and_warm_lines
 from compilediag.views.format import count, figure, measured, quantity, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
@@ -26,6 +27,8 @@ def measured_lines(
     """The newest tracked runs in a line each, with `complete` all of them as tables; the cost."""
     runs = receipt.tracked
     lines: list[str] = []
+    if receipt.cold_and_warm is not None:
+        lines += cold_and_warm_lines(receipt, options, complete=complete)
     for run in runs if complete else runs[-MAX_RUNS:]:
         lines += _run(run, options)
         if complete:

@@ -13,6 +13,7 @@ from msgspec import field
 
 from compilediag.receipt.schema.caches import CacheSection
 from compilediag.receipt.schema.cadence import CadenceSection
+from compilediag.receipt.schema.cold_and_warm import ColdAndWarmSection
 from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, WitnessSection
 from compilediag.receipt.schema.identity import Completeness, Environment, Header
 from compilediag.receipt.schema.invocations import Invocation, Throughput
@@ -92,6 +93,7 @@ class Receipt(Record, frozen=True, kw_only=True):
     syncs: SyncsSection | None = None
     cadence: CadenceSection | None = None
     caches: CacheSection | None = None
+    cold_and_warm: ColdAndWarmSection | None = None
     goodput: GoodputSection | None = None
     memory: MemorySection | None = None
     cudagraph: CudagraphSection | None = None
