@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_AGAIN, MAX_PHASES = 4, 5
 """On the verdict screen; `show --all` has all of them."""
 
-UNCACHED = "Dynamo's tracing and the guards come from no cache"
+UNCACHED = "no cache holds Dynamo's tracing and the guards"
 
 _TO_DO = {
     "bypass": "change what torch names, and the next start takes it from the cache",
@@ -30,7 +30,8 @@ _TO_DO = {
 
 
 def cold_and_warm_sentence(section: ColdAndWarmSection) -> str:
-    """ "3 of 4 compiles again, 12 s (cold 40 s)". What it quotes of the target is not made safe."""
+    """How much of the second start was in no cache, and what it paid. What it quotes of the target
+    is not made safe."""
     if section.verdict == "not_concluded":
         return f"not concluded: {section.problem}"
     paid = f"{seconds(section.warm_s)} of compiling (the first start {seconds(section.cold_s)})"

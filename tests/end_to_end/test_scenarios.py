@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from scenario_cases import (
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.supervised.cold_and_warm import COLD
 
 RUN_LIMIT_S = 900
 """A case takes seconds; the demo compiles with inductor and may take a minute on a busy machine."""
@@ -84,6 +86,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return kept
 
 
+def is_of_a_run(receipt: Path) -> bool:
+    """Not of one of the runs that it was compared with."""
+    return COLD not in receipt.parts
+
+
 class Runner:
     """Runs programs under compilediag, and under torch alone."""
 
@@ -91,12 +98,14 @@ class Runner:
         self._environment = environment
         self._folder = folder
 
-    def receipt_of(self, program: Path) -> tuple[int, dict[str, Any], str]:
+    def receipt_of(
+        self, program: Path, arguments: Sequence[str] = ()
+    ) -> tuple[int, dict[str, Any], str]:
         """Exit code, receipt and everything that was printed."""
         output = self._folder / f"{program.parent.name}-{program.stem}"
         command = [sys.executable, "-m", "compilediag", "run", "--quiet", "--no-live"]
         done = subprocess.run(
-            [*command, "--output", str(output), "--", str(program)],
+            [*command, *arguments, "--output", str(output), "--", str(program)],
             env=self._environment,
             cwd=program.parent,
             capture_output=True,
@@ -105,7 +114,7 @@ class Runner:
             check=False,
         )
         said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        receipts = list(output.rglob("receipt.json"))
+        receipts = [path for path in output.rglob("receipt.json") if is_of_a_run(path)]
         assert len(receipts) == 1, f"{len(receipts)} receipts\n{said}"
         return done.returncode, json.loads(receipts[0].read_text(encoding="utf-8")), said
 
@@ -154,7 +163,7 @@ def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
     are easy to get wrong, they are those that torch itself counts in a plain run."""
     if item.needs == "cuda" and (why := why_without_device()):
         pytest.skip(why)
-    exit_code, receipt, said = runner.receipt_of(item.program)
+    exit_code, receipt, said = runner.receipt_of(item.program, item.arguments)
     wrong = [
         f"{key}: expected {value}, found {receipt['compile'][key]}"
         for key, value in item.counts.items()

@@ -54,6 +54,8 @@ class Case:
     """Expected findings; anchors are resolved to lines."""
     skip: str | None
     """Why the case does not apply to the installed torch."""
+    arguments: tuple[str, ...] = ()
+    """Options of `run`, where a plain run does not show it."""
     needs: str | None = None
     """"cuda": the program runs on a CUDA device only."""
 
@@ -100,6 +102,7 @@ def case(name: str, side: str, torch: Version) -> Case:
         counts=dict(table.get("counts", {})),
         findings=tuple(_resolved(item, source) for item in table.get("findings", ())),
         skip=_skip(document, torch),
+        arguments=tuple(table.get("arguments", ())),
         needs=document.get("needs"),
     )
 

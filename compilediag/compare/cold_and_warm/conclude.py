@@ -32,6 +32,12 @@ OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
 
 GUARD_MISS = "guard_miss"
 
+_REFUSED: tuple[tuple[str, Why, str], ...] = (
+    (BYPASS, "bypass", "torch does not cache it"),
+    (DISABLED, "disabled", "its cache is switched off"),
+    (FAILED, "failed", "the cache failed"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class CompiledAgain:
@@ -208,15 +214,11 @@ def _why(
     lookups: _Lookups, missed: _Lookups, before: _Lookups, cold_keys: set[tuple[str, str]]
 ) -> _Found:
     """Why a compile was not taken from a cache; torch's own reason comes first."""
-    for outcome, words in (
-        (BYPASS, "torch does not cache it"),
-        (DISABLED, "its cache is switched off"),
-        (FAILED, "the cache failed"),
-    ):
+    for outcome, why, words in _REFUSED:
         for _, lookup in missed:
             if lookup.outcome == outcome:
                 said = f": {lookup.reason}" if lookup.reason else ""
-                return outcome, f"{words}{said}", ()
+                return why, f"{words}{said}", ()
     if any(lookup.status == GUARD_MISS for _, lookup in missed):
         return "guard_miss", "an entry was there, for other sizes", ()
     if all((lookup.cache, lookup.key) in cold_keys for _, lookup in missed):

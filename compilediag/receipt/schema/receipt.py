@@ -18,6 +18,7 @@ from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, W
 from compilediag.receipt.schema.identity import Completeness, Environment, Header
 from compilediag.receipt.schema.invocations import Invocation, Throughput
 from compilediag.receipt.schema.memory import MemorySection
+from compilediag.receipt.schema.precompiled import PrecompiledRecord
 from compilediag.receipt.schema.ranks import RanksSection
 from compilediag.receipt.schema.record import Record
 from compilediag.receipt.schema.running import (
@@ -93,6 +94,7 @@ class Receipt(Record, frozen=True, kw_only=True):
     syncs: SyncsSection | None = None
     cadence: CadenceSection | None = None
     caches: CacheSection | None = None
+    precompiled: tuple[PrecompiledRecord, ...] = ()
     cold_and_warm: ColdAndWarmSection | None = None
     goodput: GoodputSection | None = None
     memory: MemorySection | None = None

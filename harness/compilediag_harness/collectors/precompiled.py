@@ -48,4 +48,6 @@ class PrecompiledCollector:
 
 
 def _place(code: CodeType) -> Location:
-    return Location(code.co_filename, code.co_firstlineno, code.co_qualname)
+    return Location(
+        code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name)
+    )

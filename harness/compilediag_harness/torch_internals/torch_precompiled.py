@@ -1,9 +1,9 @@
 """Compiled functions that torch loads: no compile tells of them.
 
-There are two ways: `torch._dynamo.package` (`torch._dynamo.config.caching_precompile`) hangs entries
-with guards to the function's code, and `torch._dynamo.aot_compile` (`torch.compile(...).aot_compile`,
-`torch.compiler.load_compiled_function`) makes an object that is called. 2.7 has neither; both are
-seen on 2.13 only.
+Two ways: `torch._dynamo.package` (`torch._dynamo.config.caching_precompile`) hangs entries with
+guards to the code of the function, and `torch._dynamo.aot_compile` (`.aot_compile`,
+`torch.compiler.load_compiled_function`) makes an object that is called. What a version does
+not have is not watched; both are seen to work on 2.13 only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from types import CodeType
-from typing import Any
+from typing import Any, cast
 
 from compilediag_harness.torch_internals.torch_names import Remover, loaded, lookup, replace_with
 
@@ -89,10 +89,10 @@ def _first_call(graph: Any, was_called: Callable[[], None]) -> Any:
 def on_loaded_functions(was_loaded: Loaded, was_called: Called) -> Remover | None:
     """Watches functions that were compiled ahead of time and are read from a file."""
     owner = lookup(loaded(AOT_COMPILE), "AOTCompiledFunction")
-    held = vars(owner).get("deserialize") if isinstance(owner, type) else None
+    held: Any = vars(owner).get("deserialize") if isinstance(owner, type) else None
     if not isinstance(held, classmethod):
         return None
-    original: Any = held.__func__
+    original = cast("Any", held).__func__
 
     @functools.wraps(original)
     def deserialize(cls: Any, *args: Any, **kwargs: Any) -> Any:
