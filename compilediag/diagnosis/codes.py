@@ -106,7 +106,10 @@ CD502 allocation-retries: allocation retries or out-of-memory events
 CD503 memory-growth: a memory pool grows every step
 CD511 cache-use info: compile cache hits and misses
 CD512 fallback-kernel info: extern kernels in the compiled graph
+CD611 cache-bypass: torch caches nothing of a graph, so that every start compiles it again
 CD612 changing-cache-key: a key of a compile cache is another at every start
+CD613 cache-not-kept: the compile caches cannot be written, or do not last
+CD614 half-cached: one compile cache had what an earlier start made, the other had not
 CD901 nothing-compiled error blinds: no frame was compiled: the verdict is blind
 CD902 torn-evidence blinds: part of the record was lost
 CD903 sources-disagree error blinds: events, metrics and text do not agree

@@ -1,4 +1,4 @@
-"""Where compile seconds went: phases as bars, and the most expensive frames."""
+"""Where compile seconds went: phases as bars, the most expensive frames, and the caches."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 
 if TYPE_CHECKING:
+    from compilediag.receipt.schema.caches import CacheSection
     from compilediag.receipt.schema.compiles import FrameSeconds
     from compilediag.receipt.schema.receipt import Receipt
 
 MAX_FRAMES = 20
+MAX_REASONS = 5
 BAR_CHARS = 30
 
 LABELS = {
@@ -31,9 +33,20 @@ LABELS = {
     "other": "not timed by torch",
 }
 
+CACHES = {
+    "fx_graph": "compiled graphs (inductor)",
+    "aot_autograd": "AOTAutograd",
+    "autotune_choices": "times of variants (autotuning)",
+    "pgo_local": "profile of sizes (PGO)",
+    "mega": "artifacts that the program loaded",
+}
+"""Others have the name of torch's class."""
+
+REFUSALS = {"bypass": "not cached", "not_written": "not written", "miss": "not found"}
+
 
 def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
-    """The phases of all compiles, then the frames."""
+    """The phases of all compiles, the frames, and what the caches answered."""
     found = receipt.compile.seconds
     if found is None or not found.total:
         nothing = (
@@ -42,7 +55,7 @@ def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
             if receipt.compile.compiles
             else "nothing was compiled"
         )
-        return "\n".join(options.wrap(nothing)) + "\n"
+        return "\n".join([*options.wrap(nothing), *_caches(receipt.caches, options)]) + "\n"
     lines = [f"{seconds(found.total)} in {count(found.attempts, 'compile')}", ""]
     lines += _phases(found.by_phase, found.total, options)
     if found.restarted > 0:
@@ -50,7 +63,34 @@ def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
         sentence = f"{seconds(found.restarted)} of it ({share}) in attempts that Dynamo began again"
         lines += ["", *options.wrap(sentence, "  ", "    ")]
     lines += ["", *_frames(found.frames, found.total, options)]
+    lines += _caches(receipt.caches, options)
     return "\n".join(lines) + "\n"
+
+
+def _caches(found: CacheSection | None, options: RenderOptions) -> list[str]:
+    """Each cache, then why something is in none."""
+    if found is None:
+        return []
+    rows = [
+        (
+            CACHES.get(item.cache, options.text(item.cache, 40)),
+            str(item.lookups),
+            str(item.hits),
+            str(item.misses),
+            str(item.bypasses),
+            str(item.disabled + item.failed),
+            "" if item.saved_s is None else seconds(item.saved_s),
+        )
+        for item in found.caches
+    ]
+    head = ("cache", "lookups", "hits", "misses", "bypassed", "off or failed", "saved")
+    lines = ["", *table(head, rows, options, right=head[1:])]
+    for item in found.refusals[:MAX_REASONS]:
+        what = REFUSALS.get(item.outcome, item.outcome)
+        where = CACHES.get(item.cache, options.text(item.cache, 40))
+        sentence = f"{where}, {what} {count(item.count, 'time')}: {options.text(item.reason, 300)}"
+        lines += ["", *options.wrap(sentence, "  ", "    ")]
+    return lines
 
 
 def _phases(by_phase: Mapping[str, float], total: float, options: RenderOptions) -> list[str]:

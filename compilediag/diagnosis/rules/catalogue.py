@@ -9,6 +9,7 @@ from compilediag.diagnosis.rules import (
     breaks,
     cadences,
     combinations,
+    compile_caches,
     constraints,
     cudagraph_texts,
     cudagraphs,
@@ -44,6 +45,7 @@ ALL_RULES: tuple[Rule, ...] = (
     *pipeline.RULES,
     *cudagraph_texts.RULES,
     *cudagraphs.RULES,
+    *compile_caches.RULES,
     *nothing_compiled.RULES,
     *evidence.RULES,
 )

@@ -15,6 +15,7 @@ from typing import cast
 
 from compilediag.readers import lenient_json
 from compilediag.readers.journal import Journal
+from compilediag.readers.torch_trace.caches import CacheRecords
 from compilediag.readers.torch_trace.entering import entered
 from compilediag.readers.torch_trace.metadata import (
     Metadata,
@@ -69,7 +70,13 @@ OPERATIONS_KEPT = 4096
 STRINGS_KEPT = 20_000
 """Most file names kept of a file's table of strings."""
 
-HOOKS = {"metrics_rows": True, "recompile_reasons": True, "steps": False, "guards": False}
+HOOKS = {
+    "metrics_rows": True,
+    "recompile_reasons": True,
+    "steps": False,
+    "guards": False,
+    "cache_writes": False,
+}
 
 NOT_IN_A_TRACE = {
     "guards": "a trace holds the first false guard of each cache entry, as text, and no other",
@@ -124,6 +131,7 @@ class TraceProcess:
         self._is_old = False
         """Written by a torch before 2.7."""
         self._sizes = SizeGuardRecords(strings)
+        self._caches = CacheRecords()
         self._exports: set[Key] = set()
         """Compiles that began below `torch.export`."""
         self._cut = False
@@ -258,6 +266,8 @@ class TraceProcess:
             found = lenient_json.parse_list(payload) or []
             operations = tuple(short_text(item, 512) for item in found[:OPERATIONS_KEPT])
             self._events.append(CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations))
+        else:
+            self._caches.take(name, payload, (self._t, compile_id, self._epoch), self._events)
 
     def _recompiled(self, key: Key, frame: Location) -> Recompiled:
         t, reasons = self._reasons[key]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from compilediag.readers import lenient_json
+from compilediag.readers.torch_trace.caches import ARTIFACTS as CACHE_ARTIFACTS
 from compilediag_harness.wire import Compiled, Location, clip
 
 MAX_TEXT_CHARS = 4096
@@ -139,6 +140,7 @@ ARTIFACTS = (
     b"dynamo_graph_break_reason",
     b"torch_version",
     b"inductor_collective_schedule",
+    *CACHE_ARTIFACTS,
 )
 
 _DECODER = msgspec.json.Decoder(Metadata)

@@ -22,9 +22,11 @@ LINE_LIMIT = 8 << 20
 PAYLOAD_LIMIT = 1 << 20
 """Longest payload of a wanted record in bytes; torch's own are some kB, but for `HEADS`."""
 
-HEADS = re.compile(rb'artifact": \{"name": "recompile_reasons"')
+HEADS = re.compile(
+    rb'artifact": \{"name": "(?:recompile_reasons|fx_graph_\w*cache|aotautograd_cache)'
+)
 """Records of which the beginning of the payload is enough: torch prints a reason for each cache
-entry of a frame, and the first few are used."""
+entry of a frame, and the first few are used; a lookup of a compile cache holds the whole graph."""
 
 # The event is the first key of the object, and its quotation mark the first of the line. A line
 # that begins with anything but a tab begins a record, or is none of torch's.

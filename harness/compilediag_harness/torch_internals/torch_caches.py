@@ -78,7 +78,7 @@ def on_graph_loads(listener: LookupListener) -> Remover | None:
         @functools.wraps(original)
         def load_with_key(*args: Any, **kwargs: Any) -> Any:
             found: Any = original(*args, **kwargs)
-            graph, info = cast("tuple[Any, Any]", found)
+            graph, info = _graph_and_info(found)
             # AOTAutograd compares guards in its own way.
             within = AOT_AUTOGRAD if kwargs.get("evaluate_guards") is not None else ""
             listener(FX_GRAPH, MISS if graph is None else HIT, _mapping(info), within)
@@ -193,10 +193,14 @@ def on_graph_writes(listener: WriteListener) -> tuple[Remover, ...]:
 def on_aot_writes(listener: WriteListener) -> tuple[Remover, ...]:
     """The same for AOTAutograd's cache."""
     owner = lookup(loaded(AOT_CACHE), "AOTAutogradCache")
-    return _on_writes(owner, "save", AOT_AUTOGRAD, listener)
+    return _on_writes(owner, "save", AOT_AUTOGRAD, listener, "torch could not serialize the entry")
 
 
-def _on_writes(owner: Any, save: str, cache: str, listener: WriteListener) -> tuple[Remover, ...]:
+def _on_writes(
+    owner: Any, save: str, cache: str, listener: WriteListener, unwritten: str = ""
+) -> tuple[Remover, ...]:
+    """`unwritten`: what it means that nothing was written and nothing raised."""
+
     def wrap_write(original: Any) -> Any:
         @functools.wraps(original)
         def write(*args: Any, **kwargs: Any) -> Any:
@@ -219,8 +223,8 @@ def _on_writes(owner: Any, save: str, cache: str, listener: WriteListener) -> tu
             finally:
                 if _saving.written:
                     listener(cache, "")
-                elif _saving.problem:
-                    listener(cache, _saving.problem)
+                elif _saving.problem or unwritten:
+                    listener(cache, _saving.problem or unwritten)
 
         return saved
 
@@ -230,6 +234,12 @@ def _on_writes(owner: Any, save: str, cache: str, listener: WriteListener) -> tu
         _replace_static(owner, save, wrap_save),
     )
     return tuple(remover for remover in removers if remover is not None)
+
+
+def _graph_and_info(found: Any) -> tuple[Any, Any]:
+    items = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
+    graph, info = items if len(items) == 2 else (None, None)
+    return graph, info
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
