@@ -39,7 +39,7 @@ def cold_and_warm_sentence(section: ColdAndWarmSection) -> str:
         what = "the graph came" if section.compiles == 1 else f"all {section.compiles} graphs came"
         return f"{what} from the caches; {paid}: {UNCACHED}"
     again = len(section.again)
-    return f"{again} of {count(section.compiles, 'compile')} not taken from a cache; {paid}"
+    return f"{again} of {count(section.compiles, 'compile')} not wholly taken from a cache; {paid}"
 
 
 def cold_and_warm_lines(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[str]:
