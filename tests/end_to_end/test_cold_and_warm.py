@@ -37,8 +37,8 @@ torch.compiler.save_cache_artifacts()
 SAVES = """
 import torch
 from library import product
-one = torch.ones(4, 4)
-made = torch.compile(product, fullgraph=True).aot_compile(((one, one), {}))
+inputs = torch.ones(4, 4), torch.ones(4, 4)
+made = torch.compile(product, fullgraph=True).aot_compile((inputs, {}))
 made.save_compiled_function("product.bin")
 """
 
