@@ -43,9 +43,9 @@ def test_a_second_process_hits_what_the_first_compiled(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if name not in NO_CACHES}
     environment = {**kept, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
 
-    def warmed() -> list[int]:
+    def warmed(*before: str) -> list[int]:
         """Compiles that began, hits and misses."""
-        command = [sys.executable, str(program)]
+        command = [sys.executable, *before, str(program)]
         done = subprocess.run(
             command, check=True, env=environment, cwd=tmp_path, capture_output=True, text=True
         )
@@ -54,3 +54,5 @@ def test_a_second_process_hits_what_the_first_compiled(tmp_path: Path) -> None:
 
     assert warmed() == [2, 0, 2]
     assert warmed() == [2, 2, 0]
+    supervised = ("-m", "compilediag", "run", "--output", str(tmp_path / "run"))
+    assert warmed(*supervised) == [2, 2, 0], "a supervised run has the keys of a plain one"

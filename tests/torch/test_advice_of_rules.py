@@ -30,6 +30,7 @@ ELSEWHERE = {
     "CD105": "test_advice.py",
     "CD120": "test_combinations.py",
     "CD154": "test_size_advice.py",
+    **dict.fromkeys(("CD611", "CD613", "CD614"), "test_compile_caches.py"),
 }
 """Codes whose advice another test of this folder runs."""
 
@@ -48,6 +49,7 @@ WITHOUT_RUN = {
     "CD404": _DEVICE,
     "CD405": _DEVICE,
     "CD409": _TIMED,
+    "CD612": "a key changes between two processes: the scenario changing_cache_key",
     "CD902": _RECORD,
     "CD903": _RECORD,
     "CD905": "torch reads the profile when a process starts: the scenario stored_profile",
@@ -133,5 +135,5 @@ def test_every_code_has_a_program_or_a_reason() -> None:
 
 def test_what_is_run_elsewhere_is() -> None:
     """A code named in a test that does not exist would be one that nobody runs."""
-    for code in ("CD105", "CD120", "CD154"):
+    for code in ("CD105", "CD120", "CD154", "CD611", "CD613", "CD614"):
         assert code in (Path(__file__).parent / ELSEWHERE[code]).read_text(encoding="utf-8")

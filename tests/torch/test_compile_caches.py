@@ -1,0 +1,386 @@
+"""Lookups of torch's compile caches, held against torch's own counts, and the advice about them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+
+from torch._dynamo import utils  # noqa: E402
+from torch._inductor import codecache, config, remote_cache  # noqa: E402
+from torch.compiler import _cache as artifacts  # noqa: E402
+from torch.utils import checkpoint as checkpoints  # noqa: E402
+
+from compilediag.runs.watch import watch  # noqa: E402
+from compilediag_harness.torch_internals import torch_caches  # noqa: E402
+from compilediag_harness.wire import CacheLookedUp  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+"""torch warns of itself while inductor is imported."""
+
+PAGES = Path(__file__).parents[2] / "docs" / "rules"
+
+WEIGHT = torch.arange(64.0).reshape(8, 8) / 64
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Empty caches, and nothing compiled by another test."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    forget()
+    utils.counters.clear()
+    yield tmp_path
+    forget()
+
+
+def forget(empty: Path | None = None) -> None:
+    """As at the start of another process, optionally without what is in the caches."""
+    torch._dynamo.reset()
+    if empty is not None:
+        shutil.rmtree(empty)
+
+
+def project(rows: Any) -> Any:
+    """A product of matrices: inductor calls torch for it, and no C++ compiler."""
+    return rows @ WEIGHT
+
+
+def lookups(watched: Any) -> list[CacheLookedUp]:
+    return [item for part in watched.timeline.caches for item in part.lookups]
+
+
+def answers(watched: Any) -> Counter[tuple[str, str]]:
+    return Counter((item.cache, item.outcome) for item in lookups(watched))
+
+
+def compile_once(rows: Any = None) -> Any:
+    with watch() as watched:
+        torch.compile(project)(torch.ones(4, 8) if rows is None else rows)
+    return watched
+
+
+def test_a_cold_and_a_warm_start() -> None:
+    """As torch counts them itself; what an entry refers to is no saving of its own."""
+    cold = compile_once()
+    assert answers(cold) == {("aot_autograd", "miss"): 1, ("fx_graph", "miss"): 1}
+    assert utils.counters["inductor"]["fxgraph_cache_miss"] == 1
+    forget()
+    warm = compile_once()
+    assert answers(warm) == {("aot_autograd", "hit"): 1, ("fx_graph", "hit"): 1}
+    assert utils.counters["inductor"]["fxgraph_cache_hit"] == 1
+    assert utils.counters["aot_autograd"]["autograd_cache_hit"] == 1
+    keys = [{item.cache: item.key for item in lookups(each)} for each in (cold, warm)]
+    assert keys[0] == keys[1]
+    assert all(keys[0].values())
+    graph = next(item for item in lookups(warm) if item.cache == "fx_graph")
+    assert graph.within == "aot_autograd"
+    assert graph.saved_s is not None
+    assert graph.compile_id == "0/0"
+    assert not warm.findings
+
+
+def test_what_a_key_is_made_of() -> None:
+    """Another size changes the inputs and the graph's code does not tell; settings are shared."""
+    one = compile_once()
+    forget()
+    other = compile_once(torch.ones(5, 8))
+    parts = [
+        part.components_of(item)
+        for watched in (one, other)
+        for part in watched.timeline.caches
+        for item in part.lookups
+        if item.cache == "fx_graph"
+    ]
+    differing = {name for name in parts[0] if parts[0][name] != parts[1].get(name)}
+    assert any(name.startswith("example_inputs[") for name in differing)
+    assert all(name.startswith(("example_inputs[", "gm")) for name in differing), differing
+    assert parts[0]["inductor_config[max_autotune]"].endswith(" False")
+
+
+def test_what_was_written_and_read_is_what_torch_counts() -> None:
+    """Its own counts of caches, by class; a remote cache is torch's own stand-in."""
+    held: dict[str, bytes] = {}
+
+    class Backend(remote_cache.RemoteCacheBackend):
+        """Keeps everything in memory."""
+
+        def _get(self, key: str) -> bytes | None:
+            return held.get(key)
+
+        def _put(self, key: str, data: bytes) -> None:
+            held[key] = data
+
+    kind = remote_cache.RemoteFxGraphCache
+    kind.backend_override_cls = Backend
+    try:
+        with config.patch(fx_graph_remote_cache=True):
+            cold = compile_once()
+            forget()
+            shutil.rmtree(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+            warm = compile_once()
+    finally:
+        kind.backend_override_cls = None
+    assert held
+    assert answers(cold)["RemoteFxGraphCache", "miss"] == 1
+    assert answers(warm)["RemoteFxGraphCache", "hit"] == 1
+    assert answers(warm)["fx_graph", "hit"] == 1
+
+
+def test_artifacts_of_another_run(folder: Path) -> None:
+    """What the program loads itself; what torch cannot read is a miss with a reason."""
+    compile_once()
+    saved = torch.compiler.save_cache_artifacts()
+    assert saved is not None
+    shutil.rmtree(folder)
+    with watch() as watched:
+        torch.compiler.load_cache_artifacts(saved[0])
+        torch.compiler.load_cache_artifacts(b"nothing")
+    mega = [item for item in lookups(watched) if item.cache == "mega"]
+    assert [item.outcome for item in mega] == ["hit", "miss"]
+    assert "inductor: " in mega[0].status
+    assert mega[1].reason
+
+
+def test_times_of_variants_and_profiles() -> None:
+    """Each is asked for directly: choosing a variant for real takes a C++ compiler."""
+
+    class Choice:
+        """One way to compute a product."""
+
+        def hash_key(self) -> str:
+            return "only"
+
+    choice = Choice()
+    with watch() as watched:
+        for _ in range(2):
+            codecache.PersistentCache().lookup([choice], "mm", "8x8", lambda all_: {choice: 1.0})
+        torch._dynamo.pgo.get_local_code_state("no job")
+    found = [(item.cache, item.outcome) for item in lookups(watched)]
+    assert found == [
+        ("autotune_choices", "miss"),
+        ("autotune_choices", "hit"),
+        ("pgo_local", "miss"),
+    ]
+
+
+def test_a_folder_that_is_deleted_in_the_middle(folder: Path) -> None:
+    """Nothing raises, and what was lost is a miss."""
+    with watch() as watched:
+        torch.compile(project)(torch.ones(4, 8))
+        forget()
+        shutil.rmtree(folder)
+        torch.compile(project)(torch.ones(4, 8))
+    assert answers(watched) == {("aot_autograd", "miss"): 2, ("fx_graph", "miss"): 2}
+    assert not watched.findings
+
+
+def test_nothing_is_left_in_torch() -> None:
+    """Every function is what it was before."""
+    compile_once()  # so that all modules are imported
+    owners: list[tuple[Any, str]] = [
+        (utils.ChromiumEventLogger, "log_instant_event"),
+        (codecache.FxGraphCache, "load_with_key"),
+        (codecache.FxGraphCache, "_save_graph"),
+        (codecache.FxGraphCache, "_write_to_local_cache"),
+        (codecache.PersistentCache, "lookup"),
+        (sys.modules[torch_caches.AOT_CACHE].AOTAutogradCache, "save"),
+        (type(remote_cache.cache_stats), "hit"),
+        (torch._dynamo.pgo, "get_local_code_state"),
+        (artifacts.CacheArtifactManager, "deserialize"),
+    ]
+    before = [vars(owner)[name] for owner, name in owners]
+    with watch():
+        assert [vars(owner)[name] for owner, name in owners] != before
+    assert [vars(owner)[name] for owner, name in owners] == before
+
+
+def test_where_the_caches_lie(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is made by looking; a folder that is not there yet is judged by the one it is in."""
+    missing = folder / "not" / "yet"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(missing))
+    found = torch_caches.cache_folder()
+    assert found is not None
+    assert (found.folder, found.configured, found.writable) == (str(missing), True, True)
+    assert not missing.exists()
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    assert torch_caches.cache_folder() is None
+
+
+# --- advice ------------------------------------------------------------------------------------
+
+
+def _autocast_inside() -> Any:
+    def inside(rows: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
+            return project(rows)
+
+    return torch.compile(inside)(torch.ones(4, 8))
+
+
+def _autocast_around() -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
+        return torch.compile(project)(torch.ones(4, 8))
+
+
+def _policy(_context: Any, _operator: Any, *_args: Any, **_kwargs: Any) -> Any:
+    return checkpoints.CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _checkpointed(context_fn: Any) -> Any:
+    weight = WEIGHT.clone().requires_grad_()
+
+    def step(rows: Any) -> Any:
+        return checkpoints.checkpoint(
+            lambda x: x @ weight, rows, use_reentrant=False, context_fn=context_fn
+        )
+
+    torch.compile(step)(torch.ones(4, 8)).backward(torch.ones(4, 8))
+    return weight.grad
+
+
+def _contexts() -> Any:
+    return functools.partial(checkpoints.create_selective_checkpoint_contexts, _policy)
+
+
+def _hashed_contexts() -> Any:
+    found = _contexts()
+    found.cache_hash = "recompute everything"
+    return found
+
+
+def _nothing(_graph: Any) -> None:
+    """A pass without a uuid."""
+
+
+def _with_pass(custom: Any) -> Any:
+    with config.patch(post_grad_custom_post_pass=custom):
+        return torch.compile(project)(torch.ones(4, 8))
+
+
+def _hashed_pass() -> Any:
+    from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+
+    class Pass(CustomGraphPass):
+        """Changes nothing."""
+
+        def __call__(self, graph: Any) -> None:
+            pass
+
+        def uuid(self) -> Any:
+            return get_hash_for_files((__file__,))
+
+    return Pass()
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Any) -> Any:
+        return rows @ WEIGHT
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad @ WEIGHT.T
+
+
+def _own_function() -> Any:
+    rows = torch.ones(4, 8, requires_grad=True)
+    torch.compile(_Product.apply)(rows).backward(torch.ones(4, 8))
+    return rows.grad
+
+
+def _own_function_allowed() -> Any:
+    from torch._functorch import config as functorch_config
+
+    with functorch_config.patch(autograd_cache_allow_custom_autograd_functions=True):
+        return _own_function()
+
+
+ADVICE: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "autocast": (_autocast_inside, _autocast_around),
+    "checkpoint_policy": (
+        lambda: _checkpointed(_contexts()),
+        lambda: _checkpointed(_hashed_contexts()),
+    ),
+    "custom_pass": (lambda: _with_pass(_nothing), lambda: _with_pass(_hashed_pass())),
+    "autograd_function": (_own_function, _own_function_allowed),
+}
+
+
+@pytest.mark.parametrize("kind", ADVICE)
+def test_advice_for_a_bypass_followed_literally(kind: str, folder: Path) -> None:
+    """torch counts the bypass before, and none after; the results are the same."""
+    before, after = ADVICE[kind]
+    with watch() as watched:
+        wrong = before()
+    counted = utils.counters["aot_autograd"]["autograd_cache_bypass"]
+    if not counted:
+        pytest.skip("this torch caches it")
+    assert [(item.rule, item.evidence["kind"]) for item in watched.findings] == [("CD611", kind)]
+    forget(folder)
+    utils.counters.clear()
+    with watch() as watched:
+        right = after()
+    assert utils.counters["aot_autograd"]["autograd_cache_bypass"] == 0
+    assert [item.rule for item in watched.findings] == []
+    torch.testing.assert_close(right, wrong)
+
+
+def test_a_backward_that_never_runs() -> None:
+    """Its entry is never written: every start traces again. Under no_grad the second start hits."""
+    rows = torch.ones(4, 8, requires_grad=True)
+    compile_once(rows)
+    forget()
+    again = compile_once(rows)
+    assert [(item.rule, item.evidence["kind"]) for item in again.findings] == [
+        ("CD614", "not_saved")
+    ]
+    with torch.no_grad():
+        forget()
+        compile_once(rows)
+        forget()
+        hit = compile_once(rows)
+    assert answers(hit)["aot_autograd", "hit"] == 1
+    assert not hit.findings
+
+
+def test_the_entry_of_an_earlier_start_is_gone(folder: Path) -> None:
+    """The graph is found: a note, and the next start hits both."""
+    compile_once()
+    forget()
+    shutil.rmtree(folder / "aotautograd")
+    again = compile_once()
+    assert [(item.rule, item.severity) for item in again.findings] == [("CD614", "info")]
+    forget()
+    assert not compile_once().findings
+
+
+@pytest.mark.parametrize("code", ["CD611", "CD613", "CD614"])
+def test_code_of_the_page(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bad code gives the finding, the good code does not."""
+    for heading in ("Bad", "Good"):
+        forget()
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / heading))
+        text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
+        found = re.search(rf"^## {heading}$.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+        assert found is not None
+        file = tmp_path / f"{code}_{heading}.py"
+        file.write_text(found[1], encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, file.stem, module)
+        with watch() as watched:
+            spec.loader.exec_module(module)
+        assert [item.rule for item in watched.findings] == ([code] if heading == "Bad" else [])
