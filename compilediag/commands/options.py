@@ -252,6 +252,11 @@ class RunOptions(TrialOptions):
         "Run it compiled and eager in turns, several times: does compiling pay?",
         only="run",
     )
+    cold_and_warm: bool = flag(
+        "--cold-and-warm",
+        "Run it twice with the same, first empty caches: what does the second start compile?",
+        only="run",
+    )
     cadence_probe: bool = flag(
         PROBE_FLAG,
         "Find what periodic work costs: see `compilediag probe`. Also after TARGET.",

@@ -22,6 +22,7 @@ from compilediag.runs import supervised
   compilediag run --witness
   compilediag run --fix train.py
   compilediag run --against-eager train.py
+  compilediag run --cold-and-warm train.py
   compilediag run model.py --cadence-probe
 """,
 )
@@ -36,6 +37,10 @@ def command(options: RunOptions) -> int:
         from compilediag.commands.against_eager import run_against_eager
 
         return run_against_eager(options)
+    if options.cold_and_warm:
+        from compilediag.commands.cold_and_warm import run_cold_and_warm
+
+        return run_cold_and_warm(options)
     if options.fix:
         from compilediag.commands.fix import run_and_fix
 
@@ -54,8 +59,8 @@ def command(options: RunOptions) -> int:
     )
     if any(asked):
         raise UsageError(
-            "--env, --patch and --apply belong to --fix; --budget, --rounds and --yes to it and to "
-            "--against-eager"
+            "--env, --patch and --apply belong to --fix; --budget and --rounds to it and to "
+            "--against-eager; --yes to these and to --cold-and-warm"
         )
     if options.group or options.keep_caches:
         raise UsageError(

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from compilediag.compare.cache_keys import CacheKeyChange, changed_cache_keys
 from compilediag.compare.changed_data import (
     OPTION,
     ChangedData,
@@ -161,6 +162,8 @@ class Comparison(Struct, frozen=True):
     """Fields of the lane that the version of the older receipt did not have."""
     command: tuple[FieldChange, ...] = ()
     """Arguments and environment variables that differ."""
+    cache_keys: tuple[CacheKeyChange, ...] = ()
+    """Lookups of compile caches that missed, whose keys are not those of the earlier run."""
     changed_data: ChangedData | None = None
     """What was accepted as changed on purpose; None where equal lanes and data were demanded."""
 
@@ -239,6 +242,7 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
             for change in _field_changes(old.config, new.config, f"tracked.{name}")
         ),
         command=_command(before, after),
+        cache_keys=changed_cache_keys(before, after),
         changed_data=data,
     )
 

@@ -111,6 +111,7 @@ CD602 analysis-restarts info: a frame was traced again and again, at each of its
 CD603 autotuning-dominates info: trying kernels takes most compile seconds
 CD604 builds-without-cache info: kernels are built at every start, since torch's caches are off
 CD611 cache-bypass: torch caches nothing of a graph, so that every start compiles it again
+CD612 changing-cache-key: a key of a compile cache is another at every start
 CD613 cache-not-kept: the compile caches cannot be written, or do not last
 CD614 half-cached: one compile cache had what an earlier start made, the other had not
 CD621 guard-cost: evaluating guards takes more than a twentieth of each step

@@ -23,6 +23,7 @@ from compilediag.timeline.frames import frames_of, hazards_of, skipped_of
 from compilediag.timeline.invocations import invocations_of, stance_calls_of
 from compilediag.timeline.memory import devices_of
 from compilediag.timeline.pipelines import loops_of
+from compilediag.timeline.precompiled import precompiled_of
 from compilediag.timeline.process import ProcessEvents
 from compilediag.timeline.size_guards import guarded_sizes_of
 from compilediag.timeline.steps import (
@@ -117,6 +118,7 @@ def fold(
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
         breaks=break_sites(parts, compiles, user_roots),
         caches=tuple(found for part in parts if (found := caches_of(part)) is not None),
+        precompiled=tuple(item for part in parts for item in precompiled_of(part)),
         collectives=made(CollectivesPlanned, _schedules),
         skipped=tuple(item for part in parts for item in skipped_of(part)),
         guarded_sizes=made(SizesGuarded, guarded_sizes_of),

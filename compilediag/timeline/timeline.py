@@ -35,6 +35,7 @@ from compilediag.timeline.frames import Frame, Hazards, SkippedFrame
 from compilediag.timeline.invocations import Invocations, StanceCalls
 from compilediag.timeline.memory import DeviceMemory
 from compilediag.timeline.pipelines import PipelineLoop
+from compilediag.timeline.precompiled import Precompiled
 from compilediag.timeline.size_guards import GuardedSizes, by_compile
 from compilediag.timeline.steps import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
 from compilediag.timeline.syncs import SyncSample
@@ -110,6 +111,7 @@ class Timeline:
     """Every time torch asked why no cache entry fits; `produced` is False at the limit."""
     breaks: tuple[BreakSite, ...] = ()
     caches: tuple[ProcessCaches, ...] = ()
+    precompiled: tuple[Precompiled, ...] = ()
     """Of the processes that looked into a compile cache, as far as that was recorded."""
     collectives: tuple[CollectiveSchedule, ...] = ()
     skipped: tuple[SkippedFrame, ...] = ()

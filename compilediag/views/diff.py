@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from compilediag.compare.cache_keys import CacheKeyChange
 from compilediag.compare.changed_data import OPTION, ChangedData, FieldChange
 from compilediag.compare.changes import CountChange
 from compilediag.compare.diff import BreakChange, CauseChange, Comparison, FrameChange
 from compilediag.compare.keys import portable_file
+from compilediag.diagnosis.figures.key_difference import in_words
 from compilediag.receipt.user_line import is_foreign
-from compilediag.views.format import measured, more, seconds
+from compilediag.views.format import count, measured, more, seconds
 from compilediag.views.place import called
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
@@ -147,6 +149,7 @@ def lists_of(found: Comparison, options: RenderOptions) -> list[tuple[str, list[
         ("environment", _drawn(_field, found.environment, options)),
         ("command line and variables", _drawn(_field, found.command, options)),
         ("tracked runs of other lanes", _drawn(_field, found.tracked_lanes, options)),
+        ("keys of compile caches (CD612)", _drawn(_cache_key, found.cache_keys, options)),
         ("lane, not in the older receipt", _drawn(_field, found.lane_not_recorded, options)),
         ("code", _drawn(_field, found.provenance, options)),
     ]
@@ -210,6 +213,19 @@ def _frame(item: FrameChange, options: RenderOptions) -> str:
 
 def _move(item: FieldChange, options: RenderOptions) -> str:
     return f"{options.text(item.path)}: {options.change(item.before, item.after, 120)}"
+
+
+def _cache_key(item: CacheKeyChange, options: RenderOptions) -> str:
+    named = ", ".join(options.text(name, 60) for name in item.functions[:3]) or "a graph"
+    sentence = (
+        f"{item.cache} missed for {count(len(item.compile_ids), 'compile')} ({named}): "
+        f"the key differs in {options.text(in_words(item.changes), 300)}"
+    )
+    first = item.changes[0]
+    if first.before is None and first.after is None:
+        return sentence
+    sides = first.before or "nothing", first.after or "nothing"
+    return f"{sentence}{options.dot}{options.text(first.name, 80)}: {options.change(*sides, 80)}"
 
 
 def _field(item: FieldChange, options: RenderOptions) -> str:

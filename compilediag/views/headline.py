@@ -171,6 +171,8 @@ def _clean(receipt: Receipt) -> str:
     if frames and all(item.compiles == 1 for item in frames):
         compiled = count(len(frames), "frame") + " compiled once"
         compiled += " each" if len(frames) > 1 else ""
+    elif ran := sum(item.called for item in receipt.precompiled):
+        compiled = f"nothing compiled: {count(ran, 'function')} ran code that was loaded compiled"
     else:
         compiled = f"{count(receipt.compile.compiles, 'compile')} seen"
     # What came after the end of the record was not seen, so nothing is said of it.

@@ -13,6 +13,7 @@ from compilediag.receipt.proofs import effect_of
 from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
 from compilediag.views.against_eager import against_eager_sentence
+from compilediag.views.cold_and_warm import cold_and_warm_sentence
 from compilediag.views.finding_rows import title_of, when
 from compilediag.views.format import seconds
 from compilediag.views.headline import ending, headline, reasons, trainer_figures
@@ -41,6 +42,8 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
         lines += [code(" · ".join(figures)), ""]
     if receipt.against_eager is not None:
         lines += [f"**Against eager:** {prose(against_eager_sentence(receipt.against_eager))}", ""]
+    if receipt.cold_and_warm is not None:
+        lines += [f"**Second start:** {prose(cold_and_warm_sentence(receipt.cold_and_warm))}", ""]
     ended = ending(receipt)
     if ended is not None:
         lines += [f"⚠️ {code(ended)}", ""]

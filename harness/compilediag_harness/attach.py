@@ -31,6 +31,7 @@ from compilediag_harness.torch_internals import (
     torch_guards,
     torch_logs,
     torch_names,
+    torch_precompiled,
     torch_sizes,
     torch_stances,
 )
@@ -69,7 +70,7 @@ class Attachment:
             (torch_cudagraphs.TREES, self._collectors.trees_imported),
         ):
             self._imports.on_import(module, self._shielded(module, action))
-        caches = self._collectors.caches
+        caches, precompiled = self._collectors.caches, self._collectors.precompiled
         for module, install in (
             (torch_names.UTILS, caches.events_imported),
             (torch_caches.CODECACHE, caches.graphs_imported),
@@ -77,6 +78,8 @@ class Attachment:
             (torch_caches.STATS, caches.counts_imported),
             (torch_caches.PGO, caches.profile_imported),
             (torch_caches.ARTIFACTS, caches.artifacts_imported),
+            (torch_precompiled.PACKAGE, precompiled.packages_imported),
+            (torch_precompiled.AOT_COMPILE, precompiled.aot_imported),
         ):
             self._imports.on_import(module, self._shielded(module, self._kept(install)))
 

@@ -52,6 +52,7 @@ WITHOUT_RUN = {
     "CD409": _TIMED,
     "CD641": "it takes several processes: the scenario rank_waits, test_warm_cache.py",
     "CD631": _TIMED,
+    "CD612": "a key changes between two processes: the scenario changing_cache_key",
     "CD902": _RECORD,
     "CD903": _RECORD,
     "CD905": "torch reads the profile when a process starts: the scenario stored_profile",

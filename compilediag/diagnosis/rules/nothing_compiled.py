@@ -24,6 +24,9 @@ _INTERRUPTED = "KeyboardInterrupt"
 _TOO_OLD = "is older than 3.10"
 """In what the bootstrap notes of a Python that compilediag cannot observe."""
 
+_NO_REASON = frozenset({"ahead_of_time", "never_ran", "unknown"})
+"""Reasons that are none where compiled code ran that was loaded."""
+
 _WRAPPERS = re.compile(r"/torch/(?:nn/parallel|distributed)/")
 _MODULES = re.compile(r"/torch/nn/modules/")
 
@@ -38,10 +41,13 @@ class Why(NamedTuple):
 
 
 def find_nothing_compiled(timeline: Timeline) -> Iterable[Finding]:
-    """CD901: zero frames with a graph. Never clean: nothing was seen that could be judged."""
+    """CD901: zero frames with a graph. Never clean: nothing was seen that could be judged, unless
+    code that another process compiled was seen to run, and none to run eager."""
     if any(frame.graphs for frame in timeline.frames):
         return
     why = next(_reasons(timeline))
+    if why.kind in _NO_REASON and any(item.called for item in timeline.precompiled):
+        return
     yield make_finding(
         timeline,
         "CD901",
@@ -243,6 +249,13 @@ def _all_behind_breaks(timeline: Timeline) -> Iterator[Why]:
 
 
 def _never_ran(timeline: Timeline) -> Why:
+    if timeline.precompiled:
+        return Why(
+            "never_ran",
+            f"nothing was compiled, and of {plural(len(timeline.precompiled), 'function')} that "
+            "was loaded with compiled code none ran it",
+            "call what was loaded: the function itself runs eager",
+        )
     if any(_was_requested(process) for process in timeline.processes):
         return Why(
             "never_ran",

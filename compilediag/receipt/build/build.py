@@ -18,6 +18,7 @@ from compilediag.receipt.build.identity import (
 )
 from compilediag.receipt.build.invocations import invocations_section, throughput_section
 from compilediag.receipt.build.memory import memory_section
+from compilediag.receipt.build.precompiled import precompiled_records
 from compilediag.receipt.build.ranks import ranks_section
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.run_metadata import RunMetadata
@@ -100,6 +101,7 @@ def _unredacted(
         timings=timings_of(timeline, paths),
         syncs=syncs_section(timeline, paths),
         caches=cache_section(timeline, paths),
+        precompiled=precompiled_records(timeline, paths),
         goodput=time,
         memory=memory_section(timeline),
         cudagraph=cudagraph_section(timeline),

@@ -17,6 +17,7 @@ from compilediag_harness.collectors.hazards import HazardCollector
 from compilediag_harness.collectors.interrupts import InterruptWatch
 from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
+from compilediag_harness.collectors.precompiled import PrecompiledCollector
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.collectors.syncs import SyncCollector
@@ -44,6 +45,7 @@ class CollectorSet:
         self.witness: Witness | None = None
         self.caches = CacheCollector(session)
         self.warm_calls: WarmCalls | None = None
+        self.precompiled = PrecompiledCollector(session)
         self._session = session
         self._phases = PhaseTimes()
         self._baselines: Baselines | None = None

@@ -16,6 +16,7 @@ from compilediag_harness.wire.event import encode as encode
 from compilediag_harness.wire.event import plain as plain
 from compilediag_harness.wire.fixed_shapes import *  # noqa: F403
 from compilediag_harness.wire.guards import *  # noqa: F403
+from compilediag_harness.wire.precompiled import *  # noqa: F403
 from compilediag_harness.wire.process import *  # noqa: F403
 from compilediag_harness.wire.quoted import *  # noqa: F403
 from compilediag_harness.wire.steps import *  # noqa: F403

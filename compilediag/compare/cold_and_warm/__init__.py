@@ -1,0 +1,1 @@
+"""A program started twice with the same caches, which were empty before."""

@@ -1,0 +1,166 @@
+"""Starts a program twice with the same caches, which are empty before the first start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compilediag.compare.cold_and_warm.conclude import ColdAndWarm, conclude, not_concluded
+from compilediag.compare.cold_and_warm.record import with_starts
+from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
+from compilediag.receipt.locate import RECEIPT_NAME
+from compilediag.runs.run_directory import make_run_dir, save_receipt
+from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.probe_variant import caches
+from compilediag.runs.supervised.run import fault_note, run
+from compilediag.runs.supervised.target import parse_target
+from compilediag_harness.redaction.known_values import secret_values
+
+COLD = "cold"
+"""Folder of the first start, below the directory of the second."""
+
+_REMOTE = ("REMOTE_CACHE", "REMOTE_PGO")
+"""In the names of variables that switch on caches of other machines, which are not empty."""
+
+Announce = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Starts:
+    """Two starts in progress."""
+
+    words: tuple[str, ...]
+    options: Options
+    variables: Mapping[str, str]
+    """The environment of both, with the caches."""
+    folder: str
+    """The directory of the run."""
+    announce: Announce
+
+
+def run_twice(
+    words: Sequence[str],
+    options: Options,
+    announce: Announce = lambda text: None,
+    environ: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Runs TARGET twice, and says what the second start still compiles.
+
+    The receipt is that of the second start; the first one's is in the folder `cold` beside it.
+    Where the first start fails, it is the run, and there is no second. The exit code is that of the
+    newest start; 2 where that is 0 and nothing could be concluded.
+
+    Args:
+        words: TARGET and everything after it.
+        options: how to run it.
+        announce: called before each start with what it is.
+        environ: the environment of the target, before ours is added; this process's by default.
+
+    Raises:
+        UsageError: nothing was started.
+        OutputUnwritable: there is no room for the run or for its caches.
+    """
+    target = parse_target(words)
+    if target.kind == "stdin":
+        raise UsageError("a program on stdin can be read only once: put it into a file")
+    name = options.name or target.name
+    folder = make_run_dir(options.output, name, now=time.time(), pid=os.getpid())
+    try:
+        with (
+            caches(keep=False) as new,
+            tempfile.TemporaryDirectory(
+                prefix="compilediag-cold-", ignore_cleanup_errors=True
+            ) as place,
+        ):
+            variables = {**_without_remote(os.environ if environ is None else environ), **new}
+            starts = _Starts(tuple(words), replace(options, name=name), variables, folder, announce)
+            return _both(starts, os.path.join(place, COLD), new["TORCHINDUCTOR_CACHE_DIR"])
+    except UsageError:
+        shutil.rmtree(folder, ignore_errors=True)  # ours and new: nothing was started
+        raise
+    except OSError as error:
+        raise OutputUnwritable(
+            f"a temporary folder for the caches cannot be made ({error.strerror or error}): set "
+            "TMPDIR to a folder with room"
+        ) from error
+
+
+def _without_remote(environ: Mapping[str, str]) -> dict[str, str]:
+    remote = [name for name in environ if any(part in name for part in _REMOTE)]
+    return {**environ, **dict.fromkeys(remote, "0")}
+
+
+def _both(starts: _Starts, cold_folder: str, cache_folder: str) -> Outcome:
+    starts.announce("start 1 of 2: empty caches")
+    options = replace(starts.options, output=cold_folder, label="start 1, cold", telemetry=None)
+    cold = run(starts.words, options, starts.variables)
+    if cold.exit_code or cold.receipt is None or cold.receipt.status != "complete":
+        return _only_cold(starts, cold)
+    emptied = not _has_files(cache_folder)
+    starts.announce("start 2 of 2: the caches that start 1 left")
+    options = replace(starts.options, output=starts.folder, label="start 2, warm")
+    warm = run(starts.words, options, starts.variables)
+    shutil.move(cold.run_dir, os.path.join(warm.run_dir, COLD))
+    return _compared(starts, cold, warm, cache_folder, emptied=emptied)
+
+
+def _has_files(folder: str) -> bool:
+    return any(files for _, _, files in os.walk(folder))
+
+
+def _only_cold(starts: _Starts, cold: Outcome) -> Outcome:
+    """The run is the first start, at the place of both."""
+    why = "the first start failed" if cold.exit_code else "the first start is not whole"
+    note = f"{why}: there was no second, and nothing is compared"
+    if cold.moved:
+        return replace(cold, notes=(*cold.notes, note))
+    shutil.copytree(cold.run_dir, starts.folder, dirs_exist_ok=True)
+    path = os.path.join(starts.folder, RECEIPT_NAME) if cold.receipt_path is not None else None
+    if cold.receipt is not None and path is not None:
+        save_receipt(cold.receipt, starts.folder, latest=starts.options.output is None)
+    code = cold.exit_code or EXIT_USAGE
+    return replace(
+        cold, exit_code=code, run_dir=starts.folder, receipt_path=path, notes=(*cold.notes, note)
+    )
+
+
+def _compared(
+    starts: _Starts, cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: bool
+) -> Outcome:
+    if warm.receipt is None or warm.timeline is None or cold.timeline is None:
+        return warm
+    found = _conclusion(cold, warm, cache_folder, emptied=emptied)
+    code = warm.exit_code or (EXIT_USAGE if found.verdict == "not_concluded" else EXIT_OK)
+    try:
+        secrets = secret_values(starts.words, starts.variables)
+        receipt = with_starts(warm.receipt, warm.timeline, found, secrets)
+    except Exception as error:
+        return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(fault_note(error),))
+    warm = replace(warm, exit_code=code, receipt=receipt)
+    try:
+        save_receipt(receipt, warm.run_dir, latest=starts.options.output is None and not warm.moved)
+    except OutputUnwritable as error:
+        return replace(warm, notes=(*warm.notes, str(error)))
+    return warm
+
+
+def _conclusion(cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: bool) -> ColdAndWarm:
+    assert cold.timeline is not None
+    assert warm.timeline is not None
+    assert warm.receipt is not None
+    if warm.receipt.status != "complete" or warm.exit_code:
+        return not_concluded(
+            f"the second start ended as {warm.receipt.status} with exit code {warm.exit_code}"
+        )
+    found = conclude(cold.timeline, warm.timeline, cache_folder)
+    if emptied and found.verdict != "not_concluded":
+        note = (
+            "nothing was left in the cache folder after the first start: it was deleted, or "
+            "nothing could be written"
+        )
+        return replace(found, notes=(*found.notes, note))
+    return found

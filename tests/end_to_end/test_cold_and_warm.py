@@ -1,0 +1,101 @@
+"""A first start that fails is the run; functions that another process compiled are no blind run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+FAILS = """
+import torch
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+raise SystemExit(7)
+"""
+
+LIBRARY = """
+def product(a, b):
+    return a @ b
+"""
+"""A product of matrices: inductor calls torch for it, and no C++ compiler."""
+
+CACHING = """
+import torch
+torch._dynamo.config.caching_precompile = True
+from library import product
+compiled = torch.compile(product)
+print(compiled(torch.ones(4, 4), torch.ones(4, 4)).sum())
+torch.compiler.save_cache_artifacts()
+"""
+
+SAVES = """
+import torch
+from library import product
+inputs = torch.ones(4, 4), torch.ones(4, 4)
+made = torch.compile(product, fullgraph=True).aot_compile((inputs, {}))
+made.save_compiled_function("product.bin")
+"""
+
+LOADS = """
+import sys
+import torch
+with open("product.bin", "rb") as stream:
+    product = torch.compiler.load_compiled_function(stream)
+if len(sys.argv) == 1:
+    print(product(torch.ones(4, 4), torch.ones(4, 4)).sum())
+"""
+
+
+def run(folder: Path, *words: str, arguments: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
+    """The exit code and the receipt of a run."""
+    output = folder / f"out-{len(list(folder.iterdir()))}"
+    command = [sys.executable, "-m", "compilediag", "run", "--no-live", *arguments]
+    done = subprocess.run(
+        [*command, "-o", str(output), *words],
+        cwd=folder,
+        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    receipt = json.loads((output / "receipt.json").read_text(encoding="utf-8"))
+    return done.returncode, {**receipt, "said": done.stderr}
+
+
+def test_there_is_no_second_start_after_one_that_failed(tmp_path: Path) -> None:
+    """The receipt of the first is where that of the second would be, with its exit code."""
+    (tmp_path / "fails.py").write_text(FAILS, encoding="utf-8")
+    code, receipt = run(tmp_path, "fails.py", arguments=("--cold-and-warm", "--yes"))
+    assert (code, receipt["status"], receipt["cold_and_warm"]) == (7, "failed", None)
+    assert "the first start failed: there was no second" in receipt["said"]
+    assert not (tmp_path / "cache").exists()
+
+
+def test_precompiled_functions(tmp_path: Path) -> None:
+    """Loaded and called, by both of torch's ways: clean. Loaded alone: blind."""
+    package = pytest.importorskip("torch._dynamo.package")
+    aot_compile = pytest.importorskip("torch._dynamo.aot_compile")
+    if not (hasattr(package, "DynamoCache") and hasattr(aot_compile, "AOTCompiledFunction")):
+        pytest.skip("this torch has no precompiled functions")
+    programs = {"library": LIBRARY, "caching": CACHING, "saves": SAVES, "loads": LOADS}
+    for name, text in programs.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+
+    def found(*words: str) -> tuple[int, str, int, list[tuple[int, bool]]]:
+        code, receipt = run(tmp_path, *words)
+        loaded = [(item["entries"], item["called"]) for item in receipt["precompiled"]]
+        return code, receipt["verdict"], receipt["compile"]["compiles"], loaded
+
+    assert found("caching.py") == (0, "clean", 1, [])
+    assert found("caching.py") == (0, "clean", 0, [(1, True)])
+    assert run(tmp_path, "saves.py")[0] == 0
+    assert found("loads.py") == (0, "clean", 0, [(1, True)])
+    assert found("loads.py", "only") == (0, "blind", 0, [(1, False)])

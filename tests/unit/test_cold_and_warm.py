@@ -1,0 +1,199 @@
+"""What a second start compiles again, and why; keys of two runs; functions that were loaded
+compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+from timelines import FILE, WHERE, attempt, process, timeline
+
+from compilediag.compare.cache_keys import changed_cache_keys
+from compilediag.compare.cold_and_warm.changing_key import changing_keys
+from compilediag.compare.cold_and_warm.conclude import ColdAndWarm, conclude
+from compilediag.diagnosis.figures.key_difference import (
+    KeyChange,
+    in_words,
+    key_changes,
+    what_to_change,
+)
+from compilediag.diagnosis.rules.nothing_compiled import find_nothing_compiled
+from compilediag.receipt.schema.caches import CacheLookupRecord, CacheSection, CacheUsed
+from compilediag.receipt.schema.compiles import FrameName
+from compilediag.timeline.caches import ProcessCaches
+from compilediag.timeline.precompiled import Precompiled
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import CacheFolderRead, CacheLookedUp, CacheWritten, Location
+
+FOLDER = "/caches/inductor"
+GRAPH = {"gm": "aaaaaaaa mul(x, 0.25)", "torch_version": "vvvvvvvv 2.13"}
+OTHER_GRAPH = {**GRAPH, "gm": "bbbbbbbb mul(x, 0.75)"}
+
+
+def looked_up(
+    outcome: str, key: str = "k1", compile_id: str = "0/0", **more: object
+) -> CacheLookedUp:
+    found = CacheLookedUp(1.0, 0, "fx_graph", outcome, compile_id, 0, key=key)
+    return replace(found, **more)
+
+
+def start(
+    *lookups: CacheLookedUp,
+    components: dict[str, str] = GRAPH,
+    folder: str = FOLDER,
+    problem: str = "",
+    where: Location = WHERE,
+) -> Timeline:
+    """A start with one compile, whose lookups have the components."""
+    held = tuple(components.items())
+    caches = ProcessCaches(
+        process=0,
+        lookups=tuple(replace(each, components=held) for each in lookups),
+        writes=(CacheWritten(1.0, 0, "fx_graph", "0/0", 0, problem),),
+        folder=CacheFolderRead(0.0, folder, configured=True, temporary=True),
+    )
+    return replace(timeline([replace(attempt("0/0"), frame=where)]), caches=(caches,))
+
+
+def concluded(warm: Timeline, cold: Timeline | None = None) -> ColdAndWarm:
+    return conclude(cold or start(looked_up("miss")), warm, FOLDER)
+
+
+def test_everything_from_the_cache() -> None:
+    """A hit is no compile."""
+    found = concluded(start(looked_up("hit")))
+    assert (found.verdict, found.compiles, found.again) == ("from_caches", 1, ())
+
+
+def test_a_key_that_changes() -> None:
+    """The component is named with both values, and it is a finding at the function."""
+    warm = start(looked_up("miss", "k2"), components=OTHER_GRAPH)
+    found = concluded(warm)
+    (again,) = found.again
+    assert (again.why, again.caches) == ("key_changed", ("fx_graph",))
+    assert again.changes == (KeyChange("gm", "mul(x, 0.25)", "mul(x, 0.75)"),)
+    (finding,) = changing_keys(warm, found)
+    assert (finding.rule, finding.location) == ("CD612", WHERE)
+    assert finding.evidence["compile_ids"] == ["0/0"]
+
+
+def test_a_bypass_has_torchs_reason() -> None:
+    """It comes before everything else, and is no changing key."""
+    warm = start(looked_up("bypass", "", reason="Unsupported call"), components=OTHER_GRAPH)
+    found = concluded(warm)
+    assert found.again[0].why == "bypass"
+    assert found.again[0].reason == "torch does not cache it: Unsupported call"
+    assert not list(changing_keys(warm, found))
+
+
+def test_the_same_key_without_its_entry() -> None:
+    """The folder was deleted, or the entry could not be written: torch's reason is a note."""
+    cold = start(looked_up("miss"), problem="PermissionError: no room")
+    found = concluded(start(looked_up("miss")), cold)
+    assert found.again[0].why == "entry_gone"
+    assert found.notes == (
+        "the first start could not write 1 entry of a cache: PermissionError: no room",
+    )
+
+
+def test_another_function_under_the_same_id() -> None:
+    """Its key is not compared with that of another function."""
+    other = start(looked_up("miss", "k0"), components=OTHER_GRAPH, where=Location(FILE, 99, "g"))
+    found = concluded(start(looked_up("miss")), other)
+    assert (found.again[0].why, found.again[0].changes) == ("not_compiled_before", ())
+
+
+def test_other_counts_of_lookups_are_not_paired() -> None:
+    """Forward and backward look up once each: with one more, nothing says which is which."""
+    cold = start(looked_up("miss", "k0"), looked_up("miss", "k9"))
+    found = concluded(start(looked_up("miss", "k2"), components=OTHER_GRAPH), cold)
+    assert (found.again[0].why, found.again[0].changes) == ("key_changed", ())
+    assert "torch does not record in what" in found.again[0].reason
+
+
+def test_a_program_with_a_folder_of_its_own() -> None:
+    """Its caches were not empty: nothing is concluded."""
+    found = concluded(start(looked_up("hit"), folder="/home/user/cache"))
+    assert found.verdict == "not_concluded"
+    assert "/home/user/cache" in (found.problem or "")
+
+
+def test_a_backend_without_a_cache() -> None:
+    """No lookup is no hit."""
+    found = conclude(timeline([attempt("0/0")]), timeline([attempt("0/0")]), FOLDER)
+    assert found.verdict == "not_concluded"
+
+
+def test_another_torch_is_one_component() -> None:
+    """Hundreds of settings differ with it."""
+    settings = {f"inductor_config[{n}]": f"{n:08} {n}" for n in range(100)}
+    changes = key_changes({**GRAPH, **settings}, {**OTHER_GRAPH, "torch_version": "wwwwwwww 2.15"})
+    assert in_words(changes) == "the version of torch"
+    assert what_to_change(changes) == "use one version of torch"
+
+
+def test_components_in_words() -> None:
+    """What torch names, as an engineer says it; what has no components differs in nothing."""
+    before = {
+        "fx_kwargs[boxed_forward_device_index]": "a 0",
+        "inductor_config[max_autotune]": "f F",
+    }
+    after = {"fx_kwargs[boxed_forward_device_index]": "b 1", "inductor_config[max_autotune]": "t T"}
+    assert in_words(key_changes(before, after)) == (
+        "the index of the device and the setting torch._inductor.config.max_autotune"
+    )
+    assert key_changes({}, after) == ()
+
+
+def section(key: str, components: dict[str, str], outcome: str = "miss") -> CacheSection:
+    lookup = CacheLookupRecord(
+        cache="fx_graph",
+        outcome=outcome,
+        compile_id="0/0",
+        epoch=0,
+        process=0,
+        frame=FrameName(function="f", file="app.py", line=3),
+        key=key,
+        status="",
+        saved_s=None,
+    )
+    used = CacheUsed(
+        cache="fx_graph",
+        lookups=1,
+        hits=0,
+        misses=1,
+        bypasses=0,
+        disabled=0,
+        failed=0,
+        saved_s=None,
+        written=1,
+        not_written=0,
+        components=components,
+    )
+    return CacheSection(caches=(used,), lookups=(lookup,))
+
+
+def test_diff_names_what_keys_differ_in() -> None:
+    """Only of misses with another key."""
+    from built_receipt import built
+
+    def with_caches(caches: CacheSection):
+        return msgspec.structs.replace(built(), caches=caches)
+
+    before = with_caches(section("k1", GRAPH))
+    (change,) = changed_cache_keys(before, with_caches(section("k2", OTHER_GRAPH)))
+    assert [item.name for item in change.changes] == ["gm"]
+    assert (change.functions, change.compile_ids) == (("f",), ("0/0",))
+    assert not changed_cache_keys(before, with_caches(section("k1", GRAPH)))
+    assert not changed_cache_keys(before, with_caches(section("k2", OTHER_GRAPH, "hit")))
+
+
+def test_loaded_functions_that_ran_are_not_blind() -> None:
+    """What was only loaded is, and so is what ran eager beside it."""
+    ran = Precompiled(0, WHERE, 1, called=True)
+    seen = timeline(processes=(process(),), precompiled=(ran,))
+    assert not list(find_nothing_compiled(seen))
+    (finding,) = find_nothing_compiled(replace(seen, precompiled=(replace(ran, called=False),)))
+    assert "none ran it" in finding.title
+    eager = replace(seen, processes=(process(facts={"compile": {"stance": "force_eager"}}),))
+    assert list(find_nothing_compiled(eager))
