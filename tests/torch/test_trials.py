@@ -3,6 +3,7 @@ changes nothing."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -24,12 +25,13 @@ from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.source.source_locations import definition_of  # noqa: E402
-from compilediag_harness.torch_internals import torch_returns  # noqa: E402
+from compilediag_harness.torch_internals import torch_calls, torch_returns  # noqa: E402
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith  # noqa: E402
 from compilediag_harness.trials import answers, arguments, outputs  # noqa: E402
 from compilediag_harness.trials.trial import Trial  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
     ArgumentChange,
+    CallsTimed,
     Compiled,
     CompileOption,
     FaultOccurred,
@@ -880,3 +882,51 @@ def test_float64_excuses_other_rounding_and_no_flag_that_is_ignored():
     assert compare(reference, run(large=0.0), exact=exact).excused == 1
     assert compare(reference, run(large=1100.0, scaled=False), exact=exact).difference
     assert compare(reference, run(scaled=False), exact=exact).difference
+
+
+def calls_timed(stance):
+    """How often each function was timed; nothing else than the stance differs."""
+
+    def inner(x):
+        return x + 1
+
+    def outer(x):
+        y = run_inner(x)
+        torch._dynamo.graph_break()
+        return run_inner(y) * 2
+
+    def bad(x):
+        raise ValueError
+
+    run_inner, run_outer, run_bad = compiled(inner), compiled(outer), compiled(bad)
+    with trying(TrialPlan(outputs=False, call_seconds=True, stance=stance)) as events:
+        for _ in range(3):
+            run_outer(torch.ones(2))
+            run_inner(torch.ones(2))
+            run_inner(torch.ones(2))
+            with suppress(ValueError):
+                run_bad(torch.ones(2))
+    counts = collections.Counter()
+    for event in events.of(CallsTimed):
+        assert not event.on_device
+        assert all(seconds > 0 for seconds in event.seconds)
+        for index, count in zip(event.callables, event.counts, strict=True):
+            counts[event.functions[index].function.rpartition(".")[2]] += count
+    return counts
+
+
+@pytest.mark.parametrize("stance", [None, "force_eager"])
+def test_calls_are_timed_alike_in_both_arms(stance):
+    """Outermost calls only, a call that raises too: what a compiled function calls is a part of
+    it, also where the stance compiles nothing."""
+    assert calls_timed(stance) == {"outer": 3, "inner": 6, "bad": 3}
+
+
+def test_a_plan_that_only_times_calls_lets_steps_go_unsampled():
+    """Nothing else looks at each call, so that calls can be paused in brief steps."""
+    with trying(TrialPlan(outputs=False, call_seconds=True)):
+        compiled(torch.relu)(torch.ones(2))
+        assert torch_calls.pause_calls()
+        torch_calls.resume_calls()
+    with trying(TrialPlan()):
+        assert not torch_calls.pause_calls()

@@ -1,8 +1,8 @@
 """Does compiling pay? What pairs of runs, compiled and eager, show of steps and of callables.
 
 Both runs of a pair do the same work step by step, so that steps of one number are compared. The
-interval is that of `gate --ab`, over stretches of steps of every pair; since stretches of one
-process have more in common than two processes, it is never narrower than what the pairs differ by.
+interval is that of `gate --ab`, over stretches of steps of every pair. Stretches of one process
+have more in common than two processes: so it is never narrower than that of the pairs themselves.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple, Protocol
 
 from compilediag.compare.against_eager.arms import Arm, Work
-from compilediag.compare.gate.ab import SLOWER, intervals
+from compilediag.compare.gate.ab import LEVEL, SLOWER, intervals, require_scipy
 from compilediag.diagnosis.rules.make_finding import plural
 from compilediag_harness.wire import Location
 
@@ -231,12 +231,15 @@ def _measured(rows: Sequence[_Row]) -> _Measured:
     low, high, _ = intervals([[*chain.from_iterable(logs)], [*chain.from_iterable(gains)]])
     ratio, gain_s = _widened(low[0], high[0], logs), _widened(low[1], high[1], gains)
     times = Ratio(math.exp(ratio.middle), math.exp(ratio.low), math.exp(ratio.high))
+    compiled_s = median(compiled for compiled, _ in every)
     if len(rows) == 1:
         times = replace(times, low=times.low / ALONE, high=times.high * ALONE)
+        bounds = sorted(compiled_s * (bound - 1) for bound in (times.low, times.high))
+        gain_s = replace(gain_s, low=bounds[0], high=bounds[1])
     return _Measured(
         times,
         gain_s,
-        median(compiled for compiled, _ in every),
+        compiled_s,
         median(eager for _, eager in every),
     )
 
@@ -254,10 +257,15 @@ def _stretches(steps: Sequence[int]) -> list[Sequence[int]]:
 
 
 def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> Ratio:
-    """The interval with what every single pair shows in it."""
+    """The interval with that of the pairs, each for one value (Student's t), in it."""
     middles = [median(values) for values in by_pair]
     whole = median(value for values in by_pair for value in values)
-    return Ratio(whole, min(low, *middles), max(high, *middles))
+    if len(middles) > 1:
+        stats, _ = require_scipy()
+        error = stdev(middles) / math.sqrt(len(middles))
+        reach = float(stats.t.ppf((1 + LEVEL) / 2, len(middles) - 1)) * error
+        low, high = min(low, fmean(middles) - reach), max(high, fmean(middles) + reach)
+    return Ratio(whole, min(low, *middles, whole), max(high, *middles, whole))
 
 
 def _compile_seconds(pairs: Sequence[Pair]) -> float | None:

@@ -22,7 +22,9 @@ MAX_ROWS = 50_000
 MAX_CALLABLES = 256
 
 WRITE_ROWS = 2048
-"""Rows are written at the end of a step when so many wait: a run that is ended loses no more."""
+WRITE_S = 1.0
+"""Rows are written at the end of a step when so many wait, or they were last written so long ago: a
+run that is ended loses no more."""
 
 
 class _InThread(threading.local):
@@ -38,15 +40,11 @@ class CallSeconds:
         self._places: dict[int, Location] = {}
         self._rows: dict[tuple[Location, int], list[float]] = {}
         self._left = MAX_ROWS
+        self._written = session.now()
         self._calls = _InThread()
         self._lock = threading.Lock()
-        self._forget = torch_calls.on_outermost_call(self._begins, self._ended)
+        self.uninstall = torch_calls.on_outermost_call(self._begins, self._ended)
         session.step_listeners.append(self._step_ended)
-
-    def uninstall(self) -> None:
-        """Times nothing any more."""
-        self._forget()
-        self._session.step_listeners.remove(self._step_ended)
 
     def _begins(self, key: int) -> None:
         if not is_outermost():  # a part of the call in progress
@@ -83,13 +81,15 @@ class CallSeconds:
             self._places[key] = places_of(wrapped_functions(self._torch, call.function))[-1][0]
 
     def _step_ended(self, _step: int, _compiled: bool) -> None:
-        if len(self._rows) >= WRITE_ROWS:
+        due = self._session.now() - self._written >= WRITE_S
+        if due or len(self._rows) >= WRITE_ROWS:
             self.finish()
 
     def finish(self) -> None:
         """Writes what is not written."""
         with self._lock:
             rows, self._rows = self._rows, {}
+        self._written = self._session.now()
         if not rows:
             return
         cuda = getattr(self._torch, "cuda", None)
