@@ -252,6 +252,11 @@ class RunOptions(TrialOptions):
         "Run it compiled and eager in turns, several times: does compiling pay?",
         only="run",
     )
+    bisect_numerics: bool = flag(
+        "--bisect-numerics",
+        "With --against-eager: find the frame and the layer of other numbers, by more runs.",
+        only="run",
+    )
     cadence_probe: bool = flag(
         PROBE_FLAG,
         "Find what periodic work costs: see `compilediag probe`. Also after TARGET.",

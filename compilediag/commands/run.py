@@ -57,6 +57,8 @@ def command(options: RunOptions) -> int:
             "--env, --patch and --apply belong to --fix; --budget, --rounds and --yes to it and to "
             "--against-eager"
         )
+    if options.bisect_numerics:
+        raise UsageError("--bisect-numerics belongs to --against-eager")
     if options.group or options.keep_caches:
         raise UsageError(
             "--group belongs to the cadence probe, --cadence-probe; --keep-caches to it and to "

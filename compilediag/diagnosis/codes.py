@@ -107,6 +107,7 @@ CD503 memory-growth: a memory pool grows every step
 CD511 cache-use info: compile cache hits and misses
 CD512 fallback-kernel info: extern kernels in the compiled graph
 CD631 slower-than-eager: a compiled callable, or the steps, take longer than eager in steady state
+CD651 other-numbers error: compiled calls give numbers that eager's own rounding does not explain
 CD901 nothing-compiled error blinds: no frame was compiled: the verdict is blind
 CD902 torn-evidence blinds: part of the record was lost
 CD903 sources-disagree error blinds: events, metrics and text do not agree

@@ -286,6 +286,7 @@ it, and nothing is excused."""
 
 
 def is_trusted(exact: Answer, dtype: str, error: float) -> bool:
+    """Whether eager is near enough to float64 for its error to be a measure."""
     if exact.dtype != "float64" or exact.norm is None:
         return False
     return error <= _TRUSTED[dtype] * exact.norm / math.sqrt(math.prod(exact.shape) or 1)

@@ -222,16 +222,14 @@ def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:
         before, after = ours.get(key), theirs.get(key)
         if before is None or after is None or len(before) != len(after):
             return False
-        return all(
-            difference_of(x, y)[0] is None for x, y in zip(before, after, strict=True)
-        )
+        return all(difference_of(x, y)[0] is None for x, y in zip(before, after, strict=True))
 
     kept = tuple(each for each in numbers.differences if holds(each))
     if kept == numbers.differences:
         return numbers
     left = numbers.differences[0].function.function
     note = (
-        f"{left} answers differently in two runs of the same program: what was found of it there is "
+        f"{left} answers differently in two runs of the same program: what was found of it is "
         "left out"
     )
     if kept:

@@ -74,11 +74,10 @@ def _frames(own: tuple[str, ...], others: tuple[str, ...]) -> Search:
         if own and others and (yield _value(own, backend)) is False:
             candidates = own
         found, sure = yield from _halved(candidates, backend)
-        if layer == "backend":
-            layer = yield from _of_backend(found)
+        named = (yield from _of_backend(found)) if layer == "backend" else layer
         override = _value(found, backend) if sure else value
         problem = None if sure else "several frames together: only all of them were tried"
-        return Narrowed(layer, found if sure else (), backend, override, problem=problem)
+        return Narrowed(named, found if sure else (), backend, override, problem=problem)
     return Narrowed(
         "dynamo",
         problem="it differs with every frame on the backend eager, too: the graphs themselves do",

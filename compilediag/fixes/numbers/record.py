@@ -140,5 +140,3 @@ def where(narrowed: Narrowed) -> str:
     if not frames:
         return layer
     return f"{layer}, in {'frame' if len(narrowed.frames) == 1 else 'frames'} {frames}"
-
-

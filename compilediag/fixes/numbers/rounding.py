@@ -65,8 +65,10 @@ def judged(value: ComparedValue, *, floating: bool, drew_otherwise: bool = False
     """
     if not value.compiled or not value.eager:
         where = "compiled" if value.compiled else "eager"
-        return Judged("differs", f"only {where} has it") if not value.path else Judged(
-            "undetermined", f"only {where} has it"
+        return (
+            Judged("differs", f"only {where} has it")
+            if not value.path
+            else Judged("undetermined", f"only {where} has it")
         )
     compiled, eager = value.compiled[0], value.eager[0]
     if not value.stable:
@@ -109,8 +111,8 @@ def _float(compiled: Answer, eager: Answer, exact: Answer | None, text: str) -> 
     added = _ADDED.get(eager.dtype)
     if added is None or exact.shape != eager.shape:
         return Judged("undetermined", f"{eager.dtype} has nothing more exact to compare with")
-    exact = replace(exact, dtype="float64") if exact.dtype == "float32" and not exact.shape else (
-        exact
+    exact = (
+        replace(exact, dtype="float64") if exact.dtype == "float32" and not exact.shape else (exact)
     )
     if not _same_finite(compiled, eager):
         return _not_finite(compiled, eager, exact, text)

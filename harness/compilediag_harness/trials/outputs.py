@@ -25,7 +25,14 @@ from compilediag_harness.trials.objects import Objects
 from compilediag_harness.trials.settings import Settings
 from compilediag_harness.trials.shadow import Shadow
 from compilediag_harness.trials.state import States
-from compilediag_harness.wire import Answer, CallShadowed, Location, OutputsSampled, StateRead, TrialPlan
+from compilediag_harness.wire import (
+    Answer,
+    CallShadowed,
+    Location,
+    OutputsSampled,
+    StateRead,
+    TrialPlan,
+)
 
 FIRST = 3
 """Calls of each function that are sampled from its first on."""

@@ -143,5 +143,3 @@ def _read(reader: AnswerReader, value: Any, call: CalledWith) -> tuple[_Answers,
 
 def _is_data(answer: Answer) -> bool:
     return answer.kind == "tensor"
-
-
