@@ -61,8 +61,8 @@ def command(options: RunOptions) -> int:
         raise UsageError("--bisect-numerics belongs to --against-eager")
     if options.group or options.keep_caches:
         raise UsageError(
-            "--group belongs to the cadence probe, --cadence-probe; --keep-caches to it and to "
-            "--against-eager"
+            "--group and --keep-caches belong to the cadence probe, --cadence-probe; the latter to "
+            "--against-eager, too"
         )
     if options.target:
         return finish(supervised.run(options.target, supervised_options(options)), options)

@@ -48,6 +48,7 @@ WITHOUT_RUN = {
     "CD404": _DEVICE,
     "CD405": _DEVICE,
     "CD409": _TIMED,
+    "CD631": _TIMED,
     "CD902": _RECORD,
     "CD903": _RECORD,
     "CD905": "torch reads the profile when a process starts: the scenario stored_profile",

@@ -922,6 +922,15 @@ def test_calls_are_timed_alike_in_both_arms(stance):
     assert calls_timed(stance) == {"outer": 3, "inner": 6, "bad": 3}
 
 
+def test_modules_of_torch_are_timed_by_their_class():
+    """torch calls them all by one function of its own, which names none of them."""
+    with trying(TrialPlan(outputs=False, call_seconds=True)) as events:
+        for module in (torch.nn.ReLU(), torch.nn.Sequential(torch.nn.ReLU())):
+            compiled(module)(torch.ones(2))
+    names = {place.function for event in events.of(CallsTimed) for place in event.functions}
+    assert names == {"ReLU.forward", "Sequential.forward"}
+
+
 def test_a_plan_that_only_times_calls_lets_steps_go_unsampled():
     """Nothing else looks at each call, so that calls can be paused in brief steps."""
     with trying(TrialPlan(outputs=False, call_seconds=True)):

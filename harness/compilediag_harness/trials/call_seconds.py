@@ -20,6 +20,7 @@ MAX_ROWS = 50_000
 """Rows of one process: callable and step, with the calls in it."""
 
 MAX_CALLABLES = 256
+"""Of which the code is kept."""
 
 WRITE_ROWS = 2048
 WRITE_S = 1.0
@@ -30,6 +31,8 @@ run that is ended loses no more."""
 class _InThread(threading.local):
     began = 0.0
     """When the outermost call in progress began; 0 where there is none."""
+    place: Location | None = None
+    """What it calls."""
 
 
 class CallSeconds:
@@ -37,7 +40,7 @@ class CallSeconds:
 
     def __init__(self, session: Session, torch: Any) -> None:
         self._session, self._torch = session, torch
-        self._places: dict[int, Location] = {}
+        self._places: dict[Any, Location] = {}
         self._rows: dict[tuple[Location, int], list[float]] = {}
         self._left = MAX_ROWS
         self._written = session.now()
@@ -46,23 +49,23 @@ class CallSeconds:
         self.uninstall = torch_calls.on_outermost_call(self._begins, self._ended)
         session.step_listeners.append(self._step_ended)
 
-    def _begins(self, key: int) -> None:
+    def _begins(self, _key: int) -> None:
         if not is_outermost():  # a part of the call in progress
             return
-        if key not in self._places:
-            try:
-                self._named(key)
-            except Exception as error:
-                self._session.fault("trial: a compiled call is timed", error)
-        self._calls.began = time.perf_counter()
+        calls = self._calls
+        try:
+            calls.place = self._place()
+        except Exception as error:
+            calls.place = None
+            self._session.fault("trial: a compiled call is timed", error)
+        calls.began = time.perf_counter()
 
-    def _ended(self, key: int) -> None:
-        ended, began = time.perf_counter(), self._calls.began
+    def _ended(self, _key: int) -> None:
+        ended, began, place = time.perf_counter(), self._calls.began, self._calls.place
         # The wrappers of calls inside of it have ended before it does: this is the last of them.
         if not began or torch_open_calls.in_compiled_call():
             return
         self._calls.began = 0.0
-        place = self._places.get(key)
         if place is None:
             return
         with self._lock:
@@ -75,10 +78,23 @@ class CallSeconds:
             row[0] += 1
             row[1] += ended - began
 
-    def _named(self, key: int) -> None:
-        call = torch_open_calls.called_with()
-        if call is not None and len(self._places) < MAX_CALLABLES:
-            self._places[key] = places_of(wrapped_functions(self._torch, call.function))[-1][0]
+    def _place(self) -> Location | None:
+        """The code that is called; None where it has none, or there are too many."""
+        function: Any = torch_open_calls.this_thread.open[-1].function
+        module: type = self._torch.nn.Module
+        # A module of a library is called by a function of torch's, one code for all of them.
+        inner = getattr(function, "__wrapped__", None)
+        function = inner if isinstance(inner, module) else function
+        owner = getattr(function, "__self__", function)
+        # The code or the class itself, not its address, which another one may get.
+        code: Any = getattr(function, "__code__", None)
+        if isinstance(owner, module):
+            code = type(owner)  # pyright: ignore[reportUnknownVariableType]
+        if code is None:
+            return None
+        if code not in self._places and len(self._places) < MAX_CALLABLES:
+            self._places[code] = places_of(wrapped_functions(self._torch, function))[-1][0]
+        return self._places.get(code)
 
     def _step_ended(self, _step: int, _compiled: bool) -> None:
         due = self._session.now() - self._written >= WRITE_S
