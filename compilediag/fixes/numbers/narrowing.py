@@ -14,7 +14,7 @@ operators that inductor has taken apart before. `aot_autograd`: functionalizatio
 
 MAX_RUNS = 14
 
-_STEPS = (("aot_eager", "backend"), ("eager", "aot_autograd"))
+_STEPS: tuple[tuple[str, Layer], ...] = (("aot_eager", "backend"), ("eager", "aot_autograd"))
 """Backends that leave out one layer more each, and the layer that is left out."""
 
 WITH_DECOMPOSITIONS = "aot_eager_decomp_partition"

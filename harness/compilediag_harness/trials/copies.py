@@ -149,7 +149,9 @@ def _tensors_in(torch: Any, value: Any) -> list[Any]:
             continue
         seen.add(id(owner))
         names: dict[str, Any] = getattr(owner, "__dict__", {})
-        tables = [names.get(name) or {} for name in ("_parameters", "_buffers", "_modules")]
+        tables: list[Any] = [
+            names.get(name) or {} for name in ("_parameters", "_buffers", "_modules")
+        ]
         for held in (*names.values(), *(item for table in tables for item in table.values())):
             if issubclass(class_of(held), torch.Tensor):
                 found[id(held)] = held
