@@ -23,6 +23,9 @@ from compilediag.compare.against_eager.conclude import (
 from compilediag.compare.against_eager.record import with_payoff
 from compilediag.compare.gate.ab import require_scipy
 from compilediag.errors import EXIT_USAGE, OutputUnwritable, UsageError
+from compilediag.fixes.numbers.first_difference import Numbers
+from compilediag.fixes.numbers.narrowing import MAX_RUNS
+from compilediag.fixes.numbers.record import with_numbers
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.run_directory import save_receipt
 from compilediag.runs.supervised.options import Options, Outcome
@@ -36,6 +39,7 @@ from compilediag.runs.trials.against_eager import (
 )
 from compilediag.runs.trials.campaign import why_not
 from compilediag.runs.trials.first_run import first_run
+from compilediag.runs.trials.numbers import compare_numbers
 from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.text import clean
@@ -80,15 +84,19 @@ def run_against_eager(options: RunOptions) -> int:
         keep_caches=options.keep_caches,
         quiet=options.quiet,
     )
+    numbers: Numbers | None = None
     payoff = _first_problem(outcome, first)
     if payoff is None:
         run_pairs(made, first)
-        payoff = _payoff(made)
-    concluded = _saved(outcome, payoff, made, options)
+        if not made.interrupted:
+            numbers = compare_numbers(made, bisect=options.bisect_numerics)
+        payoff = _payoff(made, numbers)
+    concluded = _saved(outcome, payoff, made, options, numbers)
     if first.interrupted or made.interrupted:
         return finish(concluded, options) or EXIT_INTERRUPTED
     code = finish(concluded, options)
-    return code or (EXIT_USAGE if payoff.verdict == "not_concluded" else 0)
+    nothing = payoff.verdict == "not_concluded" and (numbers is None or numbers.same is None)
+    return code or (EXIT_USAGE if nothing else 0)
 
 
 def _require_possible(options: RunOptions) -> None:
@@ -108,9 +116,11 @@ def _require_possible(options: RunOptions) -> None:
 
 def _confirm(options: RunOptions, pairs: int) -> None:
     """A rerun repeats side effects: that is said before, also where nobody is asked."""
+    more = f"up to {2 + MAX_RUNS} times" if options.bisect_numerics else "once or twice"
     what = (
         f"runs {clean(shlex.join(options.target), limit=200)} {2 * pairs} times, compiled and "
-        "eager in turns; what it writes or sends, it writes or sends each time"
+        f"eager in turns, and {more} more to compare numbers; what it "
+        "writes or sends, it writes or sends each time"
     )
     if not options.yes and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(f"--against-eager {what}: say --yes where nobody can be asked")
@@ -165,19 +175,28 @@ def _payoff(pairs: Pairs, numbers: SameNumbers | None = None) -> Payoff:
     return replace(found, notes=(stopped, *found.notes))
 
 
-def _saved(outcome: Outcome, payoff: Payoff, pairs: Pairs, options: RunOptions) -> Outcome:
+def _saved(
+    outcome: Outcome,
+    payoff: Payoff,
+    pairs: Pairs,
+    options: RunOptions,
+    numbers: Numbers | None,
+) -> Outcome:
     """The outcome with the section in its receipt, and on disk."""
     receipt, timeline = outcome.receipt, outcome.timeline
     assert receipt is not None
     assert timeline is not None
+    secrets = secret_values(options.target, os.environ)
     with_section: Receipt = with_payoff(
         receipt,
         timeline,
         payoff,
         pairs.runs,
         fresh_caches=not options.keep_caches,
-        secret_values=secret_values(options.target, os.environ),
+        secret_values=secrets,
     )
+    if numbers is not None:
+        with_section = with_numbers(with_section, timeline, numbers, secrets)
     try:
         save_receipt(with_section, outcome.run_dir, latest=False)
     except OutputUnwritable as error:

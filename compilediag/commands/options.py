@@ -257,6 +257,11 @@ class RunOptions(TrialOptions):
         "Run it twice with the same, first empty caches: what does the second start compile?",
         only="run",
     )
+    bisect_numerics: bool = flag(
+        "--bisect-numerics",
+        "With --against-eager: find the frame and the layer of other numbers, by more runs.",
+        only="run",
+    )
     cadence_probe: bool = flag(
         PROBE_FLAG,
         "Find what periodic work costs: see `compilediag probe`. Also after TARGET.",

@@ -62,6 +62,8 @@ def command(options: RunOptions) -> int:
             "--env, --patch and --apply belong to --fix; --budget and --rounds to it and to "
             "--against-eager; --yes to these and to --cold-and-warm"
         )
+    if options.bisect_numerics:
+        raise UsageError("--bisect-numerics belongs to --against-eager")
     if options.group or options.keep_caches:
         raise UsageError(
             "--group and --keep-caches belong to the cadence probe, --cadence-probe; the latter to "

@@ -117,6 +117,7 @@ CD614 half-cached: one compile cache had what an earlier start made, the other h
 CD621 guard-cost: evaluating guards takes more than a twentieth of each step
 CD631 slower-than-eager: a compiled callable, or the steps, take longer than eager in steady state
 CD641 ranks-wait-for-compiles: ranks wait while others compile, as long as a collective's timeout
+CD651 other-numbers error: compiled calls give numbers that eager's own rounding does not explain
 CD901 nothing-compiled error blinds: no frame was compiled: the verdict is blind
 CD902 torn-evidence blinds: part of the record was lost
 CD903 sources-disagree error blinds: events, metrics and text do not agree

@@ -73,12 +73,12 @@ def exact_answers(eager: Timeline, precise: Timeline) -> Mapping[Key, Exact]:
     for call in precise.answers:
         key = (call.process, places[call.function], _OUTPUT, call.call)
         paths = [(*key, answer.path) for answer in call.answers]
-        if any(path not in ours or _difference(ours[path][1], own[path][1])[0] for path in paths):
+        if any(path not in ours or difference_of(ours[path][1], own[path][1])[0] for path in paths):
             continue
         for answer in call.reference:
             path = (*key, answer.path)
-            error = _root_mean_square(ours[path][1], answer) if path in ours else None
-            if error is not None and _is_trusted(answer, ours[path][1].dtype, error):
+            error = root_mean_square(ours[path][1], answer) if path in ours else None
+            if error is not None and is_trusted(answer, ours[path][1].dtype, error):
                 found[path] = Exact(answer, error)
     return found
 
@@ -95,7 +95,7 @@ def unstable(before: Timeline, again: Timeline) -> frozenset[Key] | None:
     found = set[Key]()
     for key, (_, answer) in ours.items():
         other = theirs.get(key)
-        if other is not None and _difference(answer, other[1])[0] is None:
+        if other is not None and difference_of(answer, other[1])[0] is None:
             continue
         if other is None or key[2] != _STATE or not _may_round(answer, other[1]):
             return None
@@ -143,7 +143,7 @@ def compare(
         ):
             continue
         now = _as_before(answer, other[1], declared.numbers) if origin == _STATE else other[1]
-        difference, error = _difference(answer, now)
+        difference, error = difference_of(answer, now)
         rounds = difference is not None and origin == _OUTPUT and _may_round(answer, other[1])
         if rounds and exact and key in exact and _is_as_near(other[1], exact[key]):
             difference, error, excused = None, 0.0, excused + 1
@@ -233,7 +233,7 @@ def _is_open(answer: Answer) -> bool:
     return answer.kind == "other" and not answer.digest
 
 
-def _difference(before: Answer, after: Answer) -> tuple[str | None, float]:
+def difference_of(before: Answer, after: Answer) -> tuple[str | None, float]:
     """What differs, if anything does, and by how much the numbers do."""
     kinds = [(item.kind, item.dtype, item.shape) for item in (before, after)]
     if kinds[0] != kinds[1]:
@@ -285,7 +285,8 @@ _TRUSTED = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-3}
 it, and nothing is excused."""
 
 
-def _is_trusted(exact: Answer, dtype: str, error: float) -> bool:
+def is_trusted(exact: Answer, dtype: str, error: float) -> bool:
+    """Whether eager is near enough to float64 for its error to be a measure."""
     if exact.dtype != "float64" or exact.norm is None:
         return False
     return error <= _TRUSTED[dtype] * exact.norm / math.sqrt(math.prod(exact.shape) or 1)
@@ -294,7 +295,7 @@ def _is_trusted(exact: Answer, dtype: str, error: float) -> bool:
 def _is_as_near(after: Answer, exact: Exact) -> bool:
     """Whether an answer is hardly farther from float64 than that of eager. Beside the sampled
     elements all are judged, by the norm: it differs by no more than the error of the whole."""
-    error = _root_mean_square(after, exact.answer)
+    error = root_mean_square(after, exact.answer)
     if error is None or after.norm is None or exact.answer.norm is None:
         return False
     count = math.prod(after.shape)
@@ -304,7 +305,7 @@ def _is_as_near(after: Answer, exact: Exact) -> bool:
     return error <= allowed and apart <= allowed * math.sqrt(count)
 
 
-def _root_mean_square(answer: Answer, exact: Answer) -> float | None:
+def root_mean_square(answer: Answer, exact: Answer) -> float | None:
     """The error of a floating tensor's sample; None where it is none, or not all is finite."""
     if not _may_round(answer, answer) or answer.shape != exact.shape or exact.not_finite:
         return None

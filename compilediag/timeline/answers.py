@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from compilediag_harness.wire import (
     Answer,
+    CallShadowed,
     CallsTimed,
     Location,
     OutputsSampled,
@@ -40,6 +41,14 @@ class SampledCall:
     complete: bool
     reference: tuple[Answer, ...] = ()
     """The same call in float64; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowedCall:
+    """A sampled call of a compiled callable against the same call eager."""
+
+    process: int
+    seen: CallShadowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,11 @@ def sampled_calls_of(process: int, events: Iterable[OutputsSampled]) -> list[Sam
         )
         for event in events
     ]
+
+
+def shadowed_calls_of(process: int, events: Iterable[CallShadowed]) -> list[ShadowedCall]:
+    """Of one process, in time order."""
+    return [ShadowedCall(process, event) for event in events]
 
 
 def held_states_of(process: int, events: Iterable[StateRead]) -> list[HeldState]:

@@ -9,6 +9,7 @@ from compilediag.timeline.answers import (
     held_states_of,
     random_states_of,
     sampled_calls_of,
+    shadowed_calls_of,
     timed_calls_of,
     trial_changes_of,
 )
@@ -40,6 +41,7 @@ from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
     AblationWritten,
     CadenceDeclared,
+    CallShadowed,
     CallsTimed,
     CollectivesPlanned,
     CompiledCallsMade,
@@ -152,6 +154,7 @@ def fold(
         trial_applied=made(TrialApplied, trial_changes_of),
         answers=made(OutputsSampled, sampled_calls_of),
         timed_calls=made(CallsTimed, timed_calls_of),
+        shadowed_calls=made(CallShadowed, shadowed_calls_of),
         held_states=made(StateRead, held_states_of),
         random_states=made(RandomStateRead, random_states_of),
         lost=every(EvidenceLost),

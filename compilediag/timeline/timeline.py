@@ -14,6 +14,7 @@ from compilediag.timeline.answers import (
     HeldState,
     RandomState,
     SampledCall,
+    ShadowedCall,
     TimedCalls,
     TrialChange,
 )
@@ -154,6 +155,8 @@ class Timeline:
     answers: tuple[SampledCall, ...] = ()
     timed_calls: tuple[TimedCalls, ...] = ()
     """Of a trial that times calls: those of sampled steps."""
+    shadowed_calls: tuple[ShadowedCall, ...] = ()
+    """Of a trial that makes sampled calls eager beside them."""
     held_states: tuple[HeldState, ...] = ()
     random_states: tuple[RandomState, ...] = ()
     lost: tuple[EvidenceLost, ...] = ()

@@ -18,6 +18,7 @@ from compilediag.views.finding_rows import title_of, when
 from compilediag.views.format import seconds
 from compilediag.views.headline import ending, headline, reasons, trainer_figures
 from compilediag.views.lookups import main_findings, notes
+from compilediag.views.numbers import numbers_sentence
 from compilediag.views.place import no_call
 from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions
@@ -42,6 +43,8 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
         lines += [code(" · ".join(figures)), ""]
     if receipt.against_eager is not None:
         lines += [f"**Against eager:** {prose(against_eager_sentence(receipt.against_eager))}", ""]
+        if (numbers := receipt.against_eager.numbers) is not None:
+            lines += [f"**Numbers:** {prose(numbers_sentence(numbers))}", ""]
     if receipt.cold_and_warm is not None:
         lines += [f"**Second start:** {prose(cold_and_warm_sentence(receipt.cold_and_warm))}", ""]
     ended = ending(receipt)

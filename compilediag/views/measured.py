@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from compilediag.views.against_eager import against_eager_lines
 from compilediag.views.cold_and_warm import cold_and_warm_lines
 from compilediag.views.format import count, figure, measured, quantity, seconds
+from compilediag.views.numbers import numbers_lines
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 
@@ -31,6 +32,8 @@ def measured_lines(
     lines: list[str] = []
     if receipt.against_eager is not None:
         lines += against_eager_lines(receipt.against_eager, options, complete=complete)
+        if receipt.against_eager.numbers is not None:
+            lines += numbers_lines(receipt.against_eager.numbers, options, complete=complete)
     if receipt.cold_and_warm is not None:
         lines += cold_and_warm_lines(receipt, options, complete=complete)
     for run in runs if complete else runs[-MAX_RUNS:]:

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from compilediag.receipt.schema.compiles import Place
+from compilediag.receipt.schema.numbers import NumbersSection
 from compilediag.receipt.schema.record import Record
 
 AgainstEagerVerdict = Literal[
@@ -63,3 +64,4 @@ class AgainstEagerSection(Record, frozen=True, kw_only=True):
     callables: tuple[CallableAgainstEager, ...] = ()
     runs: tuple[ArmRecord, ...] = ()
     notes: tuple[str, ...] = ()
+    numbers: NumbersSection | None = None

@@ -17,8 +17,9 @@ from compilediag.compare.against_eager.arms import Arm, arm_of
 from compilediag.compare.against_eager.conclude import Pair, problem_of
 from compilediag.compare.against_eager.record import ArmRun
 from compilediag.runs.tools.ab import in_turns
+from compilediag.runs.trials.campaign import why_not
 from compilediag.runs.trials.one import Program, Trial, run_trial
-from compilediag.runs.trials.state import SEED, why_not
+from compilediag.runs.trials.state import SEED
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan
 

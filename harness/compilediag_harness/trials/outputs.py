@@ -17,14 +17,22 @@ from compilediag_harness.collectors.witness.paths import class_of
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_returns import Returning, is_outermost
-from compilediag_harness.trials import reference
+from compilediag_harness.trials import randomness, reference, shadow
 from compilediag_harness.trials.answers import AnswerReader
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.functions import places_of, wrapped_functions
 from compilediag_harness.trials.objects import Objects
 from compilediag_harness.trials.settings import Settings
+from compilediag_harness.trials.shadow import Shadow
 from compilediag_harness.trials.state import States
-from compilediag_harness.wire import Answer, Location, OutputsSampled, StateRead, TrialPlan
+from compilediag_harness.wire import (
+    Answer,
+    CallShadowed,
+    Location,
+    OutputsSampled,
+    StateRead,
+    TrialPlan,
+)
 
 FIRST = 3
 """Calls of each function that are sampled from its first on."""
@@ -36,6 +44,9 @@ MAX_SAMPLED = 64
 """Of one function."""
 
 MAX_FUNCTIONS = 256
+
+MAX_DIFFERING = 64
+"""Values of one call that are written, with what they are eager."""
 
 
 def is_sampled(call: int) -> bool:
@@ -71,6 +82,8 @@ class _InThread(threading.local):
 
     call: tuple[Function, int, Returning, tuple[Answer, ...]] | None = None
     """The sampled call."""
+    shadow: Shadow | None = None
+    """Of the sampled call."""
     batch: _Batch | None = None
     """The outermost call of a `FixedShape`: what it gives is the answer, not what is padded."""
     aside: int = 0
@@ -101,7 +114,8 @@ class Outputs:
         self.uninstall = torch_calls.on_every_call(self._begins, self._ended)
 
     def _begins(self, _key: int) -> None:
-        self._sampled.call = self._sampled.call if not is_outermost() else None
+        if is_outermost():
+            self._sampled.call = self._sampled.shadow = None
         started = time.monotonic()
         try:
             call = torch_open_calls.called_with()
@@ -131,6 +145,9 @@ class Outputs:
             if is_sampled(number):
                 returning = Returning()
                 exact = self._exact(call)
+                if self._plan.shadow:
+                    with self.aside():
+                        self._sampled.shadow = shadow.made_for(self._torch, self._reader, call)
                 self._sampled.call = function, number, returning, exact
 
     def _exact(self, call: torch_open_calls.CalledWith) -> tuple[Answer, ...]:
@@ -220,7 +237,30 @@ class Outputs:
                 session.now(), session.step, function.place, number, answers, complete, exact
             )
         )
+        beside, self._sampled.shadow = self._sampled.shadow, None
+        if beside is not None:
+            self._compare(function, number, beside, value)
         function.read = function.states.read(session.now(), number)
+
+    def _compare(self, function: Function, number: int, beside: Shadow, value: Any) -> None:
+        session, problem = self._session, beside.problem
+        drawn = randomness.digests(self._torch)
+        found = (0, (), True) if problem else shadow.compared(self._reader, beside, value)
+        count, differing, complete = found
+        session.emit(
+            CallShadowed(
+                session.now(),
+                session.step,
+                function.place,
+                number,
+                count,
+                differing[:MAX_DIFFERING],
+                complete and len(differing) <= MAX_DIFFERING,
+                beside.floating,
+                problem is None and drawn != beside.random_after,
+                problem,
+            )
+        )
 
     def finish(self) -> None:
         """Writes what is held at the end, and after the last sampled call."""

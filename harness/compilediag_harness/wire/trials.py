@@ -162,6 +162,9 @@ class TrialPlan:
     first call in each mode (gradients, training)."""
     call_seconds: bool = False
     """Whether calls of compiled callables are timed, one by one."""
+    shadow: bool = False
+    """Whether each sampled call is made eager beside it, on copies of what it is given, twice as it
+    is and once in float64."""
 
     @property
     def looks_at_calls(self) -> bool:
@@ -278,3 +281,39 @@ class CallsTimed(Event):
     """On the host, added up over the calls of the step; compiling is in them."""
     on_device: bool = False
     """A CUDA device was in use: a call may return before its work is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedValue:
+    """A value of a compiled call that is not, bit for bit, what the same call gives eager. Of each
+    tuple there is one answer, or none where that call has no such value."""
+
+    path: str
+    """As in `Answer`; "argument[0]": what the call left in an argument, "buffer ['mean']": in a
+    buffer of its module."""
+    compiled: tuple[Answer, ...]
+    eager: tuple[Answer, ...]
+    exact: tuple[Answer, ...] = ()
+    """In float64."""
+    stable: bool = True
+    """Two eager calls gave the same."""
+
+
+@event
+class CallShadowed(StepEvent):
+    """A sampled call of a compiled callable against the same call eager, on the same input."""
+
+    function: Location
+    call: int
+    """Of this function in the process, 0 for the first."""
+    compared: int
+    """Values that both have."""
+    differing: tuple[ComparedValue, ...] = ()
+    complete: bool = True
+    """False where the call has more values than are read."""
+    floating: bool = True
+    """Floating tensors are among what the call is given: its results may be rounded."""
+    drew_otherwise: bool = False
+    """Compiled it drew other random numbers than eager."""
+    problem: str | None = None
+    """Why it could not be made eager on copies."""

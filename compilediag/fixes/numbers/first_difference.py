@@ -1,0 +1,257 @@
+"""What a run shows whose sampled compiled calls were made eager beside them: the first call of each
+callable that gives other numbers, in the order in which they were made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from compilediag.diagnosis.rules.make_finding import plural
+from compilediag.fixes.answers import difference_of
+from compilediag.fixes.numbers.narrowing import Narrowed
+from compilediag.fixes.numbers.rounding import Judged, judged
+from compilediag.timeline.answers import ShadowedCall
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Answer, Location
+
+MAX_CALLABLES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first call of a compiled callable that gives other numbers than eager on the same
+    input."""
+
+    function: Location
+    process: int
+    call: int
+    """Of this callable, 0 for the first."""
+    step: int
+    path: str
+    """Which value: as in `ComparedValue`."""
+    dtype: str
+    shape: tuple[int, ...]
+    text: str
+    """What eager gives, and what compiled gives."""
+    largest: float | None
+    eager_error: float | None
+    """Root mean square of eager's own rounding, against float64."""
+    compiled_error: float | None
+    calls: int
+    """Sampled calls of the callable that differ."""
+    before: int | None
+    """The last sampled call before it: what lies between was not looked at; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What the comparison found."""
+
+    same: bool | None
+    """None: that is not known."""
+    problem: str | None = None
+    """Why it is not known."""
+    differences: tuple[Difference, ...] = ()
+    """In the order in which they came."""
+    calls: int = 0
+    """Sampled calls that were compared."""
+    values: int = 0
+    unstable: int = 0
+    """Values that differ between two eager calls on the same input: left out."""
+    undetermined: int = 0
+    """Values of which rounding may or may not be the reason."""
+    notes: tuple[str, ...] = ()
+    narrowed: Narrowed | None = None
+    """Frame and layer of the first difference; None where that was not looked for."""
+
+    @property
+    def sentence(self) -> str:
+        """What was compared, and the first difference, in words."""
+        compared = f"{plural(self.values, 'value')} of {plural(self.calls, 'compiled call')}"
+        if self.same is None:
+            return f"not compared: {self.problem}"
+        if self.same:
+            return f"{compared} are those of eager, within rounding"
+        return difference_sentence(self.differences[0])
+
+
+def difference_sentence(found: Difference) -> str:
+    """Where and by how much: "loss_of first differs at call 3 (step 3): 0.25 → 0.5 (float32)"."""
+    what = f" {found.path.lstrip('.')}" if found.path else ""
+    return (
+        f"{found.function.function} first differs at call {found.call} "
+        f"(step {found.step}){what and ','}{what}: {found.text} ({found.dtype})"
+    )
+
+
+def not_compared(problem: str) -> Numbers:
+    """Nothing was compared."""
+    return Numbers(None, problem)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What one callable of one process shows so far."""
+
+    first: Difference | None = None
+    differing: int = 0
+    last_call: int | None = None
+
+
+@dataclass(slots=True)
+class _Sums:
+    calls: int = 0
+    values: int = 0
+    kinds: Counter[str] = field(default_factory=Counter[str])
+    problems: Counter[str] = field(default_factory=Counter[str])
+    reasons: Counter[str] = field(default_factory=Counter[str])
+    cut: int = 0
+
+
+def numbers_of(timeline: Timeline) -> Numbers:
+    """What the calls of a run show."""
+    sums, by_callable = _Sums(), dict[tuple[int, Location], _Tally]()
+    for call in timeline.shadowed_calls:
+        key = call.process, call.seen.function
+        _add(sums, by_callable.setdefault(key, _Tally()), call)
+    if not sums.calls:
+        return not_compared(_why_none(timeline, sums))
+    found = [tally for tally in by_callable.values() if tally.first is not None]
+    order = {id(call.seen): place for place, call in enumerate(timeline.shadowed_calls)}
+    differences = [replace(each.first, calls=each.differing) for each in found if each.first]
+    places = {
+        (call.process, call.seen.function, call.seen.call): order[id(call.seen)]
+        for call in timeline.shadowed_calls
+    }
+    differences.sort(key=lambda each: places[each.process, each.function, each.call])
+    return Numbers(
+        same=not differences,
+        differences=tuple(differences[:MAX_CALLABLES]),
+        calls=sums.calls,
+        values=sums.values,
+        unstable=sums.kinds["unstable"],
+        undetermined=sums.kinds["undetermined"],
+        notes=tuple(_notes(sums)),
+    )
+
+
+def _add(sums: _Sums, tally: _Tally, call: ShadowedCall) -> None:
+    seen = call.seen
+    if seen.problem is not None:
+        sums.problems[seen.problem] += 1
+        return
+    sums.calls += 1
+    sums.values += seen.compared
+    sums.cut += not seen.complete
+    first: Difference | None = None
+    for value in seen.differing:
+        result = judged(value, floating=seen.floating, drew_otherwise=seen.drew_otherwise)
+        sums.kinds[result.kind] += 1
+        if result.kind == "undetermined":
+            sums.reasons[result.text] += 1
+        if result.kind == "differs" and first is None:
+            answer = (*value.eager, *value.compiled)[0]
+            first = _difference(call, value.path, answer, result, tally.last_call)
+    tally.last_call = seen.call
+    if first is not None:
+        tally.first = tally.first or first
+        tally.differing += 1
+
+
+def _difference(
+    call: ShadowedCall, path: str, answer: Answer, result: Judged, before: int | None
+) -> Difference:
+    seen = call.seen
+    return Difference(
+        seen.function,
+        call.process,
+        seen.call,
+        seen.step,
+        path,
+        answer.dtype,
+        answer.shape,
+        result.text,
+        result.largest,
+        result.eager_error,
+        result.compiled_error,
+        1,
+        before,
+    )
+
+
+def _why_none(timeline: Timeline, sums: _Sums) -> str:
+    if sums.problems:
+        why, count = sums.problems.most_common(1)[0]
+        return f"no compiled call could be made eager beside it: {why} ({plural(count, 'call')})"
+    if timeline.answers:
+        return "what compiled calls return could not be read"
+    return "no compiled call returned"
+
+
+def _notes(sums: _Sums) -> list[str]:
+    found: list[str] = []
+    if sums.problems:
+        why = sums.problems.most_common(1)[0][0]
+        count = plural(sum(sums.problems.values()), "sampled call")
+        found.append(f"{count} could not be made eager beside it: {why}")
+    if sums.kinds["unstable"]:
+        count = plural(sums.kinds["unstable"], "value")
+        found.append(f"{count} left out: two eager calls on the same input differ")
+    if sums.reasons:
+        why = sums.reasons.most_common(1)[0][0]
+        count = plural(sums.kinds["undetermined"], "difference")
+        found.append(f"{count} not judged: {why}")
+    if sums.cut:
+        found.append(f"{plural(sums.cut, 'call')} with more values than are compared")
+    return found
+
+
+def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:
+    """Differences of calls that answer the same in a run in which nothing was made beside them.
+
+    Args:
+        numbers: what `shadowed` shows.
+        shadowed: the run with eager calls beside the compiled ones.
+        plain: the same without.
+    """
+    ours, theirs = _outputs(shadowed), _outputs(plain)
+
+    def holds(found: Difference) -> bool:
+        key = found.process, found.function, found.call
+        before, after = ours.get(key), theirs.get(key)
+        if before is None or after is None or len(before) != len(after):
+            return False
+        return all(difference_of(x, y)[0] is None for x, y in zip(before, after, strict=True))
+
+    kept = tuple(each for each in numbers.differences if holds(each))
+    if kept == numbers.differences:
+        return numbers
+    left = numbers.differences[0].function.function
+    note = (
+        f"{left} answers differently in two runs of the same program: what was found of it is "
+        "left out"
+    )
+    if kept:
+        return replace(numbers, differences=kept, notes=(*numbers.notes, note))
+    return replace(
+        numbers,
+        same=None,
+        problem=(
+            f"the results of {left} differ between two unchanged runs: seed its random numbers"
+        ),
+        differences=(),
+    )
+
+
+def _outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[Answer]]:
+    return {(each.process, each.function, each.call): each.answers for each in timeline.answers}
+
+
+def still_differs(found: Difference, timeline: Timeline) -> bool | None:
+    """Whether the callable still gives other numbers in another run; None where none of its calls
+    was compared there."""
+    calls = [each for each in timeline.shadowed_calls if each.seen.function == found.function]
+    if not any(each.seen.problem is None for each in calls):
+        return None
+    return any(each.function == found.function for each in numbers_of(timeline).differences)

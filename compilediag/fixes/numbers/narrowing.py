@@ -1,0 +1,111 @@
+"""Which compiled frame, and which layer of torch, a difference comes from: by runs in which frames
+are compiled by another backend (`TORCH_COMPILE_OVERRIDE_BACKENDS`)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Layer = Literal["backend", "decompositions", "aot_autograd", "dynamo"]
+"""`backend`: code generation of inductor, or a backend of the program's own. `decompositions`: the
+operators that inductor has taken apart before. `aot_autograd`: functionalization and partition.
+`dynamo`: what is captured is another program already."""
+
+MAX_RUNS = 14
+
+_STEPS: tuple[tuple[str, Layer], ...] = (("aot_eager", "backend"), ("eager", "aot_autograd"))
+"""Backends that leave out one layer more each, and the layer that is left out."""
+
+WITH_DECOMPOSITIONS = "aot_eager_decomp_partition"
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """Where a difference comes from."""
+
+    layer: Layer | None
+    frames: tuple[str, ...] = ()
+    """Frame ids that have to be compiled otherwise for it to vanish; empty: not known."""
+    backend: str | None = None
+    """With which it vanishes."""
+    override: str | None = None
+    """The value of the variable with which it was seen to vanish."""
+    runs: int = 0
+    problem: str | None = None
+    """Why it is not narrower than that."""
+
+
+Search = Generator[str, "bool | None", Narrowed]
+"""Gives values of the variable; gets whether the difference is still there in a run with it, None
+where that run shows nothing."""
+
+
+def narrowing(own: Sequence[str], others: Sequence[str]) -> Search:
+    """The runs that narrow a difference to frames and a layer.
+
+    Args:
+        own: ids of the frames of the callable that differs.
+        others: those of the rest.
+    """
+    search = _frames(tuple(own), tuple(others))
+    value = next(search, None)
+    for runs in range(MAX_RUNS):
+        assert value is not None
+        differs = yield value
+        try:
+            value = search.send(differs)
+        except StopIteration as done:
+            found: Narrowed = done.value
+            return replace(found, runs=runs + 1)
+    return Narrowed(None, runs=MAX_RUNS, problem=f"not found in {MAX_RUNS} runs")
+
+
+def _frames(own: tuple[str, ...], others: tuple[str, ...]) -> Search:
+    for backend, layer in _STEPS:
+        value = f">=0:{backend}"
+        differs = yield value
+        if differs is None:
+            return Narrowed(None, problem=f"the run with {value} shows nothing")
+        if differs:
+            continue
+        every = (*own, *others)
+        candidates = every
+        if own and others and (yield _value(own, backend)) is False:
+            candidates = own
+        found, sure = yield from _halved(candidates, backend)
+        named = (yield from _of_backend(found)) if layer == "backend" else layer
+        override = _value(found, backend) if sure else value
+        problem = None if sure else "several frames together: only all of them were tried"
+        return Narrowed(named, found if sure else (), backend, override, problem=problem)
+    return Narrowed(
+        "dynamo",
+        problem="it differs with every frame on the backend eager, too: the graphs themselves do",
+    )
+
+
+def _halved(
+    frames: tuple[str, ...], backend: str
+) -> Generator[str, bool | None, tuple[tuple[str, ...], bool]]:
+    """The fewest of the frames that were seen to be enough, and whether they were seen to be."""
+    sure = False
+    while len(frames) > 1:
+        middle = len(frames) // 2
+        for part in (frames[:middle], frames[middle:]):
+            if (yield _value(part, backend)) is False:
+                frames, sure = part, True
+                break
+        else:
+            break
+    if not sure:
+        sure = (yield _value(frames, backend)) is False
+    return frames, sure
+
+
+def _of_backend(frames: tuple[str, ...]) -> Generator[str, bool | None, Layer]:
+    """Whether the decompositions make the difference, without any code that is generated."""
+    return "decompositions" if (yield _value(frames, WITH_DECOMPOSITIONS)) else "backend"
+
+
+def _value(frames: Sequence[str], backend: str) -> str:
+    return f"{','.join(frames)}:{backend}"

@@ -1,0 +1,162 @@
+"""The runs that compare numbers: one in which sampled compiled calls are made eager beside them,
+one more where something differs, and those that narrow it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from compilediag.errors import CompilediagError
+from compilediag.fixes.numbers.first_difference import (
+    Difference,
+    Numbers,
+    confirmed,
+    not_compared,
+    numbers_of,
+    still_differs,
+)
+from compilediag.fixes.numbers.narrowing import Narrowed, narrowing
+from compilediag.runs.trials.against_eager import Pairs
+from compilediag.runs.trials.campaign import SEED, why_not
+from compilediag.runs.trials.one import Trial, run_trial
+from compilediag.runs.work_progress import WorkProgress
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import SettingChange, TrialPlan
+
+SAME_RANDOM = SettingChange("torch._inductor.config", "fallback_random", value=True)
+"""Inductor draws the random numbers that eager draws, as in torch's own accuracy checks."""
+
+_LIMIT_TIMES, _LIMIT_EXTRA_S = 10.0, 120.0
+"""A run with eager calls beside the compiled ones may take so much longer than one without."""
+
+
+class _Stop(Exception):
+    """No more runs: the message says why."""
+
+
+@dataclass(slots=True)
+class _Runs:
+    """The runs made so far."""
+
+    pairs: Pairs
+    number: int
+
+
+def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> Numbers:
+    """Makes the runs.
+
+    Args:
+        pairs: the program, the budget and the progress of the command; one that was stopped gets
+            no more runs.
+        bisect: narrows the first difference to a frame and a layer.
+    """
+    runs = _Runs(pairs, len(pairs.runs))
+    try:
+        return _compared(runs, bisect=bisect)
+    except _Stop as why:
+        return not_compared(str(why))
+    except KeyboardInterrupt:
+        pairs.interrupted = True
+        return not_compared("interrupted")
+    except CompilediagError as error:
+        return not_compared(str(error))
+
+
+def _compared(runs: _Runs, *, bisect: bool) -> Numbers:
+    beside = _timeline(runs, "numbers, eager beside compiled", shadow=True)
+    found = numbers_of(beside)
+    if found.same is not False:
+        return found
+    found = confirmed(found, beside, _timeline(runs, "numbers, compiled alone", shadow=False))
+    if not bisect or not found.differences:
+        return found
+    try:
+        return replace(found, narrowed=_narrowed(runs, beside, found.differences[0]))
+    except (_Stop, CompilediagError) as why:
+        return replace(found, narrowed=Narrowed(None, problem=str(why)))
+    except KeyboardInterrupt:
+        runs.pairs.interrupted = True
+        return replace(found, narrowed=Narrowed(None, problem="interrupted"))
+
+
+def _narrowed(runs: _Runs, beside: Timeline, first: Difference) -> Narrowed:
+    frames = [each for each in beside.compiles if each.process == first.process]
+    ids = dict.fromkeys(each.key.frame_id for each in frames)
+    numbers = [each for each in ids if each.isdigit()]
+    # Resumed frames and those that it calls after a break are found among the others.
+    name = first.function.function.rpartition(".")[2]
+    own = [
+        each
+        for each in numbers
+        if any(
+            item.key.frame_id == each
+            and item.frame.file == first.function.file
+            and item.frame.function == name
+            for item in frames
+        )
+    ]
+    search = narrowing(own, [each for each in numbers if each not in own])
+    value = next(search)
+    while True:
+        try:
+            value = search.send(_differs_with(runs, value, first))
+        except StopIteration as done:
+            return done.value
+
+
+def _differs_with(runs: _Runs, value: str, first: Difference) -> bool | None:
+    """Whether the difference is there with other backends.
+
+    Raises:
+        _Stop: this torch has no such option, or no run can be made.
+    """
+    override = SettingChange("torch._dynamo.config", "debug_backend_override", value)
+    trial = _trial(runs, f"backends {value}", _plan(shadow=True, settings=(override,)))
+    if trial.observed is None:
+        return None
+    applied = [x for x in trial.observed.timeline.trial_applied if x.change == override.label]
+    problem = next((each.problem for each in applied if each.problem), None)
+    if problem is not None or not applied:
+        raise _Stop(
+            "this torch cannot compile single frames with another backend: "
+            f"{problem or 'torch._dynamo was not imported'}"
+        )
+    return None if trial.problem else still_differs(first, trial.observed.timeline)
+
+
+def _plan(*, shadow: bool, settings: tuple[SettingChange, ...] = ()) -> TrialPlan:
+    return TrialPlan(seed=SEED, shadow=shadow, settings=(SAME_RANDOM, *settings))
+
+
+def _timeline(runs: _Runs, what: str, *, shadow: bool) -> Timeline:
+    trial = _trial(runs, what, _plan(shadow=shadow))
+    if trial.observed is None or trial.problem:
+        raise _Stop(f"the run that compares numbers failed: {why_not(trial)}")
+    return trial.observed.timeline
+
+
+def _trial(runs: _Runs, what: str, plan: TrialPlan) -> Trial:
+    """One run.
+
+    Raises:
+        _Stop: there is no budget for it, or it was interrupted.
+    """
+    pairs = runs.pairs
+    limits = [pairs.program.options.timeout_s, _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S]
+    if pairs.budget_s is not None:
+        left_s = pairs.budget_s - (time.monotonic() - pairs.started)
+        if left_s < pairs.first_s or left_s <= 0:
+            raise _Stop(f"the budget of {pairs.budget_s:g} s has no room for another run")
+        limits.append(left_s)
+    limit_s = min(each for each in limits if each is not None)
+    number, runs.number = runs.number, runs.number + 1
+    text = f"run {number}: {what}"
+    pairs.announce(text)
+    with WorkProgress(stage=text, silent=pairs.quiet):
+        trial = run_trial(
+            pairs.program, number, what, plan, {}, limit_s, keep_caches=pairs.keep_caches
+        )
+    if trial.interrupted:
+        pairs.interrupted = True
+        raise _Stop(f"interrupted in run {number}")
+    return trial

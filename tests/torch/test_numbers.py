@@ -1,0 +1,109 @@
+"""Compiled calls beside the same calls eager: other numbers are found at their callable, correct
+ones are none, and the program computes what it computes without."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from compilediag.fixes.numbers.first_difference import numbers_of, still_differs  # noqa: E402
+from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag_harness import attach  # noqa: E402
+from compilediag_harness.base.session import Session  # noqa: E402
+from compilediag_harness.trials.trial import Trial  # noqa: E402
+from compilediag_harness.wire import FaultOccurred, SettingChange, TrialPlan  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+
+@contextmanager
+def trying(plan):
+    torch._dynamo.reset()
+    events = []
+    session = Session(events.append)
+    session.trial = Trial(plan)
+    session.trial.begin()
+    attach.install(session)
+    try:
+        yield events
+        attach.finish(session)
+    finally:
+        attach.uninstall(session)
+        torch._dynamo.reset()
+    assert not [each for each in events if isinstance(each, FaultOccurred)]
+
+
+def wrong(graph, inputs):
+    for node in graph.graph.find_nodes(op="call_function", target=torch.relu):
+        node.target = torch.abs
+    graph.recompile()
+    return graph.forward
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        return torch.nn.functional.dropout(self.norm(self.linear(x)), 0.5)
+
+
+class Head(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+
+def program(backend):
+    torch.manual_seed(0)
+    encoder, head = Encoder(), Head()
+    first = torch.compile(encoder, backend="aot_eager")
+    second = torch.compile(head, backend=backend)
+    for _ in range(3):
+        out = second(first(torch.randn(4, 8)))
+    return out.tolist(), encoder.norm.running_mean.tolist()
+
+
+def shadowed(backend, *settings):
+    with trying(TrialPlan(seed=1, shadow=True, settings=settings)) as events:
+        result = program(backend)
+    return fold([events]), result
+
+
+def test_the_callable_with_other_numbers_is_found_and_nothing_is_disturbed():
+    """The one after it in the chain is given other numbers, and is not blamed."""
+    timeline, result = shadowed(wrong)
+    numbers = numbers_of(timeline)
+    assert [each.function.function for each in numbers.differences] == ["Head.forward"]
+    assert (numbers.differences[0].call, numbers.differences[0].step) == (0, 0)
+    with trying(TrialPlan(seed=1)):
+        assert program(wrong) == result
+
+
+def test_a_correct_program_has_no_difference():
+    """Random numbers and buffers in it too."""
+    numbers = numbers_of(shadowed("eager")[0])
+    assert (numbers.same, numbers.unstable, numbers.undetermined) == (True, 0, 0)
+    assert numbers.calls == 6
+
+
+def test_another_backend_for_the_frame_removes_the_difference():
+    """As `--bisect-numerics` looks for it; that of another frame does not."""
+    config = pytest.importorskip("torch._dynamo.config")
+    if not hasattr(config, "debug_backend_override"):
+        pytest.skip("this torch has no such option")
+    first = numbers_of(shadowed(wrong)[0]).differences[0]
+    before = config.debug_backend_override
+    try:
+        for value, differs in (("1:aot_eager", False), ("0:aot_eager", True)):
+            change = SettingChange("torch._dynamo.config", "debug_backend_override", value)
+            assert still_differs(first, shadowed(wrong, change)[0]) is differs
+    finally:
+        config.debug_backend_override = before

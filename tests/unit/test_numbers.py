@@ -1,0 +1,68 @@
+"""Which numbers of compiled calls are others than eager's, and the search for frame and layer."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from compilediag.fixes.numbers.narrowing import MAX_RUNS, Narrowed, narrowing
+from compilediag.fixes.numbers.rounding import judged
+from compilediag_harness.wire import Answer, ComparedValue
+
+
+def tensor(*values: float, dtype: str = "float32") -> Answer:
+    norm = math.sqrt(sum(x * x for x in values))
+    largest = max(map(abs, values))
+    return Answer("", "tensor", dtype, (len(values),), values, norm, largest, 0, repr(values))
+
+
+EAGER = tensor(1.0, 2.0, 3.0)
+EXACT = tensor(1.0, 2.0, 3.0, dtype="float64")
+OTHER = tensor(1.0, 2.0, 3.5)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (ComparedValue("", (OTHER,), (EAGER,), (EXACT,)), "differs"),
+        (ComparedValue("", (tensor(1.0, 2.0, 3.000001),), (EAGER,), (EXACT,)), "same"),
+        (ComparedValue("", (OTHER,), (EAGER,), ()), "undetermined"),
+        (ComparedValue("", (OTHER,), (EAGER,), (EXACT,), stable=False), "unstable"),
+        (ComparedValue("", (EXACT,), (EAGER,), (EXACT,)), "differs"),
+        (
+            ComparedValue("", (OTHER,), (EAGER,), (tensor(1, 2, 3.6, dtype="float64"),)),
+            "undetermined",
+        ),
+    ],
+)
+def test_a_value_is_judged_by_float64(value: ComparedValue, kind: str) -> None:
+    """Without it, or where eager is far from it, nothing is concluded."""
+    assert judged(value, floating=True).kind == kind
+
+
+def found(frame: str | None, backends: set[str], own: list[str], others: list[str]) -> Narrowed:
+    """The search where `frame` alone makes the difference, gone with `backends`."""
+    search = narrowing(own, others)
+    value = next(search)
+    while True:
+        frames, _, backend = value.partition(":")
+        hit = frames == ">=0" or frame in frames.split(",")
+        try:
+            value = search.send(not (hit and backend in backends))
+        except StopIteration as done:
+            return done.value
+
+
+def test_the_frame_and_the_layer_are_found() -> None:
+    """In few runs, also among many frames; what no backend removes is Dynamo's."""
+    own, others = ["1"], [str(each) for each in range(40) if each != 1]
+    every = {"aot_eager", "aot_eager_decomp_partition", "eager"}
+    one = found("1", every, own, others)
+    assert (one.layer, one.frames, one.override) == ("backend", ("1",), "1:aot_eager")
+    far = found("37", every, own, others)
+    assert far.runs <= MAX_RUNS
+    assert far.frames in (("37",), ())
+    assert found("1", {"aot_eager", "eager"}, own, []).layer == "decompositions"
+    assert found("1", {"eager"}, own, []).layer == "aot_autograd"
+    assert found("1", set(), own, []).layer == "dynamo"
