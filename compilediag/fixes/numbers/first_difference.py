@@ -227,10 +227,10 @@ def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:
     kept = tuple(each for each in numbers.differences if holds(each))
     if kept == numbers.differences:
         return numbers
-    left = numbers.differences[0].function.function
+    dropped = (each.function.function for each in numbers.differences if each not in kept)
+    left = ", ".join(dict.fromkeys(dropped))
     note = (
-        f"{left} answers differently in two runs of the same program: what was found of it is "
-        "left out"
+        f"left out: {left}, which did not answer the same in a second run of the same program"
     )
     if kept:
         return replace(numbers, differences=kept, notes=(*numbers.notes, note))
