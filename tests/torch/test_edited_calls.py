@@ -68,6 +68,71 @@ with torch.inference_mode():
 """
 
 
+MADE_ANEW = """\
+import torch
+apply = torch.compile(lambda x, op: op(x) * 2, backend=backend)
+for number in range(4):
+    class Shift:
+        def __call__(self, x):
+            return x + 0.5
+    op = Shift()
+    out.append(apply(torch.ones(3) * number, op))
+"""
+
+LATE_HOOK = """\
+import torch
+model = torch.nn.Linear(2, 2)
+torch.nn.init.ones_(model.weight), torch.nn.init.zeros_(model.bias)
+high, low = torch.zeros(()), torch.zeros(())
+def lowest(module, inputs, output):
+    low.copy_(output.detach().min())
+def highest(module, inputs, output):
+    high.copy_(output.detach().max())
+model.register_forward_hook(lowest)
+call = torch.compile(torch.nn.Sequential(model), backend=backend)
+for number in range(4):
+    if number == 2:
+        model.register_forward_hook(highest)
+    out.append(call(torch.ones(2) * (number + 1)))
+    out += [high.clone(), low.clone()]
+"""
+
+SOMETIMES = """\
+import torch
+def weighted(x, mask=None):
+    if mask is not None:
+        x = x * mask
+    return x.sin()
+call = torch.compile(weighted, backend=backend)
+for number in range(4):
+    mask = torch.full((3,), 0.5) if number % 2 else None
+    out.append(call(torch.ones(3) * number, mask))
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "edit"),
+    [
+        (MADE_ANEW, Edit("", 8, "hoisted", ("apply(torch.ones(3) * number, op)", "op"))),
+        (LATE_HOOK, Edit("", 14, "registered_once")),
+        (
+            SOMETIMES,
+            Edit(
+                "",
+                9,
+                "neutral_argument",
+                ("call(torch.ones(3) * number, mask)", "mask", "mask", "3"),
+            ),
+        ),
+    ],
+)
+def test_what_is_the_same_for_every_call_compiles_once_and_computes_the_same(program, edit):
+    before, expected = run(program)
+    after, results = run(edited(program, [edit]))
+    assert before > after == 1
+    assert all(map(torch.equal, expected, results))
+
+
 @pytest.mark.parametrize(
     ("program", "line", "code"),
     [

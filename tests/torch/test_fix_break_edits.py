@@ -100,6 +100,47 @@ def f(x):
     return x
 """,
     ),
+    "chain": (
+        "branch",
+        """
+def f(x):
+    if x.sum() > 3:  # here
+        y = x * 2
+    elif x.max() > 0:
+        y = x + 1
+    else:
+        y = x.abs()
+    return y * 3
+""",
+    ),
+    "list": (
+        "as_tensor",
+        """
+def f(x):
+    seen = []
+    for row in (x * 2, x + 1):
+        seen.append(row.sum().item())  # here
+    return x * (sum(seen) / len(seen))
+""",
+    ),
+    "masked write": (
+        "masked",
+        """
+def f(x):
+    y, mask = x * 2, x > 0
+    y[mask] = x[mask] * 3 - 1  # here
+    return y
+""",
+    ),
+    "masked in place": (
+        "masked",
+        """
+def f(x):
+    y = x * 2
+    y[y < 0] *= 3  # here
+    return y
+""",
+    ),
     "masked": (
         "masked",
         """
@@ -139,7 +180,7 @@ def f(x):
 """,
     ),
 }
-CODE = {"disabled": ("helper",)}
+CODE = {"disabled": ("helper",), "chain": ("8", "10")}
 
 Function = Callable[[torch.Tensor], Any]
 

@@ -74,7 +74,8 @@ def test_lines_of_one_rule_and_reason_in_a_function_are_edited_together() -> Non
     )
     for each in ((here, alike, *others), (alike, here, *others)):
         (change,) = edits_of(*each)
-        assert change.edits == (Edit("app.py", 7, "branch"), Edit("app.py", 9, "branch"))
+        both = ("7", "9")
+        assert change.edits == tuple(Edit("app.py", line, "branch", both) for line in (7, 9))
         assert change.line.startswith("app.py:7, 9: choose with `torch.where`")
 
 

@@ -196,13 +196,80 @@ def test_numbers_must_be_the_same_in_32_bits() -> None:
         "if x.sum() > 0:  # here\n        n = 2\n    else:\n        n = 3\n    return range(n)",
         "n = 3\n    if x.sum() > 0:  # here\n        n = 2\n    return range(n)",
         "if x.sum() > 0:  # here\n        return 2\n    return 3",
-        "if n:\n        pass\n    elif x.sum() > 0:  # here\n        x = x * 2\n    return x",
+        "if n:\n        pass\n    elif x.sum() > 0:  # here\n        x = x / x.sum()\n    return x",
+        "if x.isnan():  # here\n        x = x * 2\n    elif n:\n        x = x * 3\n    return x",
+        "if x.sum() > 0:  # here\n        x = x * 2\n    elif n:\n        y = x\n    return x",
+        "if x.sum() > 0:  # here\n        y = x * 2\n    elif n:\n        y = x\n    return y",
+        "if x.sum() > 0:  # here\n        return x\n    elif n:\n        return x, n\n    return x",
         "if x.sum() > 0: x = x * 2  # here\n    return x",
         "while x.sum() > 0:  # here\n        x = x * 2\n    return x",
     ],
 )
 def test_what_is_no_choice_between_tensors_stays(body: str) -> None:
     assert refusal("branch", f"def f(x, n):\n    {body}\n")
+
+
+CHAIN = """\
+def f(x, mode):
+    if {}:
+        y = x * 2
+    elif x.sum() > 0:  # here
+        y = x + 1
+    else:
+        y = x.abs()
+    return y
+"""
+
+
+def test_a_chain_is_one_choice_in_another() -> None:
+    def lines(head: str, *code: str) -> str:
+        return " ".join(changed("branch", CHAIN.format(head), *code).split())
+
+    inner = "torch.where(x.sum() > 0, x + 1, x.abs())"
+    assert f"y = torch.where(x.max() > 1, x * 2, {inner})" in lines("x.max() > 1", "4", "6")
+    assert f"else: y = {inner}" in lines("mode == 'a'")
+
+
+def test_both_branches_of_a_chain_are_edited_together() -> None:
+    text = HEAD + CHAIN.format("x.max() > 1")
+    edits = [Edit("f.py", line, "branch", ("4", "6")) for line in (4, 6)]
+    assert edited(text, edits) == edited(text, edits[:1]) == edited(text, edits[1:])
+
+
+@pytest.mark.parametrize(
+    ("statement", "written"),
+    [
+        ("x[m] = y[m] * 2", "x.copy_(torch.where(m, y * 2, x))"),
+        ("x[x < 0] *= 2", "x.copy_(torch.where(x < 0, x * 2, x))"),
+        ("x[m] += y[m] - 1", "x.copy_(torch.where(m, x + (y - 1), x))"),
+        ("x[m] = 0.0", "x.masked_fill_(m, 0.0)"),
+    ],
+)
+def test_elements_of_a_mask_are_written_in_place(statement: str, written: str) -> None:
+    assert written in changed("masked", f"def f(x, y, m):\n    {statement}  # here\n    return x\n")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "x[m] = y",
+        "x[m] = y[n]",
+        "x[m] = y[m].log()",
+        "x[m] /= y[m]",
+        "x[m] = y[m] * z",
+        "x[m] **= 2",
+    ],
+)
+def test_other_elements_stay(statement: str) -> None:
+    assert refusal("masked", f"def f(x, y, z, m, n):\n    {statement}  # here\n")
+
+
+def test_numbers_of_a_list_that_is_summed_stay_tensors() -> None:
+    text = "def f(x):\n    seen = []\n    seen.append(x.sum().item())  # here\n    return {}\n"
+    found = changed("as_tensor", text.format("x * (sum(seen) / len(seen))"))
+    assert "seen.append(x.sum().detach())" in found
+    for kept in ("x, seen", "x, sum(seen)", "x * seen[0]", "x * max(seen)"):
+        assert "more than its sum" in refusal("as_tensor", text.format(kept))
 
 
 def test_parameters_that_both_sides_need_may_be_read() -> None:

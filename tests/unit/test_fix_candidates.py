@@ -374,7 +374,10 @@ HOOK = "L['self']._modules['a']._forward_hooks[list(dict.keys(L['self']))[0]]"
 def test_hooks_of_the_program_may_be_left_to_python() -> None:
     place = Place(file="model.py", line=17, function="record")
     source = {"source": f"{HOOK}.__closure__[0].cell_contents"}
-    (change,) = changes("CD101", own=("model.py",), place=place, **source)
+    edit, change = changes("CD101", own=("model.py",), place=place, **source)
+    assert [each.kind for each in edit.edits] == ["disabled_hook"]
+    assert edit.same_as == change.same_as != ""
+    assert (edit.disables, edit.kind) == ("record", "source")
     assert change.line == (
         "torch.compiler.disable(record)  # where it is registered as a hook, model.py:17"
     )

@@ -40,9 +40,15 @@ _EDITS = (
         "computed in the tensor's dtype, a Python number has 64 bits",
     ),
     _AtLine(
+        ("CD206",),
+        "around_call",
+        "enter the `with` around the compiled function, by a decorator outside of `torch.compile`",
+        "what torch checks before each call, and a compile, are in the `with` too",
+    ),
+    _AtLine(
         ("CD202", "CD210"),
         "masked",
-        "reduce with `torch.where(mask, …, 0)` instead of selecting first",
+        "reduce or write with `torch.where(mask, …)` instead of selecting first",
         "all elements are computed, those outside of the mask too; a mean becomes a sum and a "
         "division, whose sum may overflow in half precision",
     ),
@@ -61,7 +67,9 @@ def break_edits(case: Case) -> Iterator[Change]:
 def _at_line(case: Case) -> Iterator[Change]:
     for item in _EDITS:
         if case.finding.rule in item.rules:
-            yield from _change(case, item.kind, item.what, item.risk)
+            lines = case.lines_alike if item.kind == "branch" else ()
+            several = lines if len(lines) > 1 else ()
+            yield from _change(case, item.kind, item.what, item.risk, *map(str, several))
 
 
 def _change(case: Case, kind: str, what: str, risk: str, *code: str) -> Iterator[Change]:

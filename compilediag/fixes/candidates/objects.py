@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from compilediag.fixes.candidates.case import Case
 from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import Edit
 from compilediag_harness.wire import Location, ObjectChange
 
 _HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")
@@ -22,6 +23,7 @@ def object_candidates(case: Case) -> Iterator[Change]:
     """What is done to an object when it is made or registered."""
     yield from _hyperparameter(case)
     yield from _hook(case)
+    yield from _registered_once(case)
 
 
 def _hyperparameter(case: Case) -> Iterator[Change]:
@@ -50,13 +52,36 @@ def _hook(case: Case) -> Iterator[Change]:
     name = (place.function or "").rpartition(".")[2]
     if not _HOOK.search(case.source) or not name.isidentifier() or not case.is_own(place.file):
         return
+    one = f"disable_hook:{place.file}:{name}:{place.line}"
+    yield Change(
+        "source",
+        f"{place.file}:{place.line}: torch.compiler.disable({name}) where it is registered",
+        _SPLIT,
+        disables=name,
+        edits=(Edit(place.file or "", place.line or 0, "disabled_hook"),),
+        same_as=one,
+    )
     yield Change(
         "object",
         f"torch.compiler.disable({name})  # where it is registered as a hook, "
         f"{place.file}:{place.line}",
         _SPLIT,
         disables=name,
+        same_as=one,
         objects=(
             ObjectChange("disable_hook", name, Location(place.file or "", place.line or 0, name)),
         ),
+    )
+
+
+def _registered_once(case: Case) -> Iterator[Change]:
+    """Hooks that come and go: their number is a guard."""
+    called = case.finding.entered_at
+    if case.finding.rule != "CD115" or called is None or not case.is_own(called.file):
+        return
+    yield Change(
+        "source",
+        f"{called.file}:{called.line}: register the hook once, before the loop",
+        "the hook is called in every pass, and writes only once it was wanted",
+        edits=(Edit(called.file, called.line, "registered_once"),),
     )

@@ -16,6 +16,8 @@ from compilediag.fixes.candidates.edits import edit_candidates
 from compilediag.fixes.candidates.global_state import global_state_candidates
 from compilediag.fixes.candidates.hints import hint_candidates
 from compilediag.fixes.candidates.limits import limit_candidates
+from compilediag.fixes.candidates.made_anew import made_anew_candidates
+from compilediag.fixes.candidates.neutral import neutral_candidates
 from compilediag.fixes.candidates.objects import object_candidates
 from compilediag.fixes.candidates.options import option_candidates
 from compilediag.fixes.candidates.passed import passed_candidates
@@ -36,6 +38,8 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     global_state_candidates,
     edit_candidates,
     state_candidates,
+    made_anew_candidates,
+    neutral_candidates,
     break_edits,
     object_candidates,
     limit_candidates,

@@ -54,7 +54,7 @@ def _comments_of(decorator: libcst.Decorator) -> bool:
 def as_list(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Edit "as_list": a generator that is passed in a call becomes a list. `code` is the text of
     the call."""
-    call = _call_at(source, edit)
+    call = call_at(source, edit)
     arguments = [each for each in call.args if _is_generator(source, each.value)]
     names = [each.value for each in call.args if isinstance(each.value, libcst.Name)]
     if len(arguments) == 1:
@@ -117,7 +117,7 @@ def _binding(source: Source, name: libcst.Name) -> Iterator[libcst.BaseExpressio
 def as_dense(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Edit "as_dense": a variable that is passed in a call, `code[1]`, is made dense there.
     `code[0]` is the text of the call."""
-    call = _call_at(source, edit)
+    call = call_at(source, edit)
     found = [each for each in call.args if code_of(each.value) == edit.code[1]]
     if len(found) != 1 or not isinstance(found[0].value, (libcst.Name, libcst.Attribute)):
         raise EditImpossible(f"the call does not pass `{edit.code[1]}` once")
@@ -128,7 +128,12 @@ def _dense(value: libcst.BaseExpression) -> libcst.BaseExpression:
     return libcst.Call(libcst.Attribute(value, libcst.Name("to_dense")))
 
 
-def _call_at(source: Source, edit: Edit) -> libcst.Call:
+def call_at(source: Source, edit: Edit) -> libcst.Call:
+    """The call of a line whose text is `code[0]`, but for its blanks.
+
+    Raises:
+        EditImpossible: there is none, or more than one.
+    """
     wanted = "".join(edit.code[0].split())
     found = [
         call

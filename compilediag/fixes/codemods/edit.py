@@ -42,6 +42,18 @@ def edited(text: str, edits: Sequence[Edit]) -> str:
     return edited_by_codemods(text, edits)
 
 
+def shown(text: str, edit: Edit) -> tuple[int, str] | None:
+    """A line of the file that an edit changes, and how it reads then, where the edit was made of
+    another place of the file; None for other edits.
+
+    Raises:
+        EditImpossible: the edit cannot be made.
+    """
+    from compilediag.fixes.codemods.registry import shown_by_codemods
+
+    return shown_by_codemods(text, edit)
+
+
 def by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
     """The edits of each file, each once."""
     found: dict[str, list[Edit]] = {}

@@ -1,9 +1,9 @@
-"""Elements that a mask selects, of which only a sum or mean is used: `torch.where` has a size that
-is known before the graph runs."""
+"""Elements that a mask selects, of which only a sum or mean is used, or that are written in place:
+`torch.where` has a size that is known before the graph runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import libcst
 
@@ -13,6 +13,7 @@ from compilediag.fixes.codemods.purity import (
     FINITE_AT_ONE,
     Scope,
     code_of,
+    is_nonzero_number,
     is_number,
     scope_of,
 )
@@ -23,8 +24,14 @@ _LOSSES = {"mse_loss": "({0} - {1}).square()", "l1_loss": "({0} - {1}).abs()"}
 
 
 def masked(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Edit "masked": the sum or mean over elements that a mask selects, without selecting them."""
+    """Edit "masked": the sum or mean over elements that a mask selects, without selecting them; or
+    elements that a mask selects, written in place."""
     scope = scope_of(source)
+    for kind in (libcst.Assign, libcst.AugAssign):
+        for statement in source.below(source.module, kind):
+            if edit.line in source.lines_of(statement) and (target := _selected_by(statement)):
+                yield _written(scope, statement, target)
+                return
     found = [
         (call, reduced)
         for call in source.below(source.module, libcst.Call)
@@ -48,6 +55,70 @@ def masked(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     text = total if kind == "sum" else f"{total} / {selected}.sum()"
     alone = isinstance(source.parent(call), (libcst.Assign, libcst.Return, libcst.Arg))
     yield Replacement(call, _Kept(call, text if kind == "sum" or alone else f"({text})"))
+
+
+_IN_PLACE: Mapping[type[libcst.BaseAugOp], str] = {
+    libcst.AddAssign: "+",
+    libcst.SubtractAssign: "-",
+    libcst.MultiplyAssign: "*",
+    libcst.DivideAssign: "/",
+}
+
+
+def _selected_by(statement: libcst.Assign | libcst.AugAssign) -> libcst.Subscript | None:
+    """What is written into, where that is what a mask selects of a variable."""
+    if isinstance(statement, libcst.Assign) and len(statement.targets) != 1:
+        return None
+    target = (
+        statement.targets[0].target if isinstance(statement, libcst.Assign) else statement.target
+    )
+    if not isinstance(target, libcst.Subscript) or not _is_selection(target):
+        return None
+    return target if isinstance(target.value, (libcst.Name, libcst.Attribute)) else None
+
+
+def _written(
+    scope: Scope, statement: libcst.Assign | libcst.AugAssign, target: libcst.Subscript
+) -> Replacement:
+    """The same elements get the same values, by an operation on all of them."""
+    source, value = scope.source, statement.value
+    mask, whole = code_of(_mask_of(target)), code_of(target.value)
+    scope.require_pure(_unselected(target))
+    scope.require_pure(_mask_of(target))
+    if isinstance(statement, libcst.Assign) and is_number(value):
+        return Replacement(statement, _Statement(f"{whole}.masked_fill_({mask}, {code_of(value)})"))
+    masks = {code_of(_mask_of(each)) for each in _selections(source, value)}
+    needed = isinstance(statement, libcst.Assign)
+    if masks - {mask} or (needed and not masks):
+        raise EditImpossible("the elements are not those of one mask")
+    scope.require_pure(_unselected(value))
+    _require_elementwise(source, scope, value)
+    text = code_of(_unselected(value))
+    if isinstance(statement, libcst.AugAssign):
+        sign = _IN_PLACE.get(type(statement.operator))
+        if sign is None or (sign == "/" and not is_nonzero_number(value)):
+            raise EditImpossible(f"`{code_of(statement)}` may be not finite outside of the mask")
+        right = f"({text})" if isinstance(value, libcst.BinaryOperation) else text
+        text = f"{whole} {sign} {right}"
+    return Replacement(
+        statement, _Statement(f"{whole}.copy_(torch.where({mask}, {text}, {whole}))")
+    )
+
+
+class _Statement:
+    """An expression as a statement."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Statement) and other._code == self._code
+
+    def __hash__(self) -> int:
+        return hash(self._code)
+
+    def __call__(self, _: libcst.CSTNode) -> libcst.Expr:
+        return libcst.Expr(libcst.parse_expression(self._code))
 
 
 class _Kept:

@@ -23,7 +23,7 @@ def _names(node: libcst.CSTNode) -> Iterator[libcst.Name]:
         yield from _names(child)
 
 
-def parameters_of(function: libcst.FunctionDef) -> set[str]:
+def parameters_of(function: libcst.FunctionDef | libcst.Lambda) -> set[str]:
     """The names of its parameters."""
     parameters = function.params
     listed = (*parameters.posonly_params, *parameters.params, *parameters.kwonly_params)
@@ -105,6 +105,113 @@ def written_in(source: Source, node: libcst.CSTNode) -> Iterator[str]:
         for argument in call.args:
             if argument.keyword is not None and argument.keyword.value == "out":
                 yield from names_in(argument.value)
+
+
+_BINDING = (
+    libcst.AssignTarget,
+    libcst.AugAssign,
+    libcst.AnnAssign,
+    libcst.For,
+    libcst.NamedExpr,
+    libcst.CompFor,
+)
+
+
+def bound_in(source: Source, node: libcst.CSTNode) -> Iterator[str]:
+    """Names that statements below a node bind, each as often as it is bound; of functions and
+    classes below it their own names, and not what they bind inside."""
+    for each in _own_nodes(node, first=True):
+        if isinstance(each, _BINDING):
+            yield from _targets(each.target)
+        elif isinstance(each, (libcst.FunctionDef, libcst.ClassDef)) and each is not node:
+            yield each.name.value
+        elif isinstance(each, libcst.AsName):
+            yield from _targets(each.name)
+        elif isinstance(each, libcst.ImportAlias) and each.asname is None:
+            yield each.evaluated_name.partition(".")[0]
+        elif isinstance(each, (libcst.Global, libcst.Nonlocal)):
+            # Bound elsewhere too: more than once, whatever binds it here.
+            yield from (item.name.value for item in each.names for _ in range(2))
+
+
+def _own_nodes(node: libcst.CSTNode, *, first: bool = False) -> Iterator[libcst.CSTNode]:
+    yield node
+    if isinstance(node, (libcst.FunctionDef, libcst.ClassDef, libcst.Lambda)) and not first:
+        return
+    for child in node.children:
+        yield from _own_nodes(child)
+
+
+def free_names(source: Source, node: libcst.CSTNode, *, at_once: bool = False) -> set[str]:
+    """Names that code below a node reads and gets from outside of it; `at_once`: only those that
+    are read when the statement runs, and not when a function that it defines is called."""
+    found: set[str] = set()
+    for each in source.below(node, libcst.Name):
+        if _is_label(source, each):
+            continue
+        inside = list(_functions_between(source, each, node))
+        own = any(each.value in _locals_of(source, function) for function in inside)
+        deferred = any(_is_in_body(source, each, function) for function in inside)
+        if not own and not (at_once and deferred):
+            found.add(each.value)
+    if isinstance(node, (libcst.FunctionDef, libcst.ClassDef)):
+        found.discard(node.name.value)
+    if isinstance(node, libcst.SimpleStatementLine):
+        found -= set(bound_in(source, node))
+    return found - {"self", "None", "True", "False"}
+
+
+def uses_of(source: Source, whole: libcst.CSTNode, name: str) -> list[libcst.Name]:
+    """Where a variable of a function or module stands in it: not attributes or keywords of that
+    name, nor variables of functions below it."""
+    return [
+        each
+        for each in source.below(whole, libcst.Name)
+        if each.value == name
+        and not _is_label(source, each)
+        and not any(
+            name in _locals_of(source, function)
+            for function in _functions_between(source, each, whole)
+            if function is not whole and not _is_name_of(each, function)
+        )
+    ]
+
+
+def _is_label(source: Source, node: libcst.Name) -> bool:
+    parent = source.parent(node)
+    member = isinstance(parent, libcst.Attribute) and parent.attr is node
+    return member or (isinstance(parent, libcst.Arg) and parent.keyword is node)
+
+
+def _is_name_of(node: libcst.Name, function: libcst.FunctionDef | libcst.Lambda) -> bool:
+    return isinstance(function, libcst.FunctionDef) and function.name is node
+
+
+def _functions_between(
+    source: Source, node: libcst.CSTNode, outer: libcst.CSTNode
+) -> Iterator[libcst.FunctionDef | libcst.Lambda]:
+    """Functions that a node stands in, up to another one, which may be a function too."""
+    for each in source.around(node, libcst.CSTNode):
+        if isinstance(each, (libcst.FunctionDef, libcst.Lambda)):
+            yield each
+        if each is outer:
+            return
+
+
+def _locals_of(source: Source, function: libcst.FunctionDef | libcst.Lambda) -> set[str]:
+    shared = {
+        item.name.value
+        for kind in (libcst.Global, libcst.Nonlocal)
+        for each in source.below(function, kind)
+        for item in each.names
+    }
+    return (parameters_of(function) | set(bound_in(source, function))) - shared
+
+
+def _is_in_body(
+    source: Source, node: libcst.CSTNode, function: libcst.FunctionDef | libcst.Lambda
+) -> bool:
+    return function.body in (node, *source.around(node, libcst.CSTNode))
 
 
 def _root(node: libcst.CSTNode) -> str:

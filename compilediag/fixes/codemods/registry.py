@@ -9,14 +9,19 @@ from compilediag.fixes.codemods import (
     arguments,
     branches,
     calls,
+    contexts,
     fixed_shape,
     flags,
     global_state,
+    hoisted,
+    hooks,
     lazy,
     learning_rate,
     masks,
     messages,
+    neutral,
     numbers,
+    read_at_once,
     reads,
     statements,
 )
@@ -41,13 +46,29 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
         "branch": branches.branch,
         "message": messages.message,
         "without_disable": calls.without_disable,
+        "around_call": contexts.around_call,
+        "disabled_hook": hooks.disabled_hook,
+        "hoisted": hoisted.hoisted,
+        "neutral_argument": neutral.neutral_argument,
+        "registered_once": hooks.registered_once,
         "as_list": calls.as_list,
         "as_dense": calls.as_dense,
         "masked": masks.masked,
         "as_tensor": reads.as_tensor,
-        "read_at_once": reads.read_at_once,
+        "read_at_once": read_at_once.read_at_once,
     }
 )
+
+
+_SHOWN: Mapping[str, Callable[[Source, Edit], tuple[int, str]]] = MappingProxyType(
+    {"disabled_hook": hooks.shown_registrations}
+)
+
+
+def shown_by_codemods(text: str, edit: Edit) -> tuple[int, str] | None:
+    """As `edit.shown` has it."""
+    found = _SHOWN.get(edit.kind)
+    return found(Source(text), edit) if found is not None else None
 
 
 def edited_by_codemods(text: str, edits: Sequence[Edit]) -> str:
@@ -59,6 +80,6 @@ def edited_by_codemods(text: str, edits: Sequence[Edit]) -> str:
     source = Source(text)
     found = [each for edit in dict.fromkeys(edits) for each in CODEMODS[edit.kind](source, edit)]
     tree = with_edits(source, found)
-    for package in ("torch", "compilediag"):
+    for package in ("functools", "torch", "compilediag"):
         tree = with_imported(tree, package) if uses(tree, package) else tree
     return tree.code

@@ -7,10 +7,11 @@ import hashlib
 import importlib.util
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit, EditImpossible, by_file, edited
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, by_file, edited, shown
 from compilediag.runs.git import git
 from compilediag_harness.base import atomic_write
 from compilediag_harness.wire import SourceChange
@@ -23,9 +24,20 @@ def is_available() -> bool:
 
 def possible(changes: Iterable[Change], digests: Mapping[str, str]) -> tuple[Change, ...]:
     """Those whose edits can be made in the files that ran; of what does the same, the first."""
-    found = [change for change in changes if _is_possible(change, digests)]
+    found = [_worded(change) for change in changes if _is_possible(change, digests)]
     first = {change.same_as: change for change in reversed(found)}
     return tuple(each for each in found if not each.same_as or first[each.same_as] == each)
+
+
+def _worded(change: Change) -> Change:
+    """The change with the line that the user edits, where only the file shows which that is."""
+    for edit in change.edits:
+        with open(edit.file, encoding="utf-8") as stream:
+            found = shown(stream.read(), edit)
+        if found is not None:
+            line, code = found
+            return replace(change, line=f"{edit.file}:{line}: {code}")
+    return change
 
 
 def _is_possible(change: Change, digests: Mapping[str, str]) -> bool:

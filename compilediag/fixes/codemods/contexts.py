@@ -1,0 +1,130 @@
+"""A `with` that is all that a compiled function does, and that torch cannot trace: entered around
+the call instead of in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import libcst
+from libcst import matchers
+
+from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.names import bound_in, fresh_name, names_in, parameters_of, uses_of
+from compilediag.fixes.codemods.purity import Scope, code_of, scope_of
+from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Replacement, Source
+
+_COMPILE = "torch.compile"
+
+
+def around_call(source: Source, edit: Edit) -> Iterator[EditOfTree]:
+    """Edit "around_call": the `with` of the line, which is the whole body of a compiled function,
+    is entered by a decorator of the function, outside of `torch.compile`."""
+    scope = scope_of(source)
+    function = next(iter(source.functions_at(edit.line)), None)
+    if function is None or source.parent(function) is not source.module:
+        raise EditImpossible(f"line {edit.line} is in no function of the module")
+    block = _whole_body(function)
+    items = ", ".join(
+        code_of(each.with_changes(comma=libcst.MaybeSentinel.DEFAULT)) for each in block.items
+    )
+    _require_outside(source, function, block)
+    name = fresh_name(source.module, f"around_{function.name.value}")
+    called = fresh_name(function, "function")
+    decorator = (
+        f"def {name}({called}):\n"
+        f"    @functools.wraps({called})\n"
+        f"    def entered(*args, **kwargs):\n"
+        f"        with {items}:\n"
+        f"            return {called}(*args, **kwargs)\n"
+        f"    return entered\n"
+    )
+    first = _is_compile(scope, function)
+    if not first:
+        yield Replacement(_only_compile(scope, function), _Called(name))
+    yield Insertion(function, (decorator,))
+    yield Replacement(function, _Without(block, name if first else ""))
+
+
+def _whole_body(function: libcst.FunctionDef) -> libcst.With:
+    docstring = matchers.SimpleStatementLine(body=[matchers.Expr(matchers.SimpleString())])
+    body = [each for each in function.body.body if not matchers.matches(each, docstring)]
+    if len(body) != 1 or not isinstance(body[0], libcst.With):
+        raise EditImpossible(f"`{function.name.value}` does more than what stands under its `with`")
+    block = body[0]
+    if block.asynchronous or function.asynchronous or any(each.asname for each in block.items):
+        raise EditImpossible("what the `with` gives is used in it")
+    if isinstance(block.body, libcst.SimpleStatementSuite):
+        raise EditImpossible("the `with` is written in one line")
+    return block
+
+
+def _require_outside(source: Source, function: libcst.FunctionDef, block: libcst.With) -> None:
+    """What is entered must be the same before the call, and a generator is entered later."""
+    own = parameters_of(function) | set(bound_in(source, function))
+    for item in block.items:
+        if used := names_in(item.item) & own:
+            raise EditImpossible(f"`{min(used)}` is of the function's own")
+    if any(True for _ in source.below(function, libcst.Yield)):
+        raise EditImpossible(f"`{function.name.value}` is a generator")
+
+
+def _is_compile(scope: Scope, function: libcst.FunctionDef) -> bool:
+    """Whether its first decorator, which is applied last, is `torch.compile`."""
+    if not function.decorators:
+        return False
+    whole = function.decorators[0].decorator
+    made = whole.func if isinstance(whole, libcst.Call) else whole
+    if scope.imported_name(made) != _COMPILE:
+        raise EditImpossible(
+            f"`{function.name.value}` has another decorator outside of its compile"
+        )
+    return True
+
+
+def _only_compile(scope: Scope, function: libcst.FunctionDef) -> libcst.Call:
+    """`torch.compile(function)`, where nothing else of the file uses the function."""
+    source, name = scope.source, function.name.value
+    uses = uses_of(source, source.module, name)
+    found = [
+        call
+        for call in source.below(source.module, libcst.Call)
+        if scope.imported_name(call.func) == _COMPILE
+        and call.args
+        and code_of(call.args[0].value) == name
+    ]
+    if len(found) != 1 or len(uses) != 2:
+        raise EditImpossible(f"`{name}` is not compiled at one place and used nowhere else")
+    return found[0]
+
+
+@dataclass(frozen=True)
+class _Called:
+    name: str
+
+    def __call__(self, node: libcst.Call) -> libcst.BaseExpression:
+        return libcst.Call(libcst.Name(self.name), [libcst.Arg(node)])
+
+
+@dataclass(frozen=True)
+class _Without:
+    """A function without its `with`, under another decorator."""
+
+    block: libcst.With
+    decorator: str
+
+    def __call__(self, function: libcst.FunctionDef) -> libcst.FunctionDef:
+        body: list[Any] = []
+        for each in function.body.body:
+            if isinstance(each, libcst.With):
+                first, *others = list[Any](each.body.body)
+                above = [*each.leading_lines, *first.leading_lines]
+                body += [first.with_changes(leading_lines=above), *others]
+            else:
+                body.append(each)
+        new = function.with_changes(body=function.body.with_changes(body=body))
+        if not self.decorator:
+            return new
+        first = libcst.Decorator(libcst.Name(self.decorator))
+        return new.with_changes(decorators=[first, *function.decorators])

@@ -1,0 +1,138 @@
+"""An argument that is `None` at times: the value that changes nothing instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import libcst
+from libcst import matchers
+
+from compilediag.fixes.codemods.calls import call_at
+from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.names import bound_in, names_in, parameters_of, uses_of
+from compilediag.fixes.codemods.purity import code_of, scope_of
+from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
+
+_NEUTRAL: Mapping[type[libcst.CSTNode], str] = {
+    libcst.Add: "zeros_like",
+    libcst.Subtract: "zeros_like",
+    libcst.Multiply: "ones_like",
+    libcst.Divide: "ones_like",
+    libcst.AddAssign: "zeros_like",
+    libcst.SubtractAssign: "zeros_like",
+    libcst.MultiplyAssign: "ones_like",
+    libcst.DivideAssign: "ones_like",
+}
+"""By the operation whose right side the argument is."""
+
+
+def neutral_argument(source: Source, edit: Edit) -> Iterator[EditOfTree]:
+    """Edit "neutral_argument": `tensor if condition else None`, which a call passes, has ones or
+    zeros for None. `code` is the text of the call, the argument as it is written there, the
+    parameter, and a line of the function that is called."""
+    call = call_at(source, edit)
+    _, passed, parameter, line = edit.code
+    function = next(iter(source.functions_at(int(line))), None)
+    if function is None or parameter not in parameters_of(function):
+        raise EditImpossible(f"line {line} is in no function with a parameter {parameter}")
+    neutral = _neutral_of(source, function, parameter)
+    given = [each.value for each in call.args if code_of(each.value) == passed]
+    if len(given) != 1:
+        raise EditImpossible(f"the call does not pass `{passed}` once")
+    chosen = _choice(source, given[0])
+    tensor, nothing = chosen.body, chosen.orelse
+    if _is_none(tensor):
+        tensor, nothing = nothing, tensor
+    if not _is_none(nothing) or _is_none(tensor):
+        raise EditImpossible(f"`{code_of(chosen)}` chooses not between a tensor and None")
+    scope_of(source).require_pure(tensor)
+    if not isinstance(tensor, (libcst.Call, libcst.Name)):
+        raise EditImpossible(f"`{code_of(tensor)}` may be no tensor where None is chosen")
+    if shared := (names_in(tensor) & names_in(chosen.test)) - {"torch"}:
+        raise EditImpossible(f"`{min(shared)}` decides, and may be no tensor where None is chosen")
+    yield Replacement(nothing, _Made(f"torch.{neutral}({code_of(tensor)})"))
+
+
+def _is_none(node: libcst.CSTNode) -> bool:
+    return matchers.matches(node, matchers.Name("None"))
+
+
+def _choice(source: Source, given: libcst.BaseExpression) -> libcst.IfExp:
+    """What a call passes: a choice that stands there, or in the one statement that makes it."""
+    if isinstance(given, libcst.IfExp):
+        return given
+    if not isinstance(given, libcst.Name):
+        raise EditImpossible(f"`{code_of(given)}` is no variable")
+    whole = next(source.around(given, libcst.FunctionDef), source.module)
+    uses = uses_of(source, whole, given.value)
+    made = [
+        each.value
+        for each in source.below(whole, libcst.Assign)
+        if any(code_of(target.target) == given.value for target in each.targets)
+    ]
+    once = list(bound_in(source, whole)).count(given.value) == 1 and len(uses) == 2
+    if not once or len(made) != 1 or not isinstance(made[0], libcst.IfExp):
+        raise EditImpossible(f"`{given.value}` is not made by one choice, or used for more")
+    return made[0]
+
+
+def _neutral_of(source: Source, function: libcst.FunctionDef, name: str) -> str:
+    """What makes the value that changes nothing where the parameter is used: in one operation, if
+    it is not None."""
+    uses = [
+        each
+        for each in source.below(function.body, libcst.Name)
+        if each.value == name and not _is_member(source, each)
+    ]
+    for kind in (libcst.If, libcst.IfExp):
+        for branch in source.below(function.body, kind):
+            found = _operation(branch, name)
+            inside = list(source.below(branch, libcst.Name))
+            if found is not None and len(uses) == 2 and all(each in inside for each in uses):
+                return found
+    raise EditImpossible(f"`{name}` is more than one operand where it is not None")
+
+
+def _is_member(source: Source, node: libcst.Name) -> bool:
+    parent = source.parent(node)
+    member = isinstance(parent, libcst.Attribute) and parent.attr is node
+    return member or (isinstance(parent, libcst.Arg) and parent.keyword is node)
+
+
+def _operation(branch: libcst.If | libcst.IfExp, name: str) -> str | None:
+    """Of `if mask is not None: x = x * mask`, `x *= mask` there, or `x * mask if mask is not None
+    else x`."""
+    test = code_of(branch.test.with_changes(lpar=(), rpar=()))
+    if isinstance(branch, libcst.IfExp):
+        then, other = branch.body, branch.orelse
+        if test == f"{name} is None":
+            then, other = other, then
+        elif test != f"{name} is not None":
+            return None
+        return _of_operation(then, code_of(other), name)
+    body = branch.body.body
+    line = body[0] if len(body) == 1 else None
+    if test != f"{name} is not None" or branch.orelse is not None:
+        return None
+    small = line.body[0] if isinstance(line, libcst.SimpleStatementLine) else line
+    if isinstance(small, libcst.AugAssign) and code_of(small.value) == name:
+        return _NEUTRAL.get(type(small.operator))
+    if isinstance(small, libcst.Assign) and len(small.targets) == 1:
+        return _of_operation(small.value, code_of(small.targets[0].target), name)
+    return None
+
+
+def _of_operation(value: libcst.BaseExpression, other: str, name: str) -> str | None:
+    if not isinstance(value, libcst.BinaryOperation) or code_of(value.right) != name:
+        return None
+    bare = value.with_changes(lpar=(), rpar=())
+    return _NEUTRAL.get(type(value.operator)) if code_of(bare.left) == other else None
+
+
+@dataclass(frozen=True)
+class _Made:
+    code: str
+
+    def __call__(self, _: libcst.CSTNode) -> libcst.BaseExpression:
+        return libcst.parse_expression(self.code)
