@@ -17,8 +17,9 @@ from compilediag.fixes.numbers.first_difference import (
 )
 from compilediag.fixes.numbers.narrowing import Narrowed, narrowing
 from compilediag.runs.trials.against_eager import Pairs
-from compilediag.runs.trials.campaign import SEED, why_not
+from compilediag.runs.trials.campaign import why_not
 from compilediag.runs.trials.one import Trial, run_trial
+from compilediag.runs.trials.state import SEED
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SettingChange, TrialPlan
