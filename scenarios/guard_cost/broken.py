@@ -1,4 +1,4 @@
-"""Score batches with a model that reads two thousand numbers of a Python list in each call.
+"""Score batches with a model that reads eight thousand numbers of a Python list in each call.
 
 The sum is a constant of the graph, but whether it still is one is found out before every call: torch
 compares each of the numbers with what it was.
@@ -12,7 +12,7 @@ class Scorer(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(16, 4)
-        self.weights = [number % 7 for number in range(2000)]
+        self.weights = [number % 7 for number in range(8000)]
 
     def forward(self, batch):
         return self.linear(batch) / sum(self.weights)

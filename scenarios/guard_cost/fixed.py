@@ -1,4 +1,4 @@
-"""Score batches with a model that adds its two thousand numbers up once, when it is made.
+"""Score batches with a model that adds its eight thousand numbers up once, when it is made.
 
 One number is compared before every call.
 """
@@ -11,7 +11,7 @@ class Scorer(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = nn.Linear(16, 4)
-        self.total = sum(number % 7 for number in range(2000))
+        self.total = sum(number % 7 for number in range(8000))
 
     def forward(self, batch):
         return self.linear(batch) / self.total

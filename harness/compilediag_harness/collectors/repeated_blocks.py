@@ -56,6 +56,7 @@ def _groups(name: str, root: Any) -> Iterable[RepeatedBlocks]:
 
 
 def _kind(module: Any) -> Hashable:
-    parts = tuple((name, type(part)) for name, part in module.named_modules())
+    named: list[tuple[str, object]] = list(module.named_modules())
+    parts = tuple((name, type(part)) for name, part in named)
     tensors = [*module.named_parameters(), *module.named_buffers()]
     return parts, tuple((name, tuple(each.shape), each.dtype) for name, each in tensors)
