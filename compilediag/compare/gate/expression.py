@@ -124,7 +124,7 @@ def _name(name: str, where: str) -> str:
     if not close and re.fullmatch(_TIMINGS, name.lower()):
         raise UsageError(
             f"{where} is about a time: times differ between machines and runs, so only counts and "
-            "the seconds of compiles (compile_s, first_compile_s, recompile_s) are limited; "
+            f"the seconds of compiles ({', '.join(SECONDS)}) are limited; "
             "`compilediag gate --ab 'CMD_A' 'CMD_B'` measures two commands side by side"
         )
     meant = f"; did you mean {close[0]!r}?" if close else ""

@@ -29,7 +29,7 @@ _SHOWN_BY: dict[str, tuple[Kind, ...]] = {
 
 def unmeasured(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[str]:
     """Sentences about limits on what this run did not count; nothing may pass by them."""
-    missing = [limit for limit in limits if count_of(receipt, run, limit.name) is None]
+    missing = [limit for limit in limits if _value(receipt, run, limit.name) is None]
     return [
         f"the limit {limit} cannot be held: what it counts {_why_not(limit)}" for limit in missing
     ]
@@ -41,14 +41,19 @@ def _why_not(limit: Limit) -> str:
     return "cannot be split by whose code it is" if by_file else "was not measured"
 
 
-def count_of(receipt: Receipt, run: RunBaseline, name: str) -> float | None:
+def _value(receipt: Receipt, run: RunBaseline, name: str) -> float | None:
     """What a limit of this name is about, counted or in seconds; None where it was not measured."""
+    if name not in SECONDS:
+        return count_of(receipt, run, name)
+    # Compile seconds belong to no file: what only one's own code took is not known.
+    whole = run.lane.counts.keys() >= set(COUNTS)
+    return getattr(receipt.compile.time_s, SECONDS[name]) if whole else None
+
+
+def count_of(receipt: Receipt, run: RunBaseline, name: str) -> int | None:
+    """What a limit of this name is about, counted; None where it was not measured."""
     if name in COUNTS:
         return run.lane.counts.get(name)
-    if name in SECONDS:
-        # Compile seconds belong to no file: what only one's own code took is not known.
-        whole = run.lane.counts.keys() >= set(COUNTS)
-        return getattr(receipt.compile.time_s, SECONDS[name]) if whole else None
     if name in ("recordings", "replays"):
         part = receipt.cudagraph
         # Without a CUDA device there is nothing to record into: that is known to be none.
@@ -63,7 +68,7 @@ def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[
     from."""
     found: list[Item] = []
     for limit in limits:
-        count = count_of(receipt, run, limit.name)
+        count = _value(receipt, run, limit.name)
         if count is None or not limit.is_broken_by(count):
             continue
         if limit.forbids_more:
