@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,18 @@ def test_traces(name: str, expected: list[tuple[str, str, str]]) -> None:
     assert lookups_of(journal.events) == expected
     rules = {item.rule for item in diagnose(fold([journal.events])).findings}
     assert rules & {"CD611", "CD614"} == {"bypass": {"CD611"}, "half": {"CD614"}}.get(name, set())
+
+
+@pytest.mark.parametrize("version", ["2.7.1", "2.15.0"])
+@pytest.mark.parametrize(("start", "outcome"), [("cold", "miss"), ("warm", "hit")])
+def test_traces_of_other_versions(version: str, start: str, outcome: str) -> None:
+    """Two models with a backward each, twice with one folder. torch counted four lookups of graphs
+    and two of AOTAutograd in each start, all of them of one outcome."""
+    (journal,) = read_trace(str(TRACES / f"{start}_{version}.log.gz"))
+    assert not journal.lost
+    found = Counter((cache, seen) for cache, seen, _ in lookups_of(journal.events))
+    assert found == {("fx_graph", outcome): 4, ("aot_autograd", outcome): 2}
+    assert [item for item in diagnose(fold([journal.events])).findings if item.rule > "CD6"] == []
 
 
 def test_a_graph_that_is_too_long_for_one_record() -> None:
