@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_AGAIN, MAX_PHASES = 4, 5
 """On the verdict screen; `show --all` has all of them."""
 
-UNCACHED = "no cache holds Dynamo's tracing and the guards"
+UNCACHED = "no cache holds Dynamo's tracing, the guards, and the loading of kernels"
 
 _TO_DO = {
     "bypass": "change what torch names, and the next start takes it from the cache",
