@@ -126,7 +126,8 @@ _UNKNOWN = Reason(
 
 _CAVEATS = {
     "autograd_function": (
-        "torch hashes the function's name and not its code: after an edit of it, empty the cache"
+        "torch hashes the function's name and not its code: after an edit of it, empty the cache; "
+        "torch 2.7 has no such setting"
     ),
     "autocast": "the whole call runs under autocast then",
 }

@@ -171,7 +171,7 @@ def on_artifacts(listener: LookupListener) -> Remover | None:
         def deserialize(*args: Any, **kwargs: Any) -> Any:
             found = original(*args, **kwargs)
             # 2.7 returns what it wrote into which cache, later versions what is to be written.
-            kinds = _mapping(getattr(found, "artifacts", found))
+            kinds = _mapping(getattr(found, "artifacts", None)) or _artifacts_of_2_7(found)
             counts = ", ".join(f"{kind}: {len(items)}" for kind, items in kinds.items())
             info = {"cache_status_detailed": counts}
             if found is None:
@@ -182,6 +182,13 @@ def on_artifacts(listener: LookupListener) -> Remover | None:
         return deserialize
 
     return _replace_static(lookup(loaded(ARTIFACTS), "CacheArtifactManager"), "deserialize", wrap)
+
+
+def _artifacts_of_2_7(found: Any) -> Mapping[str, Any]:
+    """Its fields, such as `inductor_artifacts`, as later versions name kinds."""
+    fields = getattr(found, "__dict__", {}).items()
+    kinds = {name.removesuffix("_artifacts"): items for name, items in fields}
+    return {name: items for name, items in kinds.items() if isinstance(items, list) and items}
 
 
 def on_graph_writes(listener: WriteListener) -> tuple[Remover, ...]:
