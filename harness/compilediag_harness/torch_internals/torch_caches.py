@@ -171,7 +171,7 @@ def on_artifacts(listener: LookupListener) -> Remover | None:
         def deserialize(*args: Any, **kwargs: Any) -> Any:
             found = original(*args, **kwargs)
             # 2.7 returns what it wrote into which cache, later versions what is to be written.
-            kinds = _mapping(getattr(found, "artifacts", None)) or _artifacts_of_2_7(found)
+            kinds = _mapping(getattr(found, "artifacts", found)) or _artifacts_of_2_7(found)
             counts = ", ".join(f"{kind}: {len(items)}" for kind, items in kinds.items())
             info = {"cache_status_detailed": counts}
             if found is None:
