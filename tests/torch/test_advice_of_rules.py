@@ -35,7 +35,7 @@ ELSEWHERE = {
 }
 """Codes whose advice another test of this folder runs."""
 
-_DEVICE = "CUDA graphs are recorded on a device only"
+_DEVICE = "it is seen on a device only"
 _TIMED = "what it is about is seconds, which no test may measure"
 _RECORD = "it is about the record of a run, not about the program"
 WITHOUT_RUN = {
@@ -50,9 +50,14 @@ WITHOUT_RUN = {
     "CD404": _DEVICE,
     "CD405": _DEVICE,
     "CD409": _TIMED,
+    "CD601": _TIMED,
+    "CD602": _TIMED,
+    "CD603": _DEVICE,
+    "CD604": _TIMED,
     "CD641": "it takes several processes: the scenario rank_waits, test_warm_cache.py",
     "CD631": _TIMED,
     "CD612": "a key changes between two processes: the scenario changing_cache_key",
+    "CD651": "runs of a whole program are compared: test_numbers.py",
     "CD902": _RECORD,
     "CD903": _RECORD,
     "CD905": "torch reads the profile when a process starts: the scenario stored_profile",
