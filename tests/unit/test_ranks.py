@@ -13,10 +13,16 @@ from compilediag.diagnosis.ranks.divergence import Divergence, compare_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.receipt.schema.ranks import RankRow, RanksSection
 from compilediag.runs.offline.sources import read_record
+from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline
 from compilediag.views.ranks import headline, ranks_named
-from compilediag_harness.wire import WIRE_VERSION, CollectivesPlanned, ProcessStarted
+from compilediag_harness.wire import (
+    WIRE_VERSION,
+    CacheLookedUp,
+    CollectivesPlanned,
+    ProcessStarted,
+)
 
 RANKS = Path(__file__).parents[1] / "data" / "traces" / "ranks"
 
@@ -88,6 +94,58 @@ def test_breaks_and_caches_are_compared() -> None:
     assert divergences(found, "graph_breaks")[0].only_here == ("train.py:30",)
     (answers,) = divergences(found, "cache_hits")
     assert answers.only_here == ("0/0 forward: 1 hits, 1 misses",)
+
+
+def keyed(*components: tuple[tuple[str, str], ...], of: Timeline | None = None) -> Timeline:
+    """One process a rank, whose graph has a key of these components."""
+    same = of or timeline(*((("0/0",),) * len(components)))
+    caches = tuple(
+        ProcessCaches(
+            process=rank,
+            lookups=(CacheLookedUp(0.0, 0, "fx_graph", "miss", "0/0", 0, components=parts),)
+            if parts
+            else (),
+            settings={},
+        )
+        for rank, parts in enumerate(components)
+    )
+    return replace(same, caches=caches)
+
+
+def test_what_keys_of_caches_are_made_of_is_compared() -> None:
+    """The component that differs is named as what it is, with its value on either side."""
+    same = ("example_inputs[0]", "aaaaaaaa torch.float32, [4]")
+    one, other = ("gm", "11111111 <lambda>()"), ("gm", "22222222 <lambda>()")
+    (found,) = divergences(keyed((one, same), (other, same), (one, same)), "cache_keys")
+    assert (found.ranks, found.like_rank) == ((1,), 0)
+    assert found.only_here == ("0/0 forward: the graph = <lambda>() (22222222)",)
+    assert found.only_there == ("0/0 forward: the graph = <lambda>() (11111111)",)
+
+
+def test_the_device_of_a_rank_is_no_difference() -> None:
+    """Each rank has a device of its own: in inputs, in the graph, in how inductor is called."""
+
+    def on(index: int, dtype: str = "torch.float32") -> tuple[tuple[str, str], ...]:
+        device = f"device(type='cuda', index={index})"
+        return (
+            ("gm", f"{index}1111111 <lambda>()"),
+            ("example_inputs[0]", f"{index}2222222 {dtype}, {device}"),
+            ("fx_kwargs[boxed_forward_device_index]", f"{index}3333333 {index}"),
+        )
+
+    assert divergences(keyed(on(0), on(1), on(2)), "cache_keys") == []
+    (found,) = divergences(keyed(on(0), on(1), on(2, "torch.bfloat16")), "cache_keys")
+    assert found.ranks == (2,)
+    (line,) = found.only_here
+    assert line.startswith("0/0 forward: input 0 of the graph = torch.bfloat16, device(type='cuda'")
+    assert line.endswith("index=N) (on the device of the rank)")
+
+
+def test_a_lookup_of_one_rank_only_is_no_difference_of_keys() -> None:
+    """A rank that found AOTAutograd's entry looks no graph up, or torch did not describe it."""
+    found = keyed((("gm", "11111111 <lambda>()"),), ())
+    assert divergences(found, "cache_keys") == []
+    assert compare_ranks(summarised(found), None).differing == 0
 
 
 def test_the_first_collective_out_of_order_is_named() -> None:

@@ -98,7 +98,7 @@ def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Ke
 
 def in_words(changes: Sequence[KeyChange], most: int = 3) -> str:
     """What differs, as part of a sentence: "the graph, with the constants in it; input 0"."""
-    names = [_words(item.name) for item in changes[:most]]
+    names = [component_in_words(item.name) for item in changes[:most]]
     rest = len(changes) - len(names)
     return " and ".join(names) + (f", and {rest} more" if rest > 0 else "")
 
@@ -109,7 +109,8 @@ def what_to_change(changes: Sequence[KeyChange]) -> str:
     return _kind(changes[0].name)[0].change if changes else ""
 
 
-def _words(name: str) -> str:
+def component_in_words(name: str) -> str:
+    """What torch's name of a component means: "input 0 of the graph"."""
     kind, found = _kind(name)
     return kind.words.format(*found.groups()) if found is not None else name
 

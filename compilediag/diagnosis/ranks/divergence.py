@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
 
+from compilediag.diagnosis.ranks.cache_keys import key_differences
 from compilediag.diagnosis.ranks.fingerprint import (
     ASPECTS,
     RankFingerprint,
@@ -103,13 +104,15 @@ def compare_fingerprints(
         # The largest group is right, the lowest of equals.
         usual, *others = sorted(groups.values(), key=lambda ranks: (-len(ranks), ranks[0])) or [[]]
         others.sort()
-        for ranks in others:
-            differing.update(ranks)
         left_out += max(0, len(others) - MAX_GROUPS)
+        for ranks in others[MAX_GROUPS:]:
+            differing.update(ranks)
         for ranks in others[:MAX_GROUPS]:
-            here, there = (values_of(summary_of(each[0]))[index] for each in (ranks, usual))
-            split = _first_difference if aspect == "collectives" else _differences
-            found.append(_divergence(aspect, ranks, usual[0], *split(here, there)))
+            values = (values_of(summary_of(each[0]))[index] for each in (ranks, usual))
+            here, there = _SPLIT.get(aspect, _differences)(*values)
+            if here or there:
+                differing.update(ranks)
+                found.append(_divergence(aspect, ranks, usual[0], here, there))
     return RankComparison(
         ranks=tuple(by_rank.values()),
         missing=tuple(sorted(set(range(expected or 0)).difference(by_rank))),
@@ -143,6 +146,10 @@ def _first_difference(
             here, there = ([f"collective {number} is {name}"] if name else [] for name in names)
             return here, there
     return [], []
+
+
+_SPLIT = {"collectives": _first_difference, "cache_keys": key_differences}
+"""How two ranks are compared in an aspect, where not by all that only one of them has."""
 
 
 def _stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[Straggler, ...]:

@@ -17,7 +17,14 @@ MAX_LOSSES = 3
 
 LOSS_LENGTH = 300
 
-ASPECTS = ("compile_ids", "recompile_causes", "graph_breaks", "cache_hits", "collectives")
+ASPECTS = (
+    "compile_ids",
+    "recompile_causes",
+    "graph_breaks",
+    "collectives",
+    "cache_hits",
+    "cache_keys",
+)
 """In what ranks are compared, in the order of `values_of`."""
 
 
@@ -41,13 +48,21 @@ class RankFingerprint(RankCounts):
 
     @property
     def behaviour(self) -> tuple[bytes, ...]:
-        """Equal for ranks that did the same; what caches answered is chance."""
-        return (*self.digests[:3], *self.digests[4:], self.findings)
+        """Equal for ranks that did the same. What caches answered is chance, and their keys are no
+        behaviour."""
+        return (*self.digests[: ASPECTS.index("cache_hits")], self.findings)
 
 
 def values_of(summary: RankSummary) -> tuple[tuple[str, ...], ...]:
     """What the ranks are compared by, for each of `ASPECTS`."""
-    return (summary.ids, summary.causes, summary.breaks, summary.cached, summary.collectives)
+    return (
+        summary.ids,
+        summary.causes,
+        summary.breaks,
+        summary.collectives,
+        summary.cached,
+        summary.key_parts,
+    )
 
 
 def digest(values: Iterable[object]) -> bytes:

@@ -1,4 +1,4 @@
-"""One rank in a few kilobytes: what it compiled, why again, what it ran in which order.
+"""One rank in some tens of kilobytes: what it compiled, why again, what it ran in which order.
 
 Pure, picklable and mergeable: ranks can be summarised anywhere, and compared where the summaries
 meet.
@@ -12,11 +12,16 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.ranks.cache_keys import key_parts
+from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.counts import counts_of, is_compile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 
 MAX_IDS = 2000
 """Most compiles, causes, sites and graphs kept of a rank."""
+
+MAX_KEY_PARTS = 4000
+"""Most components of cache keys kept of a rank: those of ten graphs, and the settings."""
 
 MAX_OPERATIONS = 4096
 """Most collectives kept of a rank."""
@@ -59,6 +64,8 @@ class RankSummary(RankCounts):
     """"train.py:30": places of graph breaks."""
     collectives: tuple[str, ...]
     """"0/0: all_reduce": every collective of every graph, in order."""
+    key_parts: tuple[str, ...] = ()
+    """Of what the keys of its compile caches are made: see `cache_keys.py`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,7 @@ class _ProcessRecord:
     frames: list[Frame] = field(default_factory=list[Frame])
     breaks: list[BreakSite] = field(default_factory=list[BreakSite])
     collectives: list[str] = field(default_factory=list[str])
+    caches: list[ProcessCaches] = field(default_factory=list[ProcessCaches])
 
 
 def summaries_of(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ...]:
@@ -87,6 +95,8 @@ def summaries_of(timeline: Timeline, causes: RunCauses) -> tuple[RankSummary, ..
     for schedule in timeline.collectives:
         named = (f"{schedule.compile_id}: {name}" for name in schedule.operations)
         records[schedule.process].collectives.extend(named)
+    for caches in timeline.caches:
+        records[caches.process].caches.append(caches)
     by_rank: dict[int, list[_ProcessRecord]] = defaultdict(list)
     for process in timeline.processes:
         if process.rank is not None:
@@ -120,6 +130,11 @@ def _summary(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) ->
         causes=_primary_causes(guarded, causes),
         breaks=tuple(breaks[:MAX_IDS]),
         collectives=tuple(collectives[:MAX_OPERATIONS]),
+        key_parts=key_parts(
+            (item for record in records for item in record.caches),
+            {(item.compile_id, item.epoch): _named(item) for item in compiles},
+            MAX_KEY_PARTS,
+        ),
     )
 
 
