@@ -19,6 +19,7 @@ from compilediag_harness.wire import (
     TorchSeen,
     UserCall,
 )
+from compilediag_harness.wire.phase_stack import Phases, PhaseSpans
 
 NO_ROW = "no metrics row: the compile did not end"
 NO_QUESTION = "torch's question was not heard: only its first reason is known"
@@ -111,7 +112,8 @@ class Compile:
     entered_at: UserCall | None = None
     entered_from: str = ""
     """Both as in `Recompile`."""
-    phases: tuple[tuple[str, float], ...] | None = None
+    phases: Phases | None = None
+    phase_spans: PhaseSpans = ()
     restarted_s: float | None = None
     blocks: RepeatedBlocks | None = None
     """As in `Compiled`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compilediag.diagnosis.figures.compile_seconds import compile_seconds
+from compilediag.diagnosis.figures.compile_seconds import compile_seconds, phase_of
 from compilediag.timeline.breaks import break_place
 from compilediag.views.format import count
 from compilediag.views.perfetto_lanes import Slice, slice_of
@@ -85,7 +85,7 @@ def _process(
     found = [
         Track("steps", [_step(item) for item in steps]),
         Track("phases (lengths, not places)", [piece for item in steps for piece in _phases(item)]),
-        Track("compiles", [_compile(item, known) for item in compiles], _breaks(events)),
+        Track("compiles", [s for c in compiles for s in _compile(c, known)], _breaks(events)),
         Track("recordings of CUDA graphs", (), _recordings(events)),
         Track("synchronisations (sampled steps)", _syncs(samples, steps)),
         *_spans(index, timeline),
@@ -144,7 +144,18 @@ def _syncs(samples: Iterable[SyncSample], steps: Iterable[Step]) -> list[Slice]:
 # --- compiles --------------------------------------------------------------------------------
 
 
-def _compile(item: Compile, known: EventsById) -> Slice:
+def _compile(item: Compile, known: EventsById) -> Iterable[Slice]:
+    """An attempt, and in it the phases that torch timed. They end where it ends: what it took and
+    what they took is read from two clocks."""
+    whole = _attempt(item, known)
+    yield whole
+    for name, after_s, seconds in item.phase_spans:
+        begin = min(whole.start_ns + _ns(max(0.0, after_s)), whole.end_ns)
+        end = min(begin + _ns(max(0.0, seconds)), whole.end_ns)
+        yield Slice(name, begin, end, "compile phase", {"phase": phase_of(name)})
+
+
+def _attempt(item: Compile, known: EventsById) -> Slice:
     """An attempt with the causes that the receipt has for it. A first compile may be a record of
     a backward with the same id, which has no causes of its own."""
     record = known.get((item.process, item.epoch, item.compile_id)) if item.guarded else None

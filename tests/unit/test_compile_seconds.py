@@ -15,6 +15,7 @@ from compilediag.views.compile_time import LABELS, render_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.wire import Compiled, Location
+from compilediag_harness.wire.phase_stack import Phases
 
 MS = 1_000_000
 
@@ -23,6 +24,11 @@ def seen() -> PhaseTimes:
     times = PhaseTimes()
     times.seen = True
     return times
+
+
+def own(times: PhaseTimes) -> Phases | None:
+    timed = times.take()
+    return None if timed is None else timed.own
 
 
 def test_a_phase_has_not_what_was_within_it() -> None:
@@ -36,9 +42,9 @@ def test_a_phase_has_not_what_was_within_it() -> None:
     times.began("gc", 8 * MS)
     times.ended("gc", 9 * MS)
     times.ended("entire_frame_compile", 10 * MS)
-    taken = dict(times.take() or ())
+    taken = dict(own(times))
     assert taken == {"entire_frame_compile": 0.004, "build_guards": 0.004, "gc": 0.002}
-    assert times.take() == ()
+    assert own(times) == ()
 
 
 def test_what_is_open_around_a_compile_is_no_part_of_it() -> None:
@@ -47,9 +53,9 @@ def test_what_is_open_around_a_compile_is_no_part_of_it() -> None:
     times.began("dynamo", 0)
     times.began("entire_frame_compile", MS)
     times.ended("entire_frame_compile", 3 * MS)
-    assert times.take() == (("entire_frame_compile", 0.002),)
+    assert own(times) == (("entire_frame_compile", 0.002),)
     times.ended("dynamo", 9 * MS)
-    assert times.take() == ()
+    assert own(times) == ()
 
 
 def test_what_has_no_row_is_no_part_of_the_next_compile() -> None:
@@ -59,7 +65,31 @@ def test_what_has_no_row_is_no_part_of_the_next_compile() -> None:
     times.ended("CachingAutotuner.benchmark_all_configs", 9 * MS)
     times.began("entire_frame_compile", 10 * MS)
     times.ended("entire_frame_compile", 12 * MS)
-    assert times.take() == (("entire_frame_compile", 0.002),)
+    assert own(times) == (("entire_frame_compile", 0.002),)
+
+
+def test_spans_are_nested_and_counted_from_the_start_of_the_compile() -> None:
+    """Of a phase with those within it; our own analysis has not passed, and what is too short to be
+    drawn is left out."""
+    times = seen()
+    times.began("dynamo", 0)
+    times.began("entire_frame_compile", 1000 * MS)
+    times.began("gc", 1100 * MS)
+    times.leave_out(0.1)
+    times.ended("gc", 1300 * MS)
+    times.began("build_guards", 1300 * MS)
+    times.began("gc", 1400 * MS)
+    times.ended("gc", 1401 * MS)
+    times.ended("build_guards", 1500 * MS)
+    times.ended("entire_frame_compile", 2300 * MS)
+    timed = times.take()
+    assert timed is not None
+    assert timed.spans == (
+        ("entire_frame_compile", 0.0, 1.2),
+        ("gc", 0.1, 0.1),
+        ("build_guards", 0.2, 0.2),
+    )
+    assert times.take() == ((), ())
 
 
 def test_our_own_analysis_is_in_no_phase() -> None:
@@ -68,7 +98,7 @@ def test_our_own_analysis_is_in_no_phase() -> None:
     times.began("entire_frame_compile", 0)
     times.leave_out(0.003)
     times.ended("entire_frame_compile", 10 * MS)
-    assert times.take() == (("entire_frame_compile", 0.007),)
+    assert own(times) == (("entire_frame_compile", 0.007),)
 
 
 def test_an_end_without_its_beginning() -> None:
@@ -78,7 +108,7 @@ def test_an_end_without_its_beginning() -> None:
     times.began("entire_frame_compile", 0)
     times.began("bytecode_tracing", MS)
     times.ended("entire_frame_compile", 4 * MS)
-    assert dict(times.take() or ()) == {"entire_frame_compile": 0.004}
+    assert dict(own(times)) == {"entire_frame_compile": 0.004}
 
 
 def test_each_thread_has_its_own() -> None:
@@ -88,7 +118,7 @@ def test_each_thread_has_its_own() -> None:
     def other() -> None:
         times.began("gc", 0)
         times.ended("gc", MS)
-        found.append(times.take())
+        found.append(own(times))
 
     times.began("entire_frame_compile", 0)
     thread = threading.Thread(target=other)
@@ -96,7 +126,7 @@ def test_each_thread_has_its_own() -> None:
     thread.join()
     times.ended("entire_frame_compile", 2 * MS)
     assert found == [(("gc", 0.001),)]
-    assert times.take() == (("entire_frame_compile", 0.002),)
+    assert own(times) == (("entire_frame_compile", 0.002),)
 
 
 def _timing(ph: str, name: str, at_us: float, of: int = 0) -> bytes:

@@ -226,7 +226,9 @@ class TraceProcess:
             # A trace without records of starts: only rows can show that ids began again.
             self._reset()
             row = replace(row, epoch=self._epoch)
-        row = replace(row, phases=self._phases.of_row(row.compile_id))
+        timed = self._phases.of_row(row.compile_id)
+        if timed is not None:
+            row = replace(row, phases=timed.own, phase_spans=timed.spans)
         if (self._epoch, row.compile_id) in self._exports:
             row = replace(row, exported=True)
         self._versions(metrics)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from compilediag.readers import lenient_json
-from compilediag_harness.wire.phase_stack import Phases, PhaseStack
+from compilediag_harness.wire.phase_stack import PhaseStack, TimedPhases
 
 STACKS_KEPT = 12_000
 """Most compiles whose phases are followed: as many as have rows that are kept."""
@@ -63,14 +63,14 @@ class TracePhases:
         self._full = self._full or len(self._stacks) >= STACKS_KEPT
         return not self._full
 
-    def of_row(self, compile_id: str) -> Phases | None:
+    def of_row(self, compile_id: str) -> TimedPhases | None:
         """The phases of the compile whose row comes now; None where the trace has no timing, or
         more than is kept."""
         if not self._seen:
             return None
         stack = self._stacks.get(compile_id)
         if stack is None:
-            return None if self._full else ()
+            return None if self._full else TimedPhases((), ())
         found = stack.take()
         self._forget_if_done(compile_id, stack)
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from compilediag_harness.wire.phase_stack import Phases, PhaseStack
+from compilediag_harness.wire.phase_stack import PhaseStack, TimedPhases
 
 
 class _OfThread(threading.local):
@@ -32,7 +32,7 @@ class PhaseTimes:
         """Time of our own, within the phases that are open: it is no phase's."""
         self._thread.stack.leave_out(seconds)
 
-    def take(self) -> Phases | None:
+    def take(self) -> TimedPhases | None:
         """The phases of the compile whose row torch writes now in this thread; None where they are
         not seen."""
         return self._thread.stack.take() if self.seen else None

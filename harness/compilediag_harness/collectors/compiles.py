@@ -103,6 +103,7 @@ class CompileCollector:
         # Our own analysis of a recompile lies within torch's times.
         entered_at, entered_from = self._entered.pop(compile_id, None) or entered(session)
         seconds = _seconds(metrics) - self._recompiles.analysis_s.pop(compile_id, 0.0)
+        timed = self._phases.take()
         return Compiled(
             t=session.now(),
             step=session.step,
@@ -131,7 +132,8 @@ class CompileCollector:
             guard_eval_us=_field(metrics, "guard_latency_us"),
             cache_hits=_cache_count(metrics, "hit"),
             cache_misses=_cache_count(metrics, "miss"),
-            phases=self._phases.take(),
+            phases=None if timed is None else timed.own,
+            phase_spans=() if timed is None else timed.spans,
             restarted_s=_microseconds(metrics, "dynamo_compile_time_before_restart_us"),
             blocks=_blocks(seconds),
             exported=torch_compiles.exporting(),

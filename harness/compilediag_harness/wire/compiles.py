@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compilediag_harness.wire.event import Event, StepEvent, event
+from compilediag_harness.wire.phase_stack import Phases, PhaseSpans
 from compilediag_harness.wire.quoted import Location, UserCall
 
 
@@ -70,9 +71,11 @@ class Compiled(StepEvent):
     entered_from: str = ""
     """Both as in `CompileStarted`, which torch does not announce at the limit, nor while another
     thread compiles."""
-    phases: tuple[tuple[str, float], ...] | None = None
-    """Seconds of each phase without those within it, by torch's name; None where torch's timing was
-    not seen. Together they are `seconds`, but for what torch does not time."""
+    phases: Phases | None = None
+    """Seconds of each phase without those within it; None where torch's timing was not seen.
+    Together they are `seconds`, but for what torch does not time."""
+    phase_spans: PhaseSpans = ()
+    """When the phases began and how long they were, nested."""
     restarted_s: float | None = None
     """Of `seconds`: Dynamo's attempts that it began again. None where torch did not tell."""
     blocks: RepeatedBlocks | None = None
