@@ -32,6 +32,9 @@ ELSEWHERE = {
     "CD154": "test_size_advice.py",
     **dict.fromkeys(("CD611", "CD613", "CD614"), "test_compile_caches.py"),
     "CD621": "test_guard_cost.py",
+    **dict.fromkeys(
+        ("CD601", "CD602", "CD604", "CD631", "CD641", "CD651"), "test_pages_of_costs.py"
+    ),
 }
 """Codes whose advice another test of this folder runs."""
 
@@ -50,14 +53,8 @@ WITHOUT_RUN = {
     "CD404": _DEVICE,
     "CD405": _DEVICE,
     "CD409": _TIMED,
-    "CD601": _TIMED,
-    "CD602": _TIMED,
     "CD603": _DEVICE,
-    "CD604": _TIMED,
-    "CD641": "it takes several processes: the scenario rank_waits, test_warm_cache.py",
-    "CD631": _TIMED,
     "CD612": "a key changes between two processes: the scenario changing_cache_key",
-    "CD651": "runs of a whole program are compared: test_numbers.py",
     "CD902": _RECORD,
     "CD903": _RECORD,
     "CD905": "torch reads the profile when a process starts: the scenario stored_profile",
@@ -143,5 +140,5 @@ def test_every_code_has_a_program_or_a_reason() -> None:
 
 def test_what_is_run_elsewhere_is() -> None:
     """A code named in a test that does not exist would be one that nobody runs."""
-    for code in ("CD105", "CD120", "CD154", "CD611", "CD613", "CD614"):
+    for code in ("CD105", "CD120", "CD154", "CD601", "CD604", "CD611", "CD613", "CD614"):
         assert code in (Path(__file__).parent / ELSEWHERE[code]).read_text(encoding="utf-8")
