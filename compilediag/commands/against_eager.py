@@ -4,16 +4,13 @@ pays."""
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from dataclasses import replace
 from functools import partial
 
-import click
-
+from compilediag.commands.confirm import confirm_reruns
 from compilediag.commands.options import RunOptions, supervised_options, telemetry_of
 from compilediag.commands.run_report import finish
-from compilediag.commands.terminal import is_terminal, write_message, write_stderr
+from compilediag.commands.terminal import write_stderr
 from compilediag.compare.against_eager.conclude import (
     Payoff,
     SameNumbers,
@@ -61,7 +58,14 @@ def run_against_eager(options: RunOptions) -> int:
     """
     _require_possible(options)
     pairs = options.rounds or PAIRS
-    _confirm(options, pairs)
+    more = f"up to {2 + MAX_RUNS} times" if options.bisect_numerics else "once or twice"
+    confirm_reruns(
+        "--against-eager",
+        options.target,
+        f"{2 * pairs} times, compiled and eager in turns, and {more} more to compare numbers",
+        yes=options.yes,
+        quiet=options.quiet,
+    )
     run_options = supervised_options(options)
     stage = f"run 0: compiled, pair 1 of {pairs}"
     _announce(options, f"{stage}; its output goes to a file")
@@ -112,22 +116,6 @@ def _require_possible(options: RunOptions) -> None:
     if options.target[0] == "-":
         raise UsageError("a program on stdin can be read only once: put it into a file")
     require_scipy()
-
-
-def _confirm(options: RunOptions, pairs: int) -> None:
-    """A rerun repeats side effects: that is said before, also where nobody is asked."""
-    more = f"up to {2 + MAX_RUNS} times" if options.bisect_numerics else "once or twice"
-    what = (
-        f"runs {clean(shlex.join(options.target), limit=200)} {2 * pairs} times, compiled and "
-        f"eager in turns, and {more} more to compare numbers; what it "
-        "writes or sends, it writes or sends each time"
-    )
-    if not options.yes and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise UsageError(f"--against-eager {what}: say --yes where nobody can be asked")
-    if not options.yes or not options.quiet:
-        write_message(f"--against-eager {what}.")
-    if not options.yes and not click.confirm("go on?", default=False, err=True):
-        raise UsageError("nothing was run")
 
 
 def _announce(options: RunOptions, text: str) -> None:

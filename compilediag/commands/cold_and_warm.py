@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-
-import click
-
+from compilediag.commands.confirm import confirm_reruns
 from compilediag.commands.options import RunOptions, supervised_options
 from compilediag.commands.run_report import finish
-from compilediag.commands.terminal import is_terminal, write_message, write_stderr
+from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.cold_and_warm import run_twice
-from compilediag.views.text import clean
 
 _OTHERS = ("fix", "cadence_probe", "witness", "depyf", "group", "keep_caches")
 """Options that make other runs, or change what is compiled."""
@@ -30,7 +25,7 @@ def run_cold_and_warm(options: RunOptions) -> int:
             raise UsageError(f"{flag} makes other runs than --cold-and-warm: leave one of them out")
     if not options.target:
         raise UsageError("name the program: `compilediag run --cold-and-warm train.py`")
-    _confirm(options)
+    confirm_reruns("--cold-and-warm", options.target, "twice", yes=options.yes, quiet=options.quiet)
     return finish(
         run_twice(options.target, supervised_options(options), lambda text: _say(options, text)),
         options,
@@ -40,17 +35,3 @@ def run_cold_and_warm(options: RunOptions) -> int:
 def _say(options: RunOptions, text: str) -> None:
     if not options.quiet:
         write_stderr(f"compilediag: {text}\n")
-
-
-def _confirm(options: RunOptions) -> None:
-    """A rerun repeats side effects: that is said before, also where nobody is asked."""
-    what = (
-        f"runs {clean(shlex.join(options.target), limit=200)} twice; what it writes or sends, it "
-        "writes or sends each time"
-    )
-    if not options.yes and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise UsageError(f"--cold-and-warm {what}: say --yes where nobody can be asked")
-    if not options.yes or not options.quiet:
-        write_message(f"--cold-and-warm {what}.")
-    if not options.yes and not click.confirm("go on?", default=False, err=True):
-        raise UsageError("nothing was run")

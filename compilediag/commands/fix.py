@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import sys
 from dataclasses import dataclass, replace
 from functools import partial
 
 import click
 
+from compilediag.commands.confirm import confirm_reruns
 from compilediag.commands.options import (
     RunOptions,
     TargetCommand,
@@ -22,7 +21,6 @@ from compilediag.commands.options import (
 from compilediag.commands.run_report import finish
 from compilediag.commands.subcommand import argument, flag, option, subcommand
 from compilediag.commands.terminal import (
-    is_terminal,
     render_options,
     write,
     write_json,
@@ -239,17 +237,8 @@ def _fix_latest(options: FixOptions, number: int | None) -> int:
 
 
 def _confirm(options: FixOptions | RunOptions, words: tuple[str, ...]) -> None:
-    """A rerun repeats side effects: that is said before, also where nobody is asked."""
-    what = (
-        f"runs {clean(shlex.join(words), limit=200)} at least three times, once more for each "
-        "change; what it writes or sends, it writes or sends each time"
-    )
-    if not options.yes and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise UsageError(f"fix {what}: say --yes where nobody can be asked")
-    if not options.yes or not options.quiet:
-        write_message(f"fix {what}.")
-    if not options.yes and not click.confirm("go on?", default=False, err=True):
-        raise UsageError("nothing was run")
+    how_often = "at least three times, once more for each change"
+    confirm_reruns("fix", words, how_often, yes=options.yes, quiet=options.quiet)
 
 
 def _announce(options: FixOptions | RunOptions, text: str) -> None:

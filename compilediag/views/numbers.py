@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     )
 
 _LAYERS = {
-    "backend": "the backend (code generation)",
+    "backend": "the backend (graph passes, code generation)",
     "decompositions": "decompositions, before code is generated",
     "aot_autograd": "AOTAutograd",
     "dynamo": "what Dynamo captures",

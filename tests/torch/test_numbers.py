@@ -3,13 +3,20 @@ ones are none, and the program computes what it computes without."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from compilediag.fixes.environment import export_line  # noqa: E402
 from compilediag.fixes.numbers.first_difference import numbers_of, still_differs  # noqa: E402
+from compilediag.fixes.numbers.narrowing import narrowing  # noqa: E402
+from compilediag.fixes.numbers.record import VARIABLE  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
@@ -107,3 +114,95 @@ def test_another_backend_for_the_frame_removes_the_difference():
             assert still_differs(first, shadowed(wrong, change)[0]) is differs
     finally:
         config.debug_backend_override = before
+
+
+WRONG_PASS = """
+import torch
+import torch._inductor.config as config
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+aten = torch.ops.aten
+
+
+class Wrong(CustomGraphPass):
+    def __call__(self, graph):
+        for node in graph.find_nodes(op="call_function", target=aten.relu.default):
+            node.target = aten.abs.default
+
+    def uuid(self):
+        return b"wrong"
+
+
+def embed(x):
+    return torch.tanh(x * 2)
+
+
+def head(x):
+    return torch.relu(x)
+
+
+def program():
+    torch.manual_seed(0)
+    one, two = torch.compile(embed), torch.compile(head)
+    with config.patch(post_grad_custom_post_pass=Wrong()):
+        return [two(one(torch.randn(4, 4))).sum().item() for _ in range(2)]
+
+
+if __name__ == "__main__":
+    print(program())
+"""
+
+
+def test_a_pass_of_inductor_is_found_and_the_line_followed(tmp_path, monkeypatch):
+    """The frame and the layer, by the search of `--bisect-numerics`; then the printed line, in a
+    plain process: it gives eager's numbers."""
+    config = pytest.importorskip("torch._dynamo.config")
+    if not hasattr(config, "debug_backend_override"):
+        pytest.skip("this torch has no such option")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "caches"))
+    file = tmp_path / "wrong_pass.py"
+    file.write_text(WRONG_PASS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    import wrong_pass  # pyright: ignore[reportMissingImports]
+
+    def run(*settings):
+        with trying(TrialPlan(seed=1, shadow=True, settings=settings)) as events:
+            wrong_pass.program()
+        return fold([events])
+
+    before = config.debug_backend_override
+    first = numbers_of(run()).differences[0]
+    assert first.function.function == "head"
+    search = narrowing(["1"], ["0"])
+    value = next(search)
+    try:
+        while True:
+            change = SettingChange("torch._dynamo.config", "debug_backend_override", value)
+            value = search.send(still_differs(first, run(change)))
+    except StopIteration as done:
+        found = done.value
+    finally:
+        config.debug_backend_override = before
+    assert (found.layer, found.frames, found.problem) == ("backend", ("1",), None)
+
+    line = export_line(VARIABLE, found.override)
+    eager = "import torch, wrong_pass; torch.compiler.set_stance('force_eager'); "
+    printed = [
+        subprocess.run(
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHON": sys.executable, "EAGER": eager},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+        ).stdout
+        for command in (
+            f'{line}; "$PYTHON" {file.name}',
+            '"$PYTHON" -c "$EAGER print(wrong_pass.program())"',
+            f'"$PYTHON" {file.name}',
+        )
+    ]
+    fixed, right, broken = map(json.loads, printed)
+    assert fixed == pytest.approx(right, rel=1e-4)
+    assert broken != pytest.approx(right, rel=1e-4)

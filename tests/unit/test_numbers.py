@@ -44,8 +44,10 @@ def test_a_value_is_judged_by_float64(value: ComparedValue, kind: str) -> None:
 def found(frame: str | None, backends: set[str], own: list[str], others: list[str]) -> Narrowed:
     """The search where `frame` alone makes the difference, gone with `backends`."""
     search = narrowing(own, others)
-    value = next(search)
+    value, tried = next(search), set[str]()
     while True:
+        assert value not in tried
+        tried.add(value)
         frames, _, backend = value.partition(":")
         hit = frames == ">=0" or frame in frames.split(",")
         try:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Layer = Literal["backend", "decompositions", "aot_autograd", "dynamo"]
-"""`backend`: code generation of inductor, or a backend of the program's own. `decompositions`: the
-operators that inductor has taken apart before. `aot_autograd`: functionalization and partition.
-`dynamo`: what is captured is another program already."""
+"""`backend`: graph passes and code generation of inductor, or a backend of the program's own.
+`decompositions`: the operators that inductor has taken apart before. `aot_autograd`:
+functionalization and partition. `dynamo`: what is captured is another program already."""
 
 MAX_RUNS = 14
 
@@ -69,11 +69,10 @@ def _frames(own: tuple[str, ...], others: tuple[str, ...]) -> Search:
             return Narrowed(None, problem=f"the run with {value} shows nothing")
         if differs:
             continue
-        every = (*own, *others)
-        candidates = every
+        candidates, sure = (*own, *others), False
         if own and others and (yield _value(own, backend)) is False:
-            candidates = own
-        found, sure = yield from _halved(candidates, backend)
+            candidates, sure = own, True
+        found, sure = yield from _halved(candidates, backend, sure)
         named = (yield from _of_backend(found)) if layer == "backend" else layer
         override = _value(found, backend) if sure else value
         problem = None if sure else "several frames together: only all of them were tried"
@@ -85,10 +84,10 @@ def _frames(own: tuple[str, ...], others: tuple[str, ...]) -> Search:
 
 
 def _halved(
-    frames: tuple[str, ...], backend: str
+    frames: tuple[str, ...], backend: str, sure: bool
 ) -> Generator[str, bool | None, tuple[tuple[str, ...], bool]]:
-    """The fewest of the frames that were seen to be enough, and whether they were seen to be."""
-    sure = False
+    """The fewest of the frames that were seen to be enough, and whether they were seen to be:
+    `sure` is that of all of them."""
     while len(frames) > 1:
         middle = len(frames) // 2
         for part in (frames[:middle], frames[middle:]):

@@ -113,7 +113,7 @@ def _finding(timeline: Timeline, found: Difference, narrowed: Narrowed | None) -
 
 
 _WHERE = {
-    "backend": "the backend's code generation",
+    "backend": "the backend's graph passes or code generation",
     "decompositions": "the decompositions of operators that inductor uses",
     "aot_autograd": "AOTAutograd",
     "dynamo": "what Dynamo captures",
