@@ -60,7 +60,7 @@ def break_edits(case: Case) -> Iterator[Change]:
     yield from _at_line(case)
     yield from _message(case)
     yield from _enabled(case)
-    yield from _fake_kernel(case)
+    yield from _own_kernel(case)
     yield from _of_call(case)
     yield from _read_at_once(case)
 
@@ -102,7 +102,7 @@ def _enabled(case: Case) -> Iterator[Change]:
         yield from _change(case, "without_disable", what, risk, name)
 
 
-def _fake_kernel(case: Case) -> Iterator[Change]:
+def _own_kernel(case: Case) -> Iterator[Change]:
     """An operator of the program's own. Of a kernel that is not operations of torch alone, the
     shapes of what it returns cannot be derived."""
     callee: Any = case.finding.evidence.get("callee")
@@ -110,14 +110,13 @@ def _fake_kernel(case: Case) -> Iterator[Change]:
     if case.finding.rule != "CD210" or not isinstance(callee, dict) or place is None:
         return
     parts = str(callee.get("name") or "").split(".")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-    if len(parts) >= 2 and case.is_own(place.file):  # noqa: PLR2004
+    if len(parts) >= 2 and case.is_own(place.file):
         operator = f"{parts[0]}::{parts[1]}"
         yield Change(
             "source",
-            f"{place.file}: the kernel of {operator} as its fake kernel too, by "
-            "`torch.library.register_fake`",
-            "kernels for other devices must return the same shapes, dtypes and strides",
-            edits=(Edit(place.file or "", place.line or 0, "fake_kernel", (operator,)),),
+            f"{place.file}:{place.line}: call the kernel of {operator} itself",
+            "kernels for other devices, and a formula for its gradient, are not used there",
+            edits=(Edit(place.file or "", place.line or 0, "own_kernel", (operator,)),),
         )
 
 

@@ -12,6 +12,7 @@ from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit
 
 _PATH = re.compile(r"(?:\.[A-Za-z_]\w*)*")
+_TENSOR = re.compile(r"Tensor \[([\d, ]*)\] (torch\.\w+)")
 _CALLS = ("CD203", "CD212")
 _BEFORE = (
     "it is a tensor of its own, made in every call; of the branches that it decides both sides are "
@@ -23,6 +24,8 @@ def computed_before_candidates(case: Case) -> Iterator[Change]:
     """Edits that compute it in a decorator of the compiled function."""
     if case.finding.rule == "CD107":
         yield from _of_argument(case)
+    elif case.finding.rule == "CD114":
+        yield from _of_none(case)
     elif case.finding.rule in _CALLS:
         yield from _of_call(case)
     elif case.finding.rule == "CD207":
@@ -39,6 +42,19 @@ def _of_argument(case: Case) -> Iterator[Change]:
     flag = ("flag",) * (bool(values) and values <= {"True", "False"})
     what = f"compute what depends on {path} before the call, as tensors"
     yield from _edit(case, function.file, function.line, what, "of", path, *flag)
+
+
+def _of_none(case: Case) -> Iterator[Change]:
+    """An attribute of an argument that is a tensor or None: of the shape that was seen."""
+    source, function = PARAMETER.fullmatch(case.source), case.function
+    seen = {value for pair in case.values for value in pair} - {"None"}
+    tensor = _TENSOR.fullmatch(seen.pop()) if len(seen) == 1 else None
+    if source is None or function is None or tensor is None or not _PATH.fullmatch(source[2]):
+        return
+    path = f"{source[1]}{source[2]}"
+    made = f"{tensor[1] or '()'}, dtype={tensor[2]}"
+    what = f"pass zeros or ones for {path} where it is None"
+    yield from _edit(case, function.file, function.line, what, "neutral", path, made)
 
 
 def _of_call(case: Case) -> Iterator[Change]:

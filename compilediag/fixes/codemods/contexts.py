@@ -101,6 +101,8 @@ def only_compile(scope: Scope, function: libcst.FunctionDef) -> libcst.Call:
 
 @dataclass(frozen=True)
 class Called:
+    """An expression as the only argument of a call."""
+
     name: str
 
     def __call__(self, node: libcst.Call) -> libcst.BaseExpression:

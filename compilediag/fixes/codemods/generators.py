@@ -96,7 +96,7 @@ class _Appends(libcst.CSTTransformer):
         super().__init__()
         self._items = items
 
-    def leave_Yield(
+    def leave_Yield(  # noqa: N802
         self, original_node: libcst.Yield, updated_node: libcst.Yield
     ) -> libcst.BaseExpression:
         """What is yielded is kept: of another generator each item."""

@@ -1,13 +1,15 @@
-"""Operators of the program's own that torch cannot trace: a kernel of operations of torch is its
-own fake kernel."""
+"""Operators of the program's own that torch cannot trace: a kernel of operations of torch is traced
+where it is called itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import libcst
 
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.names import parameters_of
 from compilediag.fixes.codemods.purity import PURE, Scope, code_of, scope_of
 from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
 
@@ -16,31 +18,39 @@ _FIRST_NAMED = 2
 """Arguments of `torch.library.impl` before the kernel: the operator and the device."""
 
 
-def fake_kernel(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Edit "fake_kernel": the kernel of the operator `code[0]`, "namespace::name", is registered as
-    its fake kernel too, where it only computes by operations of torch."""
+def own_kernel(source: Source, edit: Edit) -> Iterator[EditOfTree]:
+    """Edit "own_kernel": the call of the operator `code[0]`, "namespace::name", in the line calls
+    its only kernel of the file instead, where that only computes by operations of torch."""
     scope, operator = scope_of(source), edit.code[0]
-    found = [
-        statement
-        for statement in source.module.body
-        if isinstance(statement, libcst.SimpleStatementLine)
-        and len(statement.body) == 1
-        and _registers(scope, statement, operator)
-    ]
-    if not found:
-        raise EditImpossible(f"no statement of the file registers a kernel of {operator}")
-    kernels = {_kernel(each) for each in found}
+    kernels = {
+        _kernel(statement)
+        for statement in source.below(source.module, libcst.SimpleStatementLine)
+        if _registers(scope, statement, operator)
+    }
     if len(kernels) != 1:
-        raise EditImpossible(f"{operator} has several kernels")
+        raise EditImpossible(f"the file has not one kernel of {operator}")
     kernel = kernels.pop()
     _require_traceable(scope, kernel)
-    yield Replacement(found[-1], _Registered(f'torch.library.register_fake("{operator}", {kernel})'))
+    dotted_name = f"torch.ops.{operator.replace('::', '.')}"
+    calls = [
+        each
+        for each in source.below(source.module, libcst.Call)
+        if edit.line in source.lines_of(each)
+        and scope.imported_name(each.func) in (dotted_name, f"{dotted_name}.default")
+    ]
+    if len(calls) != 1:
+        raise EditImpossible(f"line {edit.line} has not one call of {dotted_name}")
+    if any(kernel in parameters_of(each) for each in source.functions_at(edit.line)):
+        raise EditImpossible(f"`{kernel}` is another variable there")
+    yield Replacement(calls[0].func, _Name(kernel))
 
 
 def _registers(scope: Scope, statement: libcst.SimpleStatementLine, operator: str) -> bool:
     small = statement.body[0]
     call = small.value if isinstance(small, libcst.Expr) else None
-    if not isinstance(call, libcst.Call) or scope.imported_name(call.func) != _IMPL:
+    if len(statement.body) != 1 or not isinstance(call, libcst.Call):
+        return False
+    if scope.imported_name(call.func) != _IMPL:
         return False
     name = call.args[0].value if call.args else None
     named = isinstance(name, libcst.SimpleString) and name.evaluated_value == operator
@@ -49,8 +59,8 @@ def _registers(scope: Scope, statement: libcst.SimpleStatementLine, operator: st
 
 def _kernel(statement: libcst.SimpleStatementLine) -> str:
     small = statement.body[0]
-    assert isinstance(small, libcst.Expr) and isinstance(small.value, libcst.Call)
-    return code_of(small.value.args[_FIRST_NAMED].value)
+    call = libcst.ensure_type(libcst.ensure_type(small, libcst.Expr).value, libcst.Call)
+    return code_of(call.args[_FIRST_NAMED].value)
 
 
 def _require_traceable(scope: Scope, kernel: str) -> None:
@@ -76,17 +86,9 @@ def _require_traceable(scope: Scope, kernel: str) -> None:
                 raise EditImpossible(f"the shape of `{code_of(call)}` is not evident")
 
 
-class _Registered:
-    """Another statement behind one."""
+@dataclass(frozen=True)
+class _Name:
+    name: str
 
-    def __init__(self, code: str) -> None:
-        self._code = code
-
-    def __call__(self, node: libcst.SimpleStatementLine) -> libcst.FlattenSentinel:  # pyright: ignore[reportMissingTypeArgument]
-        return libcst.FlattenSentinel([node, libcst.parse_statement(self._code)])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Registered) and self._code == other._code
-
-    def __hash__(self) -> int:
-        return hash(self._code)
+    def __call__(self, _: libcst.CSTNode) -> libcst.Name:
+        return libcst.Name(self.name)
