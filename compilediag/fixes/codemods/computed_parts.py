@@ -139,7 +139,7 @@ class _Taken:
         if isinstance(node, libcst.IfExp):
             is_none = code_of(node.test.with_changes(lpar=(), rpar=())).endswith("is None")
             return node.orelse if is_none else node.body
-        first, *others = [each for each in node.body.body if isinstance(each, libcst.CSTNode)]
+        first, *others = list[libcst.CSTNode](node.body.body)
         if isinstance(first, libcst.BaseSmallStatement):
             first = libcst.SimpleStatementLine([first])
         above = [*node.leading_lines, *getattr(first, "leading_lines", ())]
@@ -387,12 +387,12 @@ def _is_called(source: Source, node: libcst.Attribute) -> bool:
 
 
 def numbers_of(source: Source, node: libcst.BaseExpression) -> str:
-    """Whether "float" or "int" of a table whose values are numbers of the text, or of literals; empty where
-    the text does not show it."""
+    """Whether numbers of the text are "float" or "int": those of a table that is looked up, or
+    below an expression. Empty where the text does not show it."""
     if not isinstance(node, libcst.Subscript):
         return "float" * bool(matchers.findall(node, matchers.Float()))
     for statement in source.module.body:
-        for small in getattr(statement, "body", ()):
+        for small in statement.body if isinstance(statement, libcst.SimpleStatementLine) else ():
             if not isinstance(small, libcst.Assign) or len(small.targets) != 1:
                 continue
             if code_of(small.targets[0].target) != code_of(node.value):
