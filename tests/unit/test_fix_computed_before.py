@@ -187,3 +187,23 @@ def test_names_that_depend_on_each_other_are_not_set_one_by_one(together: str) -
     text = f"a = False\nb = False\ndef g():\n    global a, b\n    {together}\n"
     text += "def f(x):\n    return x * 2 if a else x  # here\n"
     refusal("flag_as_tensor", text, "a", "bool")
+
+
+@pytest.mark.parametrize(
+    ("function", "made"),
+    [
+        ("return int(v + 0.5)", "x.copy_((x.double() + 0.5).trunc())"),
+        ("return abs(v) * 2", "x.copy_((x.double().abs() * 2))"),
+        ("return round(v)", ""),
+        ("return v if v > 0 else 0", ""),
+        ("return int(v) % 7", ""),
+        ("print(v)\n    return v", ""),
+        ("return v / v", ""),
+    ],
+)
+def test_a_function_of_each_element_becomes_operations(function: str, made: str) -> None:
+    text = f"def each(v):\n    {function}\ndef f(x):\n    return x.apply_(each)  # here\n"
+    if made:
+        assert f"return {made}" in changed("applied", text)
+    else:
+        refusal("applied", text)

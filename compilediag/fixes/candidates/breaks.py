@@ -27,6 +27,12 @@ class _AtLine:
 
 _EDITS = (
     _AtLine(
+        ("CD290",),
+        "applied",
+        "write what `apply_` computes by operations of tensors",
+        "integers beyond 2**53 are rounded, and nan stays nan where `int` raises an error",
+    ),
+    _AtLine(
         ("CD201",),
         "branch",
         "choose with `torch.where`, or raise with `torch._assert_async`, instead of the branch",

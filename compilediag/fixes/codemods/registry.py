@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from compilediag.fixes.codemods import (
+    applied,
     arguments,
     branches,
     calls,
@@ -40,6 +41,7 @@ Codemod = Callable[[Source, Edit], Iterator[EditOfTree]]
 
 CODEMODS: Mapping[str, Codemod] = MappingProxyType(
     {
+        "applied": applied.applied,
         "argument": arguments.argument,
         "before": statements.before,
         "mode": global_state.mode,
