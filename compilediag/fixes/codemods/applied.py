@@ -1,5 +1,5 @@
-"""`Tensor.apply_` with a function that returns one expression of a number: the same by operations of
-tensors, in float64, as Python computes."""
+"""`Tensor.apply_` with a function that returns one expression of a number: the same by operations
+of tensors, in float64, as Python computes."""
 
 from __future__ import annotations
 
