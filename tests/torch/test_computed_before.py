@@ -68,6 +68,22 @@ for mode, bias in ((Mode.PLAIN, None), (Mode.SHARP, None)):
 
 NONE = MEMBER.replace("(Mode.SHARP, None)", "(Mode.PLAIN, torch.ones(3))")
 
+MODULE = """\
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+    def forward(self, x, mode="plain"):
+        x = self.linear(x)
+        return x.tanh() if mode == "tanh" else x * 2.0
+torch.manual_seed(0)
+model = Model()
+compiled = torch.compile(model, backend=backend)
+for mode in ("plain", "tanh"):
+    results.append(compiled(torch.ones(3), mode=mode))
+results += model.parameters()
+"""
+
 CHECKSUM = """\
 import zlib
 @torch.compile(backend=backend)
@@ -161,6 +177,7 @@ def before(line: int, *code: str) -> list[Edit]:
         (TABLE, before(2, "of", "name")),
         (MEMBER, before(6, "of", "request.mode")),
         (NONE, before(6, "neutral", "request.bias", "3, dtype=torch.float32")),
+        (MODULE, before(5, "of", "mode")),
         (CHECKSUM, before(5, "call", "crc32")),
         (DRAWN, before(4, "call", "choice")),
         (APPLIED, [Edit("", 7, "applied")]),

@@ -102,6 +102,34 @@ def test_a_function_that_is_used_uncompiled_too_keeps_its_parameters() -> None:
 
 
 @pytest.mark.parametrize(
+    ("uses", "why"),
+    [
+        ("fast = torch.compile(Model())\nfast(x, 'a')", ""),
+        ("model = Model()\nfast = torch.compile(model)\nmodel.eval()\nfast(x, 'a')", ""),
+        ("model = Model()\nfast = torch.compile(model)\nmodel(x, 'a')", "used uncompiled too"),
+        ("model = Model()\nfast = torch.compile(model)\nrun(model)", "used uncompiled too"),
+        ("fast = torch.compile(Model())\nfast.eval()", "used for more than calls"),
+        ("fast = torch.compile(Model())\nslow = Model()", "is not made at one place"),
+        ("fast = torch.compile(Model())\nclass More(Model):\n    pass", "is not made at one place"),
+        ("run(torch.compile(Model()))", "in no variable of the module"),
+        ("model = Model()\nmodel.compile()", "is not compiled at one place"),
+    ],
+)
+def test_a_module_that_is_only_called_compiled(uses: str, why: str) -> None:
+    text = "class Model(torch.nn.Module):\n    def forward(self, x, mode):  # here\n"
+    text += f"        return x.tanh() if mode == 'a' else x.sin()\n{uses}\n"
+    if why:
+        assert why in refusal("computed_before", text, "of", "mode")
+        return
+    new = changed("computed_before", text, "of", "mode")
+    assert "fast = forward_with_tensors(torch.compile(" in new
+    assert (
+        "    def call(x, mode):\n        return compiled(x, mode_is_a=torch.tensor(mode ==" in new
+    )
+    assert "    def forward(self, x, *, mode_is_a):" in new
+
+
+@pytest.mark.parametrize(
     ("body", "why"),
     [
         ("a = random.random()\nb = random.choice([1.0])  # here\nreturn x * a * b", "their order"),

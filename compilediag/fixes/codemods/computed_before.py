@@ -11,6 +11,7 @@ import libcst
 from libcst import matchers
 
 from compilediag.fixes.codemods.branches import choose, chosen_expression
+from compilediag.fixes.codemods.compiled_instance import compiled_instance
 from compilediag.fixes.codemods.computed_parts import (
     Parts,
     is_literal,
@@ -44,24 +45,36 @@ def computed_before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     function = _function_at(source, edit.line)
     _require_simple(function)
     first = is_compile(scope, function)
-    if not first and source.parent(function) is not source.module:
-        raise EditImpossible(f"`{function.name.value}` is not compiled where it is defined")
+    owner = None if first else _owner(source, function)
     parts = parts_of(scope, function, edit)
     computed = _named(scope, function, parts)
     name = fresh_name(source.module, f"{function.name.value}_with_tensors")
     dropped = {
         each for each in parameter_names(function) if _is_used_up(source, function, each, parts)
     }
-    decorator = _decorator(function, name, computed, dropped, parts)
+    decorator = _decorator(function, name, computed, dropped, parts, of_instance=owner is not None)
     changed = _changed(source, function, computed, dropped, parts)
     if first:
         apart = [libcst.EmptyLine(indent=False)] * 2
         own = libcst.Decorator(libcst.Name(name), leading_lines=apart)
         changed = changed.with_changes(decorators=[own, *changed.decorators])
+    elif owner is not None:
+        yield Replacement(compiled_instance(scope, owner), Called(name))
     else:
         yield Replacement(only_compile(scope, function), Called(name))
-    yield Insertion(function, (decorator,))
+    yield Insertion(owner or function, (decorator,))
     yield Replacement(function, Once(function, changed, code_of(changed)))
+
+
+def _owner(source: Source, function: libcst.FunctionDef) -> libcst.ClassDef | None:
+    """The class of a `forward`; None for a function of the module."""
+    if source.parent(function) is source.module:
+        return None
+    owner = source.parent(source.parent(function))
+    is_forward = function.name.value in ("forward", "__call__") and not function.decorators
+    if isinstance(owner, libcst.ClassDef) and source.parent(owner) is source.module and is_forward:
+        return owner
+    raise EditImpossible(f"`{function.name.value}` is not compiled where it is defined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +166,14 @@ def _decorator(
     computed: Sequence[_Computed],
     dropped: set[str],
     parts: Parts,
+    *,
+    of_instance: bool,
 ) -> str:
     called = fresh_name(function, "compiled")
-    arguments = [each.name.value for each in function.params.params]
+    parameters = function.params
+    if of_instance:  # the instance is what is called
+        parameters = parameters.with_changes(params=parameters.params[1:])
+    arguments = [each.name.value for each in parameters.params]
     by_name = [each.name.value for each in function.params.kwonly_params]
     passed = [each for each in arguments if each not in dropped]
     passed += [f"{each}={each}" for each in by_name if each not in dropped]
@@ -171,7 +189,7 @@ def _decorator(
     return (
         f"def {name}({called}):\n"
         f"    @functools.wraps({called})\n"
-        f"    def call({code_of(function.params)}):\n"
+        f"    def call({code_of(parameters)}):\n"
         f"{messages}        {line}\n"
         f"    return call\n"
     )
