@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from compilediag.fixes.unchangeable import why_unchangeable
 from compilediag.views.finding_rows import INDENT, detail_of, title_of
 from compilediag.views.format import count, seconds
 from compilediag.views.text import pad
@@ -114,6 +115,8 @@ def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> lis
         why = "none of them works" if fix.tried else why
         text = f"{why}: compilediag explain {fix.number} says what to edit"
         lines.append(f"{INDENT}{options.sign('warn')} {text}")
+        words = None if fix.candidates else why_unchangeable(fix.finding.rule)
+        lines += options.wrap(words, f"{INDENT}  ", style="dim") if words else []
     return [*lines, ""]
 
 

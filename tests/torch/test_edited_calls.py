@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("libcst")
 
 from compilediag.fixes.codemods.edit import Edit, edited  # noqa: E402
+from tests.support.edited_program import run_program  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -19,7 +20,7 @@ class Blur(t.nn.Module):
 model = t.compile(Blur(), backend=backend, dynamic=False)
 one = t.arange(96.0).reshape(1, 3, 4, 8)
 for each in (one, one.to(memory_format=t.channels_last), one.transpose(2, 3).contiguous().mT):
-    out.append(model(one + 1, bias=each))
+    results.append(model(one + 1, bias=each))
 """
 
 ALIASES = """\
@@ -30,7 +31,7 @@ attend = torch.compile(Attention().__call__, backend=backend, dynamic=False)
 def step(query, key):
     return attend(query, key)
 x, y = torch.ones(2, 2), torch.eye(2)
-out += [step(x, y), step(x, x), step(query=y, key=x)]
+results += [step(x, y), step(x, x), step(query=y, key=x)]
 """
 
 NUMBERS = """\
@@ -39,14 +40,14 @@ def decorated(function):
 @decorated
 def scaled(x, rate, power=2):
     return x.sin() * rate
-out += [scaled(torch.ones(3), rate=n / 10) for n in range(1, 5)]
+results += [scaled(torch.ones(3), rate=n / 10) for n in range(1, 5)]
 """
 
 THREADS = """\\
 import torch
 step = torch.compile(lambda x: x * 2, backend=backend)
 for number in range(3):
-    out.append(step(torch.ones(2)))
+    results.append(step(torch.ones(2)))
     if number == 1:
         torch.set_num_threads(1)
 """
@@ -62,9 +63,9 @@ class Server:
         with torch.no_grad():
             return self.model(x)
 server, x = Server(), torch.ones(2)
-out.append(server.warm(x))
+results.append(server.warm(x))
 with torch.inference_mode():
-    out.append(server.model(x))
+    results.append(server.model(x))
 """
 
 
@@ -76,7 +77,7 @@ for number in range(4):
         def __call__(self, x):
             return x + 0.5
     op = Shift()
-    out.append(apply(torch.ones(3) * number, op))
+    results.append(apply(torch.ones(3) * number, op))
 """
 
 LATE_HOOK = """\
@@ -93,8 +94,8 @@ call = torch.compile(torch.nn.Sequential(model), backend=backend)
 for number in range(4):
     if number == 2:
         model.register_forward_hook(highest)
-    out.append(call(torch.ones(2) * (number + 1)))
-    out += [high.clone(), low.clone()]
+    results.append(call(torch.ones(2) * (number + 1)))
+    results += [high.clone(), low.clone()]
 """
 
 SOMETIMES = """\
@@ -106,7 +107,7 @@ def weighted(x, mask=None):
 call = torch.compile(weighted, backend=backend)
 for number in range(4):
     mask = torch.full((3,), 0.5) if number % 2 else None
-    out.append(call(torch.ones(3) * number, mask))
+    results.append(call(torch.ones(3) * number, mask))
 """
 
 
@@ -127,8 +128,8 @@ for number in range(4):
     ],
 )
 def test_what_is_the_same_for_every_call_compiles_once_and_computes_the_same(program, edit):
-    before, expected = run(program)
-    after, results = run(edited(program, [edit]))
+    expected, before, _ = run_program(program)
+    results, after, _ = run_program(edited(program, [edit]))
     assert before > after == 1
     assert all(map(torch.equal, expected, results))
 
@@ -146,8 +147,8 @@ def test_what_is_the_same_for_every_call_compiles_once_and_computes_the_same(pro
     ],
 )
 def test_an_edited_call_compiles_once_and_computes_the_same(program, line, code):
-    before, expected = run(program)
-    after, results = run(edited(program, [Edit("", line, "argument", code)]))
+    expected, before, _ = run_program(program)
+    results, after, _ = run_program(edited(program, [Edit("", line, "argument", code)]))
     assert before > after == 1
     assert all(map(torch.equal, expected, results))
 
@@ -166,23 +167,9 @@ def test_one_global_state_compiles_once_and_computes_the_same(program, edit):
     try:
         for text in (program, edited(program, [edit])):
             torch.set_num_threads(2)
-            found.append(run(text))
+            found.append(run_program(text))
     finally:
         torch.set_num_threads(threads)
-    (before, expected), (after, results) = found
+    (expected, before, _), (results, after, _) = found
     assert (before, after) == (2, 1)
     assert all(map(torch.equal, expected, results))
-
-
-def run(program):
-    """How many graphs a program compiles, and its results."""
-    graphs = []
-
-    def backend(graph, _):
-        graphs.append(graph)
-        return graph
-
-    torch._dynamo.reset()
-    found = {"backend": backend, "out": [], "torch": torch}
-    exec(compile(program, "program.py", "exec"), found)
-    return len(graphs), found["out"]

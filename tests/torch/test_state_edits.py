@@ -5,21 +5,19 @@ What is counted is what torch hands to a backend, and its own count of graph bre
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
-import types
 from typing import Any
 
 import pytest
 
 from compilediag.fixes.codemods.edit import Edit, edited
+from tests.support.edited_program import run_program
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("libcst")
 
-NUMBERS = itertools.count()
 
 HEAD = """
 import torch
@@ -134,28 +132,6 @@ def line_of(text: str, wanted: str) -> int:
     return next(at for at, line in enumerate(text.splitlines(), 1) if wanted in line)
 
 
-def run(text: str) -> tuple[list[Any], int, int]:
-    """Results, graphs that were compiled, and graph breaks."""
-    from torch._dynamo import reset
-    from torch._dynamo.testing import CompileCounter
-    from torch._dynamo.utils import counters
-
-    reset()
-    counters.clear()
-    backend = CompileCounter()
-    name = f"program_{next(NUMBERS)}"  # torch 2.7 imports the module of a global by its name
-    module: Any = types.ModuleType(name)
-    space: dict[str, Any] = module.__dict__
-    space["backend"] = backend
-    sys.modules[name] = module
-    try:
-        exec(compile(text, "<program>", "exec"), space)
-    finally:
-        del sys.modules[name]
-    reset()
-    return space["results"], backend.frame_count, sum(counters["graph_break"].values())
-
-
 def run_alone(text: str) -> tuple[list[Any], int, int]:
     """The same in a process of its own: an optimizer that stays alive makes the steps of other
     tests."""
@@ -186,7 +162,7 @@ print(json.dumps([numbers, backend.frame_count, sum(counters["graph_break"].valu
 )
 def test_nothing_is_compiled_again(program: str, at: str, kind: str, code: tuple[str, ...]) -> None:
     text = HEAD + program
-    runs = run_alone if kind == "rate_as_tensor" else run
+    runs = run_alone if kind == "rate_as_tensor" else run_program
     before, compiled_before, breaks_before = runs(text)
     after, compiled, breaks = runs(edited(text, [Edit("", line_of(text, at), kind, code)]))
     assert compiled_before > 1

@@ -123,6 +123,23 @@ def test_what_has_no_content_is_counted_and_not_called_equal() -> None:
     assert compare(returned(other), returned(replace(other, dtype="dict"))).difference
 
 
+def test_a_list_in_place_of_a_generator_is_judged_by_what_the_program_makes_of_it() -> None:
+    generator = Answer("", "other", "generator", digest="<generator>")
+    items = SampledCall(0, FUNCTION, 0, 0, (replace(tensor(1.0), path="[0]"),), True)
+    used = SampledCall(0, FUNCTION, 1, 1, (tensor(2.0),), True)
+    before = Timeline(answers=(replace(items, answers=(generator,)), used))
+    found = compare(before, Timeline(answers=(items, used)))
+    assert (found.difference, found.not_compared, found.conclusive) == (None, 1, True)
+    other = replace(used, answers=(tensor(3.0),))
+    assert compare(before, Timeline(answers=(items, other))).difference is not None
+    gone = compare(before, Timeline(answers=(used,)))
+    assert gone.difference == "call 0 of Model.forward returned is missing"
+    alone = Timeline(answers=(replace(items, answers=(generator,)),))
+    assert not compare(alone, Timeline(answers=(items,))).conclusive
+    another = replace(items, answers=(replace(generator, dtype="Cursor"),))
+    assert compare(Timeline(answers=(another,)), Timeline(answers=(items,))).difference is not None
+
+
 def test_what_is_conclusive() -> None:
     number, nothing = returned(tensor(1.0)), returned(Answer("", "other", "NoneType", digest="n"))
     unknown, flag = returned(Answer("", "other", "Custom")), held(".calls", 1)

@@ -114,3 +114,37 @@ def test_what_is_left_out_is_said() -> None:
     (change,) = edits_of(finding("CD203"))
     assert change.leaves_out
     assert not edits_of(finding("CD210"))[0].leaves_out
+
+
+def kinds(*findings: FindingRecord) -> list[tuple[str, int, tuple[str, ...]]]:
+    return [
+        (edit.kind, edit.line, edit.code)
+        for change in edits_of(*findings)
+        for edit in change.edits
+        if edit.kind in ("computed_before", "own_kernel", "generator_as_list", "without_switch")
+    ]
+
+
+def test_what_torch_cannot_trace_is_computed_before_the_call() -> None:
+    callee = {"name": "zlib.crc32", "module": "zlib"}
+    for rule in ("CD203", "CD212"):
+        assert kinds(finding(rule, callee=callee)) == [("computed_before", 7, ("call", "crc32"))]
+    assert kinds(finding("CD203", callee={"name": "<lambda>"})) == []
+    assert kinds(finding("CD203")) == []
+    stack = [{"file": "app.py", "line": 4, "function": "f"}]
+    stack.append({"file": "app.py", "line": 7, "function": "__getattribute__"})
+    read = finding("CD207", stack=stack, frames=["f"])
+    assert kinds(read) == [("computed_before", 4, ("read",))]
+    assert edits_of(read, own="other.py") == []
+
+
+def test_a_kernel_of_the_program_is_offered_for_its_operator() -> None:
+    made = kinds(finding("CD210", callee={"name": "my.op.default"}))
+    assert made == [("own_kernel", 7, ("my::op",))]
+
+
+def test_code_that_runs_eager_is_offered_to_be_compiled() -> None:
+    generator = finding("CD904", reason="Unsupported: Attempt to trace generator")
+    assert kinds(generator) == [("generator_as_list", 7, ())]
+    assert kinds(finding("CD904", stance="eager_on_recompile")) == []
+    assert kinds(finding("CD901")) == [("without_switch", 1, ())]

@@ -15,6 +15,7 @@ from compilediag.fixes.candidates import of_finding
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.fixes.observed import Observed
+from compilediag.fixes.unchangeable import why_unchangeable
 from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.proofs import missing_proof
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
@@ -314,7 +315,10 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(
     fixes = [FindingFixes(1, FIRST, outcomes, candidates)]
     text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
     assert text.startswith("0 of 1 finding has a proved change\n")
-    assert text.endswith(f"     {sentence}\n")
+    assert f"     {sentence}\n" in text
+    words = why_unchangeable(FIRST.rule)
+    assert words is not None
+    assert (" ".join(words.split()[:4]) in text) == (not candidates)
 
 
 def test_the_screen_puts_each_line_where_it_belongs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -124,8 +125,40 @@ def test_a_size_of_one_is_never_marked_dynamic() -> None:
     small = {**SIZE, "values": [["[4, 2]", "[1, 2]"]]}
     variable = "export TORCH_COMPILE_UNBACKED_SOURCES=\"L['x']:0\""
     marked = "torch._dynamo.decorators.mark_unbacked(batch, 0)  # before the call, train.py:7"
-    assert lines("CD105", **small) == [variable, marked]
-    assert lines("CD105", "2.7.1", **small) == [marked]
+    unbacked = "torch._dynamo.config.automatic_dynamic_shapes_mark_as = 'unbacked'"
+    assert lines("CD105", **small) == [variable, marked, unbacked]
+    assert lines("CD105", "2.7.1", **small) == [marked, unbacked]
+    assert changes("CD105", **small)[-1].left == 1
+
+
+def test_sizes_of_parameters_are_static_by_an_option() -> None:
+    option = "torch._dynamo.config.force_parameter_static_shapes = False"
+    source = "L['self']._parameters['table']"
+    assert option in lines("CD105", **{**SIZE, "source": source})
+    assert option not in lines("CD105", **SIZE)
+
+
+def test_what_an_argument_decides_is_computed_before_the_call() -> None:
+    def edits(rule: str, source: str, *values: str) -> list[tuple[int, tuple[str, ...]]]:
+        pairs = [[old, new] for old, new in itertools.pairwise(values)]
+        made = changes(rule, own=("model.py",), source=source, values=pairs)
+        return [(edit.line, edit.code) for each in made for edit in each.edits]
+
+    assert edits("CD107", "L['mode']", "'a'", "'b'") == [(13, ("of", "mode"))]
+    assert edits("CD107", "L['o'].mode", "M.A", "M.B") == [(13, ("of", "o.mode"))]
+    assert edits("CD107", "L['on']", "True", "False") == [(13, ("of", "on", "flag"))]
+    assert edits("CD107", "L['args'][0]", "'a'", "'b'") == []
+    assert edits("CD107", "G['mode']", "'a'", "'b'") == []
+    made = edits("CD114", "L['o'].bias", "None", "Tensor [8] torch.float32")
+    assert made == [(13, ("neutral", "o.bias", "8, dtype=torch.float32"))]
+    assert edits("CD114", "L['o'].bias", "Tensor [8] torch.float32", "'x'") == []
+
+
+def test_a_copy_is_no_view() -> None:
+    """Only of the one argument that there is: torch names none."""
+    behind = "'NoneType' object has no attribute 'size'"
+    assert lines("CD190", guard=behind) == ["x.clone()  # at the call, train.py:7"]
+    assert lines("CD190", guard="'NoneType' object has no attribute 'shape'") == []
 
 
 @pytest.mark.parametrize("source", ["L['self'].table", "G['x']", "", "L['x'] + 1"])

@@ -101,7 +101,8 @@ def test_the_page() -> None:
     assert "| one | CD101 self.n | refused | `` x = 1 ``: 1 of 1 recompiles remain |" in text
     assert "1 scenarios have no result yet" in text
     assert programs(text) == {"one": "0" * 12, "two": "0" * 12, "three": "-"}
-    assert "| one | CD101 self.n |  | no candidate |" in text
+    assert "| one | CD101 self.n |  | cannot be changed from outside: the values are no" in text
+    assert "1 findings cannot be changed from outside" in text
     assert "- two: needs CUDA\n- three: no result\n" in text
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
+from compilediag.fixes.unchangeable import why_unchangeable
+
 GOAL = 0.8
 
 HEAD = """\
@@ -80,6 +82,7 @@ def _summary(results: Sequence[Result], missing: int) -> str:
     share = _proved(findings) / len(findings) if findings else 0.0
     versions = sorted({result["torch"] for result in results})
     goal = "reached" if share >= GOAL else f"missed by {GOAL - share:.0%} of the findings"
+    outside = sum((_why(each) or "").startswith("cannot be changed") for each in findings)
     checked = sum(bool(each["proof"]) and each["unchecked"] is None for each in findings)
     wrong = len(contradictions(results))
     proved = f"{_proved(findings)} of {len(findings)} findings ({share:.0%})"
@@ -92,6 +95,7 @@ def _summary(results: Sequence[Result], missing: int) -> str:
     return f"""\
 torch {", ".join(versions)}, CPU. **{proved} have a proved change**; the goal of {GOAL:.0%}
 is {goal}. By kind: {parts}.
+{outside} findings cannot be changed from outside, for the reasons below; they are counted too.
 {checked} proofs were checked in a plain run, {wrong} contradicted.{left}
 """
 
@@ -162,14 +166,22 @@ def _rows(results: Iterable[Result]) -> str:
     return "\n".join([*lines, ""])
 
 
+def _why(finding: Finding) -> str | None:
+    """Why nothing was tried, in words."""
+    if finding["why"] != "no candidate":
+        return finding["why"]
+    words = why_unchangeable(finding["rule"])
+    return f"cannot be changed from outside: {words}" if words else finding["why"]
+
+
 def _outcome(finding: Finding) -> Iterator[str]:
     if finding["proof"] is not None:
         yield _code(finding["proof"][1])
         return
     for line, reason in finding["refused"]:
         yield f"{_code(line)}: {_text(reason)}"
-    if finding["why"] is not None:
-        yield _text(finding["why"])
+    if (why := _why(finding)) is not None:
+        yield _text(why)
 
 
 def _not_run(name: str, result: Result | None) -> str | None:

@@ -27,6 +27,12 @@ class _AtLine:
 
 _EDITS = (
     _AtLine(
+        ("CD290",),
+        "applied",
+        "write what `apply_` computes by operations of tensors",
+        "integers beyond 2**53 are rounded, and nan stays nan where `int` raises an error",
+    ),
+    _AtLine(
         ("CD201",),
         "branch",
         "choose with `torch.where`, or raise with `torch._assert_async`, instead of the branch",
@@ -60,6 +66,7 @@ def break_edits(case: Case) -> Iterator[Change]:
     yield from _at_line(case)
     yield from _message(case)
     yield from _enabled(case)
+    yield from _own_kernel(case)
     yield from _of_call(case)
     yield from _read_at_once(case)
 
@@ -99,6 +106,24 @@ def _enabled(case: Case) -> Iterator[Change]:
         what = f"remove `torch.compiler.disable` from `{name}`"
         risk = "the function was kept from being compiled on purpose"
         yield from _change(case, "without_disable", what, risk, name)
+
+
+def _own_kernel(case: Case) -> Iterator[Change]:
+    """An operator of the program's own. Of a kernel that is not operations of torch alone, the
+    shapes of what it returns cannot be derived."""
+    callee: Any = case.finding.evidence.get("callee")
+    place = case.finding.location
+    if case.finding.rule != "CD210" or not isinstance(callee, dict) or place is None:
+        return
+    parts = str(callee.get("name") or "").split(".")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    if len(parts) >= 2 and case.is_own(place.file):
+        operator = f"{parts[0]}::{parts[1]}"
+        yield Change(
+            "source",
+            f"{place.file}:{place.line}: call the kernel of {operator} itself",
+            "kernels for other devices, and a formula for its gradient, are not used there",
+            edits=(Edit(place.file or "", place.line or 0, "own_kernel", (operator,)),),
+        )
 
 
 def _of_call(case: Case) -> Iterator[Change]:

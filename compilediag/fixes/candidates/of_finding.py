@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from compilediag.fixes.candidates.breaks import break_edits
 from compilediag.fixes.candidates.buckets import bucket_candidates
 from compilediag.fixes.candidates.case import Case, case_of
+from compilediag.fixes.candidates.compiled_at_all import compiled_at_all_candidates
+from compilediag.fixes.candidates.computed_before import computed_before_candidates
 from compilediag.fixes.candidates.edits import edit_candidates
 from compilediag.fixes.candidates.global_state import global_state_candidates
 from compilediag.fixes.candidates.hints import hint_candidates
@@ -41,6 +43,8 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     made_anew_candidates,
     neutral_candidates,
     break_edits,
+    computed_before_candidates,
+    compiled_at_all_candidates,
     object_candidates,
     limit_candidates,
     bucket_candidates,

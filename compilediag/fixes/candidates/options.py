@@ -79,9 +79,9 @@ def _late_hook(case: Case) -> Iterator[Change]:
         yield replace(change, corrects=True)
 
 
-def setting(module: str, name: str, value: bool, risk: str, left: int = 0) -> Change:
+def setting(module: str, name: str, value: bool | str, risk: str, left: int = 0) -> Change:
     """An option of a configuration module of torch."""
-    line = f"{module}.{name} = {value}"
+    line = f"{module}.{name} = {value!r}"
     return Change(
         "configuration", line, risk, settings=(SettingChange(module, name, value),), left=left
     )

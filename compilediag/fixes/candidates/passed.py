@@ -56,6 +56,8 @@ def _passed(case: Case) -> Iterator[_Passed]:
         yield from _of_number(case)
     elif case.finding.rule == "CD106":
         yield from _of_tensor(case)
+    elif case.finding.rule == "CD190":
+        yield from _of_view(case)
 
 
 def _of_tensor(case: Case) -> Iterator[_Passed]:
@@ -75,6 +77,17 @@ def _of_tensor(case: Case) -> Iterator[_Passed]:
                 widest = f"torch.{min(seen, key=names.index)}"
                 wide = "torch.int64" if names is _INTEGERS else widest
                 yield _Passed(argument, f"to({wide})", f"_.to({wide})", _COPY)
+
+
+def _of_view(case: Case) -> Iterator[_Passed]:
+    """A guard on the tensor behind a view, which a tensor of its own has not: a copy is no view.
+    Which argument is the view torch does not say; where there is one argument, it is that."""
+    behind = "'NoneType' object has no attribute 'size'"
+    called = case.finding.entered_at
+    if case.finding.evidence.get("guard") == behind and called is not None:
+        names = {each.parameter for each in called.arguments}
+        if len(names) == 1:
+            yield _Passed(names.pop(), "clone", "_.clone()", _EACH_COPY)
 
 
 def _distinct(case: Case) -> Iterator[_Passed]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, PARAMETER, Case
-from compilediag.fixes.candidates.options import SHAPES, setting
+from compilediag.fixes.candidates.options import DYNAMO, SHAPES, setting
 from compilediag.fixes.changes import Change
 from compilediag.fixes.environment import export_line
 from compilediag_harness.wire import ArgumentChange, CompileOption
@@ -20,6 +20,10 @@ MARK = "maybe_mark_dynamic"
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
 _EXTRA_GRADIENT = "a gradient is kept for the input, which costs memory"
+_UNBACKED = (
+    "sizes that change are unknown to every compiled function: where the code branches on one, "
+    "torch raises an error"
+)
 _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 
 
@@ -47,7 +51,10 @@ def _dynamic_sizes(case: Case) -> Iterator[Change]:
         return
     if small:
         yield from _unbacked(case, case.source, dimensions)
+        yield setting(DYNAMO, "automatic_dynamic_shapes_mark_as", "unbacked", _UNBACKED, left=1)
         return
+    if "_parameters[" in case.source:
+        yield setting(DYNAMO, "force_parameter_static_shapes", False, DYNAMIC, left=1)
     yield from _mark(
         case,
         MARK,

@@ -54,14 +54,15 @@ def choose(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Edit "choose": a branch on a tensor's value, between values, becomes `torch.where`."""
     found = conditional_at(source, edit.line)
     if isinstance(found, libcst.IfExp):
-        yield _chosen_expression(source, found)
+        yield chosen_expression(source, found)
     elif is_chain(source, found):
         yield from chosen_chain(source, found, [int(line) for line in edit.code])
     else:
         yield from _chosen_statement(source, found)
 
 
-def _chosen_expression(source: Source, node: libcst.IfExp) -> EditOfTree:
+def chosen_expression(source: Source, node: libcst.IfExp) -> EditOfTree:
+    """`torch.where` in place of `x if condition else y`."""
     scope = scope_of(source)
     function = function_around(source, node)
     test, then, other = node.test, node.body, node.orelse
@@ -72,13 +73,15 @@ def _chosen_expression(source: Source, node: libcst.IfExp) -> EditOfTree:
         require_side(scope, function, node, side, test)
     require_exact(then, other)
     if is_number(then) and is_number(other):
-        _require_arithmetic(scope, function, node)
+        require_arithmetic(scope, function, node)
     text = as_boolean(scope, test)
     chosen = _where(Condition(scope, text, repeated=True), then, other)
     return Replacement(node, Once(node, libcst.parse_expression(chosen)))
 
 
-def _require_arithmetic(scope: Scope, function: libcst.FunctionDef, node: libcst.IfExp) -> None:
+def require_arithmetic(
+    scope: Scope, function: libcst.FunctionDef, node: libcst.BaseExpression
+) -> None:
     """Raises where a number may be used for what a tensor is not."""
     statement = scope.source.parent(node)
     target = statement.targets[0].target if isinstance(statement, libcst.Assign) else None

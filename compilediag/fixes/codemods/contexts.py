@@ -40,9 +40,9 @@ def around_call(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         f"            return {called}(*args, **kwargs)\n"
         f"    return entered\n"
     )
-    first = _is_compile(scope, function)
+    first = is_compile(scope, function)
     if not first:
-        yield Replacement(_only_compile(scope, function), _Called(name))
+        yield Replacement(only_compile(scope, function), Called(name))
     yield Insertion(function, (decorator,))
     yield Replacement(function, _Without(block, name if first else ""))
 
@@ -70,7 +70,7 @@ def _require_outside(source: Source, function: libcst.FunctionDef, block: libcst
         raise EditImpossible(f"`{function.name.value}` is a generator")
 
 
-def _is_compile(scope: Scope, function: libcst.FunctionDef) -> bool:
+def is_compile(scope: Scope, function: libcst.FunctionDef) -> bool:
     """Whether its first decorator, which is applied last, is `torch.compile`."""
     if not function.decorators:
         return False
@@ -83,7 +83,7 @@ def _is_compile(scope: Scope, function: libcst.FunctionDef) -> bool:
     return True
 
 
-def _only_compile(scope: Scope, function: libcst.FunctionDef) -> libcst.Call:
+def only_compile(scope: Scope, function: libcst.FunctionDef) -> libcst.Call:
     """`torch.compile(function)`, where nothing else of the file uses the function."""
     source, name = scope.source, function.name.value
     uses = uses_of(source, source.module, name)
@@ -100,7 +100,9 @@ def _only_compile(scope: Scope, function: libcst.FunctionDef) -> libcst.Call:
 
 
 @dataclass(frozen=True)
-class _Called:
+class Called:
+    """An expression as the only argument of a call."""
+
     name: str
 
     def __call__(self, node: libcst.Call) -> libcst.BaseExpression:

@@ -87,7 +87,7 @@ def _neutral_of(source: Source, function: libcst.FunctionDef, name: str) -> str:
     ]
     for kind in (libcst.If, libcst.IfExp):
         for branch in source.below(function.body, kind):
-            found = _operation(branch, name)
+            found = operation_of(branch, name)
             inside = list(source.below(branch, libcst.Name))
             if found is not None and len(uses) == 2 and all(each in inside for each in uses):
                 return found
@@ -100,7 +100,7 @@ def _is_member(source: Source, node: libcst.Name) -> bool:
     return member or (isinstance(parent, libcst.Arg) and parent.keyword is node)
 
 
-def _operation(branch: libcst.If | libcst.IfExp, name: str) -> str | None:
+def operation_of(branch: libcst.If | libcst.IfExp, name: str) -> str | None:
     """Of `if mask is not None: x = x * mask`, `x *= mask` there, or `x * mask if mask is not None
     else x`."""
     test = code_of(branch.test.with_changes(lpar=(), rpar=()))

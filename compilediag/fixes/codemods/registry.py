@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from compilediag.fixes.codemods import (
+    applied,
     arguments,
     branches,
     calls,
+    compiled_at_all,
+    computed_before,
     contexts,
     fixed_shape,
     flags,
+    generators,
     global_state,
     hoisted,
     hooks,
@@ -21,17 +25,23 @@ from compilediag.fixes.codemods import (
     messages,
     neutral,
     numbers,
+    operators,
     read_at_once,
     reads,
     statements,
 )
 from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.codemods.separated import separated
 from compilediag.fixes.codemods.tree import EditOfTree, Source, uses, with_edits, with_imported
+
+_OF_ONE_NAME = ("flag_as_tensor", "number_as_tensor")
+"""Edits of a variable, which need statements that set nothing else."""
 
 Codemod = Callable[[Source, Edit], Iterator[EditOfTree]]
 
 CODEMODS: Mapping[str, Codemod] = MappingProxyType(
     {
+        "applied": applied.applied,
         "argument": arguments.argument,
         "before": statements.before,
         "mode": global_state.mode,
@@ -46,11 +56,15 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
         "branch": branches.branch,
         "message": messages.message,
         "without_disable": calls.without_disable,
+        "computed_before": computed_before.computed_before,
         "around_call": contexts.around_call,
         "disabled_hook": hooks.disabled_hook,
         "hoisted": hoisted.hoisted,
         "neutral_argument": neutral.neutral_argument,
         "registered_once": hooks.registered_once,
+        "own_kernel": operators.own_kernel,
+        "generator_as_list": generators.generator_as_list,
+        "without_switch": compiled_at_all.without_switch,
         "as_list": calls.as_list,
         "as_dense": calls.as_dense,
         "masked": masks.masked,
@@ -77,7 +91,8 @@ def edited_by_codemods(text: str, edits: Sequence[Edit]) -> str:
     Raises:
         EditImpossible: one of them does not fit the text.
     """
-    source = Source(text)
+    names = {edit.code[0] for edit in edits if edit.kind in _OF_ONE_NAME}
+    source = separated(Source(text), names)
     found = [each for edit in dict.fromkeys(edits) for each in CODEMODS[edit.kind](source, edit)]
     tree = with_edits(source, found)
     for package in ("functools", "torch", "compilediag"):

@@ -1,0 +1,86 @@
+"""What compiled code reads that is no tensor and that torch cannot trace or makes a constant of:
+computed before the call, and passed as a tensor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from compilediag.fixes.candidates.case import PARAMETER, Case
+from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import Edit
+
+_PATH = re.compile(r"(?:\.[A-Za-z_]\w*)*")
+_TENSOR = re.compile(r"Tensor \[([\d, ]*)\] (torch\.\w+)")
+_CALLS = ("CD203", "CD212")
+_BEFORE = (
+    "it is a tensor of its own, made in every call; of the branches that it decides both sides are "
+    "computed"
+)
+
+
+def computed_before_candidates(case: Case) -> Iterator[Change]:
+    """Edits that compute it in a decorator of the compiled function."""
+    if case.finding.rule == "CD107":
+        yield from _of_argument(case)
+    elif case.finding.rule == "CD114":
+        yield from _of_none(case)
+    elif case.finding.rule in _CALLS:
+        yield from _of_call(case)
+    elif case.finding.rule == "CD207":
+        yield from _of_attribute(case)
+
+
+def _of_argument(case: Case) -> Iterator[Change]:
+    """Comparisons of a string, a flag, a member of an enum; numbers that a table has for it."""
+    source, function = PARAMETER.fullmatch(case.source), case.function
+    if source is None or not _PATH.fullmatch(source[2]) or function is None:
+        return
+    path = f"{source[1]}{source[2]}"
+    values = {value for pair in case.values for value in pair}
+    flag = ("flag",) * (bool(values) and values <= {"True", "False"})
+    what = f"compute what depends on {path} before the call, as tensors"
+    yield from _edit(case, function.file, function.line, what, "of", path, *flag)
+
+
+def _of_none(case: Case) -> Iterator[Change]:
+    """An attribute of an argument that is a tensor or None: of the shape that was seen."""
+    source, function = PARAMETER.fullmatch(case.source), case.function
+    seen = {value for pair in case.values for value in pair} - {"None"}
+    tensor = _TENSOR.fullmatch(seen.pop()) if len(seen) == 1 else None
+    if source is None or function is None or tensor is None or not _PATH.fullmatch(source[2]):
+        return
+    path = f"{source[1]}{source[2]}"
+    made = f"{tensor[1] or '()'}, dtype={tensor[2]}"
+    what = f"pass zeros or ones for {path} where it is None"
+    yield from _edit(case, function.file, function.line, what, "neutral", path, made)
+
+
+def _of_call(case: Case) -> Iterator[Change]:
+    """A call of a function that torch cannot trace, of which no tensor is an argument."""
+    callee: Any = case.finding.evidence.get("callee")
+    place = case.finding.location
+    if not isinstance(callee, dict) or place is None or not place.line:
+        return
+    name = str(callee.get("name") or "").rpartition(".")[2]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    if name.isidentifier():
+        what = f"call {name} before the compiled function, and pass what it returns as a tensor"
+        yield from _edit(case, place.file, place.line, what, "call", name)
+
+
+def _of_attribute(case: Case) -> Iterator[Change]:
+    """An attribute that code of the object's own gives."""
+    stack: Any = case.finding.evidence.get("stack")
+    frames: Any = case.finding.evidence.get("frames")
+    for each in reversed(stack or ()):
+        if each["function"] in (frames or ()):
+            what = "read the attribute before the call, and pass it as a tensor"
+            yield from _edit(case, each["file"], each["line"], what, "read")
+            return
+
+
+def _edit(case: Case, file: str | None, line: int, what: str, *code: str) -> Iterator[Change]:
+    if file is not None and case.is_own(file):
+        edit = Edit(file, line, "computed_before", code)
+        yield Change("source", f"{file}:{line}: {what}", _BEFORE, edits=(edit,))
