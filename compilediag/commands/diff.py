@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 
 from compilediag.commands.receipts import load, suffix_for
-from compilediag.commands.subcommand import argument, flag, subcommand
+from compilediag.commands.subcommand import argument, flag, option, subcommand
 from compilediag.commands.terminal import render_options, write, write_json
 from compilediag.errors import UsageError
 
@@ -23,6 +23,7 @@ class DiffOptions:
     )
     as_json: bool = flag("--json", "The comparison as JSON.")
     markdown: bool = flag("--md", "Markdown for a pull request.")
+    html: str | None = option("--html FILE", "Write the comparison as one offline page to FILE.")
 
 
 @subcommand(
@@ -45,9 +46,9 @@ def command(options: DiffOptions) -> None:
     """
     from compilediag.compare.diff import compare
 
-    if options.as_json and options.markdown:
-        raise UsageError("--json and --md are two formats: choose one")
-    before, after = load(options.before)[1], load(options.after)[1]
+    if sum((options.as_json, options.markdown, options.html is not None)) > 1:
+        raise UsageError("--json, --md and --html are different formats: choose one")
+    (first, before), (second, after) = load(options.before), load(options.after)
     found = compare(before, after, other_data=options.changed_data)
     if options.as_json:
         from msgspec import to_builtins
@@ -59,7 +60,16 @@ def command(options: DiffOptions) -> None:
 
         write(render_markdown(found, render_options().root))
         return
+    following = f"\n  next: compilediag show{suffix_for(options.after)}\n"
+    if options.html is not None:
+        from compilediag.commands.pages import written
+        from compilediag.runs.offline.html_file import assets, write_page
+        from compilediag.views.html.diff_page import render_diff
+
+        text = render_diff(found, (first, second), assets(), root=render_options().root)
+        write_page(options.html, text)
+        write(f"{written(options.html)}\n{following}")
+        return
     from compilediag.views.diff import render_comparison
 
-    following = f"\n  next: compilediag show{suffix_for(options.after)}\n"
     write(render_comparison(found, render_options()) + following)

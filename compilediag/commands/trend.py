@@ -41,6 +41,7 @@ class TrendOptions(FleetOptions):
     any_status: bool = flag("--any-status", "Follow failed and killed runs as well.")
     complete: bool = flag("--all", "Every change, also those that were undone.")
     as_json: bool = flag("--json", "Every series and change as JSON.")
+    html: str | None = option("--html FILE", "Write the trend as one offline page to FILE.")
 
 
 @subcommand(
@@ -67,11 +68,21 @@ def command(options: TrendOptions) -> None:
     )
     fleet = receipts_in(options, options.last)
     lanes = trend_of(fleet.entries, rules)
+    if options.as_json and options.html is not None:
+        raise UsageError("--json and --html are different formats: choose one")
     if options.as_json:
         write_json(fleet_json(fleet, lanes, events=_events(lanes)))
         return
-    screen = render_trend(lanes, render_options(), complete=options.complete)
     following = _next(lanes, fleet.root, options.folder)
+    if options.html is not None:
+        from compilediag.commands.pages import written
+        from compilediag.runs.offline.html_file import assets, write_page
+        from compilediag.views.html.trend_page import render_trend_page
+
+        write_page(options.html, render_trend_page(lanes, assets(), root=render_options().root))
+        write(f"{written(options.html)}\n{notes_below(fleet)}\n  next: {following}\n")
+        return
+    screen = render_trend(lanes, render_options(), complete=options.complete)
     write(f"{screen}{notes_below(fleet)}\n  next: {following}\n")
 
 
