@@ -11,6 +11,7 @@
 #   make programs  diagnoses random programs whose causes are known: PROGRAMS=500
 #   make fixes     runs fix on all scenarios, checks each proof, writes docs/fixes.md: FIXES="closure_flag two_flags"
 #   make browser   install Chromium (Debian, Ubuntu) and axe-core, and test HTML pages in them
+#   make pictures  take the README's pictures of the HTML report again, in Chromium
 #   make package   build wheel and sdist, check both, install the wheel where nothing else is
 #   make docs      write the generated pages again
 #   make clean     remove what make has made
@@ -37,7 +38,7 @@ VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs browser package clean
+.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs browser pictures package clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -88,6 +89,9 @@ browser: $(VENV)/installed-dev $(BROWSER)/axe-core-$(AXE).tgz
 	command -v chromedriver >/dev/null || \
 	  $$([ $$(id -u) = 0 ] || echo sudo) apt-get install -y --no-install-recommends chromium chromium-driver
 	$(BIN)/python -m pytest tests/end_to_end/test_html_in_browser.py
+
+pictures: $(VENV)/installed-dev
+	$(BIN)/python tools/pictures.py
 
 package: $(VENV)/installed-dev $(PACKAGING)/installed
 	rm -rf dist

@@ -76,7 +76,7 @@
   }
   const marked = [...marksAt.keys()].sort((a, b) => a - b);
 
-  const time = (ms) => (ms >= 1000 ? `${+(ms / 1000).toPrecision(3)} s` : ms >= 1 ? `${+ms.toPrecision(3)} ms` : `${+(ms * 1000).toPrecision(3)} us`);
+  const time = (ms) => (!ms ? "0" : ms >= 1000 ? `${+(ms / 1000).toPrecision(3)} s` : ms >= 1 ? `${+ms.toPrecision(3)} ms` : `${+(ms * 1000).toPrecision(3)} us`);
   const sentence = (point) => {
     const parts = [`step ${steps[point].toLocaleString("en")}: ${time(wall[point])}`];
     if (compile[point]) parts.push(`of it ${time(compile[point])} compiling`);
