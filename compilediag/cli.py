@@ -22,13 +22,14 @@ from compilediag.commands.terminal import (
     write,
     write_message,
 )
-from compilediag.errors import EXIT_INTERNAL, EXIT_OK, CompilediagError
+from compilediag.errors import (
+    EXIT_BROKEN_PIPE,
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    CompilediagError,
+)
 from compilediag.views.text import clean
-
-EXIT_INTERRUPTED = 130
-"""128 + SIGINT, as a shell would report it."""
-EXIT_BROKEN_PIPE = 141
-"""128 + SIGPIPE: the reader of stdout went away."""
 
 ISSUES_URL = "https://github.com/compilediag/compilediag/issues"
 COMPLETE_VARIABLE = "_COMPILEDIAG_COMPLETE"

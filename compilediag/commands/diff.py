@@ -8,7 +8,7 @@ import click
 
 from compilediag.commands.receipts import load, suffix_for
 from compilediag.commands.subcommand import argument, flag, option, subcommand
-from compilediag.commands.terminal import render_options, write, write_json
+from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
 
 
@@ -44,16 +44,14 @@ def command(options: DiffOptions) -> None:
     drop_last, other sizes, dynamic=, a setting, the name of the script): the first line names it,
     counts and causes are compared, times and memory of other work are not.
     """
-    from compilediag.compare.diff import compare
+    from compilediag.compare.diff import compare, document_of
 
     if sum((options.as_json, options.markdown, options.html is not None)) > 1:
         raise UsageError("--json, --md and --html are different formats: choose one")
     (first, before), (second, after) = load(options.before), load(options.after)
     found = compare(before, after, other_data=options.changed_data)
     if options.as_json:
-        from msgspec import to_builtins
-
-        write_json({"changed": found.changed, **to_builtins(found)})
+        write_document(document_of(found))
         return
     if options.markdown:
         from compilediag.views.diff_markdown import render_markdown

@@ -471,7 +471,7 @@ def test_junit_of_a_strict_gate_says_what_is_better() -> None:
 def test_json_is_named_versioned_and_whole() -> None:
     """Every field of every item, with its fingerprint; nothing judged is no pass."""
     read = json.loads(render("json", *ALL))
-    assert (read["schema"], read["version"]) == ("compilediag.judgement", "1.2")
+    assert (read["schema"], read["schema_version"]) == ("compilediag.judgement", "1.0")
     assert (read["passed"], read["judged"]) == (False, False)
     assert [item["passed"] for item in read["judgements"]] == [True, False, False]
     first = read["judgements"][1]["failures"][0]
