@@ -11,6 +11,7 @@ from command_line import FINDINGS, raising
 
 from compilediag import __version__, cli
 from compilediag.errors import EXIT_INTERNAL, EXIT_USAGE, UsageError
+from compilediag.project_urls import issues_page
 
 
 def broken(tmp_path: Path, name: str, **changes: object) -> str:
@@ -191,7 +192,7 @@ def test_a_fault_of_ours_is_reported_as_ours(
     err = capsys.readouterr().err
     assert "RuntimeError: boom \\x1b[2J" in err
     assert "command_line.py:" in err
-    assert cli.ISSUES_URL in err
+    assert issues_page() in err
     assert "Traceback" not in err
 
 
