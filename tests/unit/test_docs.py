@@ -30,8 +30,8 @@ def broken_links(page: Path, text: str) -> list[str]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_documented(name: str) -> None:
     """A command has a page that names it, and its help shows an example of itself."""
-    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    listed = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
+    listed = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     section = listed.partition(f"## [{name}]")[2].partition("\n## ")[0]
     assert f"compilediag {name}" in page
     assert f"compilediag {name}" in section.partition("Example")[2]
@@ -94,7 +94,7 @@ def test_rule_pages_have_one_shape(code: str) -> None:
 
 def test_every_error_is_explained() -> None:
     """Each error raised on purpose has its heading in the troubleshooting page."""
-    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "howto" / "troubleshooting.md").read_text(encoding="utf-8")
     names = [
         name
         for name, item in inspect.getmembers(errors, inspect.isclass)

@@ -411,7 +411,7 @@ def test_sarif_has_rules_locations_and_success() -> None:
     rules = run["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == ["CD103", "not_judged", "CD201", "recompiles"]
     assert rules[0]["helpUri"].endswith("/docs/rules/CD103.md")
-    assert rules[1]["helpUri"].endswith("/docs/ci.md")
+    assert rules[1]["helpUri"].endswith("/docs/howto/ci.md")
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
     invocation = run["invocations"][0]

@@ -101,7 +101,7 @@ def _rule(name: str) -> dict[str, object]:
     known = REGISTER.get(name)
     if known is None:
         sentence = f"{name.replace('_', ' ')}: more than the baseline or the limit allows"
-        page = f"{PAGES}/ci.md"
+        page = f"{PAGES}/howto/ci.md"
     else:
         sentence, page = known.sentence, f"{PAGES}/rules/{known.code}.md"
     rule: dict[str, object] = {"id": name} if known is None else {"id": name, "name": known.slug}
