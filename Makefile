@@ -12,6 +12,7 @@
 #   make fixes     runs fix on all scenarios, checks each proof, writes docs/fixes.md: FIXES="closure_flag two_flags"
 #   make package   build wheel and sdist, check both, install the wheel where nothing else is
 #   make docs      write the generated pages again
+#   make docs-site the pages of docs/ as a site, in build/site
 #   make clean     remove what make has made
 #
 # PYTHON=python3.12 chooses the interpreter. On a machine without a GPU the CPU build of torch
@@ -34,7 +35,7 @@ VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs package clean
+.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs docs-site package clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +80,9 @@ fixes: $(VENV)/installed-dev
 
 docs: $(VENV)/installed
 	$(BIN)/python tools/generate_docs.py
+
+docs-site: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 package: $(VENV)/installed-dev $(PACKAGING)/installed
 	rm -rf dist
