@@ -28,10 +28,10 @@ HEAD = """\
 # Five real architectures
 
 Small programs on libraries as they are, with random weights, each the way such code is written.
-They compile with `backend="eager"`, so that each runs in seconds on a CPU; causes and counts are those
-of every backend, seconds are not. `make gallery` runs them again, in an environment of its own, and
-the screens below are drawn from the receipts it leaves in `examples/receipts`. Look further with, say,
-`compilediag explain 1 examples/receipts/gpt2.json`.
+They compile with `backend="eager"`, so that each runs in seconds on a CPU; causes and counts are
+those of every backend, seconds are not. `make gallery` runs them again, in an environment
+of its own, and the screens below are drawn from the receipts it leaves in `examples/receipts`. Look
+further with, say, `compilediag explain 1 examples/receipts/gpt2.json`.
 """
 
 
