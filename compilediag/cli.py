@@ -22,15 +22,15 @@ from compilediag.commands.terminal import (
     write,
     write_message,
 )
-from compilediag.errors import EXIT_INTERNAL, EXIT_OK, CompilediagError
+from compilediag.errors import (
+    EXIT_BROKEN_PIPE,
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    CompilediagError,
+)
 from compilediag.views.text import clean
 
-EXIT_INTERRUPTED = 130
-"""128 + SIGINT, as a shell would report it."""
-EXIT_BROKEN_PIPE = 141
-"""128 + SIGPIPE: the reader of stdout went away."""
-
-ISSUES_URL = "https://github.com/compilediag/compilediag/issues"
 COMPLETE_VARIABLE = "_COMPILEDIAG_COMPLETE"
 
 COMMANDS = {
@@ -163,6 +163,8 @@ def _fault(error: Exception) -> str:
     import platform
     import traceback
 
+    from compilediag.project_urls import issues_page
+
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     where = " <- ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in reversed(frames))
     what = f"{type(error).__name__}: {clean(error, ascii_only=True, limit=300)}"
@@ -171,6 +173,6 @@ def _fault(error: Exception) -> str:
     return (
         f"a fault of compilediag itself, not of your program: {what}\n"
         f"  at {where} (compilediag {__version__}, Python {platform.python_version()})\n"
-        f"  please report it with these lines at {ISSUES_URL}\n"
+        f"  please report it with these lines {issues_page()}\n"
         "  the whole traceback: the same command with COMPILEDIAG_TRACEBACK=1"
     )

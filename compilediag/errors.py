@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 EXIT_OK = 0
+EXIT_UNUSABLE = 1
 EXIT_USAGE = 2
 EXIT_GATE = 3
 EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as a shell would report it."""
+EXIT_BROKEN_PIPE = 141
+"""128 + SIGPIPE: the reader of stdout went away."""
 
 
 class CompilediagError(Exception):

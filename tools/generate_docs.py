@@ -1,4 +1,5 @@
-"""Writes the pages whose source is code: the commands, the index of rules, the receipt's schema.
+"""Writes the pages whose source is code: the commands, the index of rules, the receipt's
+schema, and the JSON of every command.
 
 `make docs` calls it; `--check` writes nothing and fails when a page is stale, which a test uses.
 """
@@ -12,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+import json_page
 import schema_page
 
 from compilediag.cli import COMMANDS
@@ -44,6 +46,7 @@ def generated() -> Mapping[str, str]:
         "docs/rules/README.md": rules_index(),
         "docs/reference/commands.md": commands_page(),
         **{f"docs/reference/{name}": text for name, text in schema_page.rendered().items()},
+        **{f"docs/reference/{name}": text for name, text in json_page.rendered().items()},
     }
 
 

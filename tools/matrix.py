@@ -1,4 +1,5 @@
-"""Runs the contract tests of `torch_api.py` and the three-bug scenario on several torch versions.
+"""Runs the contract tests, those of compile costs and the three-bug scenario on several torch
+versions.
 
 Each version gets an environment of its own under `.matrix/`, removed afterwards unless `--keep`:
 one takes several gigabytes. Needs only the standard library; `make matrix` calls it.
@@ -18,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".matrix"
 NEEDED = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "numpy")
 """What the tests need beside the project; torch warns when it is imported without numpy."""
+
+COSTS = ("compile_phases", "compile_caches", "guard_cost", "numbers", "pages_of_costs")
+"""Tests of what differs most between versions of torch: its timing of compiles, its caches, its
+settings."""
 
 
 def main() -> int:
@@ -58,6 +63,7 @@ def stages(version: str, environment: Path, python: Path) -> list[tuple[str, lis
         ("install", [*pip, "-c", str(pins), "-e", ".[torch]", *NEEDED]),
         ("version", [str(python), "-c", VERSION_CHECK, version]),
         ("contract tests", [*pytest, "tests/torch/test_torch_api.py"]),
+        ("compile costs", [*pytest, *(f"tests/torch/test_{name}.py" for name in COSTS)]),
         ("three_bugs", [*pytest, "tests/end_to_end/test_scenarios.py", "-k", "three_bugs"]),
     ]
 

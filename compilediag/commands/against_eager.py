@@ -19,7 +19,7 @@ from compilediag.compare.against_eager.conclude import (
 )
 from compilediag.compare.against_eager.record import with_payoff
 from compilediag.compare.gate.ab import require_scipy
-from compilediag.errors import EXIT_USAGE, OutputUnwritable, UsageError
+from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.fixes.numbers.first_difference import Numbers
 from compilediag.fixes.numbers.narrowing import MAX_RUNS
 from compilediag.fixes.numbers.record import with_numbers
@@ -41,8 +41,6 @@ from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.text import clean
 from compilediag_harness.redaction.known_values import secret_values
-
-EXIT_INTERRUPTED = 130
 
 _ONE_RUN = ("fix", "cadence_probe", "witness", "trace", "tlparse", "depyf", "profile_on_signal")
 """Options that change the runs that are compared, or make others."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import click
 
 from compilediag.commands.receipts import load, suffix_for
-from compilediag.commands.subcommand import argument, flag, subcommand
-from compilediag.commands.terminal import render_options, write, write_json
+from compilediag.commands.subcommand import argument, flag, option, subcommand
+from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
 
 
@@ -23,6 +23,7 @@ class DiffOptions:
     )
     as_json: bool = flag("--json", "The comparison as JSON.")
     markdown: bool = flag("--md", "Markdown for a pull request.")
+    html: str | None = option("--html FILE", "Write the comparison as one offline page to FILE.")
 
 
 @subcommand(
@@ -43,23 +44,30 @@ def command(options: DiffOptions) -> None:
     drop_last, other sizes, dynamic=, a setting, the name of the script): the first line names it,
     counts and causes are compared, times and memory of other work are not.
     """
-    from compilediag.compare.diff import compare
+    from compilediag.compare.diff import compare, document_of
 
-    if options.as_json and options.markdown:
-        raise UsageError("--json and --md are two formats: choose one")
-    before, after = load(options.before)[1], load(options.after)[1]
+    if sum((options.as_json, options.markdown, options.html is not None)) > 1:
+        raise UsageError("--json, --md and --html are different formats: choose one")
+    (first, before), (second, after) = load(options.before), load(options.after)
     found = compare(before, after, other_data=options.changed_data)
     if options.as_json:
-        from msgspec import to_builtins
-
-        write_json({"changed": found.changed, **to_builtins(found)})
+        write_document(document_of(found))
         return
     if options.markdown:
         from compilediag.views.diff_markdown import render_markdown
 
         write(render_markdown(found, render_options().root))
         return
+    following = f"\n  next: compilediag show{suffix_for(options.after)}\n"
+    if options.html is not None:
+        from compilediag.commands.pages import written
+        from compilediag.runs.offline.html_file import assets, write_page
+        from compilediag.views.html.diff_page import render_diff
+
+        text = render_diff(found, (first, second), assets(), root=render_options().root)
+        write_page(options.html, text)
+        write(f"{written(options.html)}\n{following}")
+        return
     from compilediag.views.diff import render_comparison
 
-    following = f"\n  next: compilediag show{suffix_for(options.after)}\n"
     write(render_comparison(found, render_options()) + following)

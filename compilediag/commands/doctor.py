@@ -23,10 +23,10 @@ import click
 
 from compilediag._version import __version__
 from compilediag.commands.subcommand import flag, option, subcommand
-from compilediag.commands.terminal import render_options, write, write_json
-from compilediag.views.checkup import Check, Checkup, Hook, plain, render_checkup
+from compilediag.commands.terminal import render_options, write, write_document
+from compilediag.errors import EXIT_OK, EXIT_UNUSABLE
+from compilediag.views.checkup import Check, Checkup, Hook, document_of, render_checkup
 
-EXIT_UNUSABLE = 1
 OLDEST_TORCH = (2, 7)
 CHILD_TIMEOUT_S = 120
 MIN_FREE_BYTES = 100_000_000
@@ -78,10 +78,10 @@ def command(options: DoctorOptions) -> int:
     """
     found = examine(options.output)
     if options.as_json:
-        write_json(plain(found))
+        write_document(document_of(found))
     else:
         write(render_checkup(found, render_options()))
-    return 0 if found.usable else EXIT_UNUSABLE
+    return EXIT_OK if found.usable else EXIT_UNUSABLE
 
 
 def examine(output: Path) -> Checkup:

@@ -9,17 +9,22 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from compilediag.commands.subcommand import argument, flag, receipt_argument, subcommand
-from compilediag.commands.terminal import render_options, write
+from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.views.text import clean, hanging_indent
+
+if TYPE_CHECKING:
+    from compilediag.json_document import Document
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _PAGES = next(
     (path for folder in (_PACKAGE, _PACKAGE.parent) if (path := folder / "docs/rules").is_dir()),
     _PACKAGE,
 )
+_NO_SUBJECT = "say what to explain: a code such as CD103, or the number of a finding"
 _CODE = re.compile(r"CD\d{3}\Z", re.IGNORECASE)
 _INDEX = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
 
@@ -31,6 +36,7 @@ class ExplainOptions:
     subject: str | None = argument(metavar="CODE|N", required=False)
     receipt: str | None = receipt_argument()
     listing: bool = flag("--list", "Every code with its title.")
+    as_json: bool = flag("--json", "The same as JSON.")
 
 
 @subcommand(
@@ -40,6 +46,7 @@ class ExplainOptions:
   compilediag explain CD103    the page of a rule: bad code, good code, the fix
   compilediag explain 1        finding 1 of the latest run, every fact of it
   compilediag explain --list   every code
+  compilediag explain 1 --json    the finding, its compiles and its rule, for a program
 """,
 )
 def command(options: ExplainOptions) -> None:
@@ -47,14 +54,51 @@ def command(options: ExplainOptions) -> None:
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    if options.listing:
+    if options.as_json:
+        write_document(_document(options))
+    elif options.listing:
         write(_list())
     elif options.subject is None:
-        raise UsageError("say what to explain: a code such as CD103, or the number of a finding")
+        raise UsageError(_NO_SUBJECT)
     elif index := _INDEX.match(options.subject):
         write(_finding(int(index[1]), options.receipt))
     else:
         write(_rule(_code_of(options.subject)))
+
+
+def _document(options: ExplainOptions) -> Document:
+    """What is explained, for programs."""
+    from compilediag.diagnosis.codes import REGISTER
+    from compilediag.views.explained import RulesDocument, finding_document, rule_document
+
+    if options.listing:
+        rules = tuple(rule_document(entry, page(code)) for code, entry in sorted(REGISTER.items()))
+        return RulesDocument(schema="compilediag.rules", rules=rules)
+    if options.subject is None:
+        raise UsageError(_NO_SUBJECT)
+    index = _INDEX.match(options.subject)
+    if index is None:
+        code = _known(_code_of(options.subject))
+        return rule_document(REGISTER[code], page(code))
+    from compilediag.commands.receipts import load_finding, suffix_for
+
+    number = int(index[1])
+    receipt, finding = load_finding(number, options.receipt)
+    rule = rule_document(REGISTER[_known(finding.rule)], page(finding.rule))
+    return finding_document(number, receipt, rule, suffix_for(options.receipt))
+
+
+def _known(code: str) -> str:
+    """The code itself.
+
+    Raises:
+        UsageError: there is no such rule.
+    """
+    from compilediag.diagnosis.codes import REGISTER
+
+    if code not in REGISTER:
+        raise UsageError(f"there is no rule {code}; `compilediag explain --list` names them all")
+    return code
 
 
 def page(code: str) -> str | None:
@@ -104,9 +148,7 @@ def _rule(code: str) -> str:
         return _drawn(text)
     from compilediag.diagnosis.codes import REGISTER
 
-    if code not in REGISTER:
-        raise UsageError(f"there is no rule {code}; `compilediag explain --list` names them all")
-    entry = REGISTER[code]
+    entry = REGISTER[_known(code)]
     return f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n"
 
 

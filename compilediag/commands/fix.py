@@ -27,7 +27,7 @@ from compilediag.commands.terminal import (
     write_message,
     write_stderr,
 )
-from compilediag.errors import EXIT_GATE, EXIT_OK, OutputUnwritable, UsageError
+from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome
@@ -54,8 +54,6 @@ from compilediag.views.fix import (
 )
 from compilediag.views.text import clean
 from compilediag_harness.base import atomic_write
-
-EXIT_INTERRUPTED = 130
 
 _NUMBER = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
 

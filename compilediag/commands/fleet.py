@@ -6,10 +6,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -133,25 +132,12 @@ def notes_below(fleet: Fleet) -> str:
     return "".join(f"\n{line}" for line in lines) + "\n" if lines else ""
 
 
-def fleet_json(fleet: Fleet, lanes: Sequence[Any], **more: Any) -> dict[str, Any]:
-    """Everything that was found, by the names of its fields."""
+def receipts_read(fleet: Fleet) -> dict[str, Any]:
+    """What the documents of `stats` and `trend` share: the fields of a `FleetDocument`."""
     return {
-        "lanes": plain(tuple(lanes)),
-        **more,
         "folder": fleet.root,
         "receipts": len(fleet.entries),
-        "not_counted": plain(tuple(fleet.problems)),
-        "notes": list(fleet.notes),
+        "not_counted": tuple(fleet.problems),
+        "notes": tuple(fleet.notes),
         "files_read": fleet.files_read,
     }
-
-
-def plain(value: Any) -> Any:
-    """A value with named tuples as objects, at any depth."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in cast(Mapping[Any, Any], value).items()}
-    if isinstance(value, tuple):
-        names = getattr(cast(object, value), "_fields", None)
-        items = [plain(item) for item in cast(tuple[Any, ...], value)]
-        return items if names is None else dict(zip(names, items, strict=True))
-    return value

@@ -74,6 +74,7 @@ class GateOptions:
         default=(),
         multiple=True,
     )
+    as_json: bool = flag("--json", "The judgement as JSON: the same as --format json.")
     ab: tuple[str, str] | None = option(
         "--ab CMD_A CMD_B", "Measure two command lines in turns; fail if B is slower.", nargs=2
     )
@@ -91,6 +92,7 @@ class GateOptions:
             "--require-proved-fix": self.require_proved_fix,
             "--own-code-only": self.own_code_only,
             "--format": self.formats,
+            "--json": self.as_json,
             "--ab": self.ab,
             "--base": self.base,
         }
@@ -231,7 +233,7 @@ def _judge(options: GateOptions) -> list[int]:
     from compilediag.commands.gate_output import outputs_of, show
     from compilediag.compare.gate.judge import judge
 
-    outputs = outputs_of(options.formats)
+    outputs = outputs_of((*options.formats, *(["json"] if options.as_json else [])))
     path = baseline_path(options)
     if path is None and not options.limits and not options.require_proved_fix:
         raise UsageError(

@@ -68,6 +68,14 @@ def _new_file(key: str, value: str) -> str:
     return value
 
 
+def _new_page(key: str, value: str) -> str:
+    """Looked at before the target starts, as `_new_file`."""
+    from compilediag.runs.offline.own_file import PAGE, check_file
+
+    check_file(value, PAGE)
+    return value
+
+
 def _live(key: str, value: str | bool) -> LiveMode | None:
     if value in (True, False):
         return "both" if value else None
@@ -187,6 +195,12 @@ class RunOptions(TrialOptions):
     )
     price_file: str | None = option(
         "--prices FILE", "Price table (TOML), for an estimate of what it cost.", toml=str
+    )
+    html: str | None = option(
+        "--html FILE",
+        "Write the report as one offline page to FILE.",
+        toml=str,
+        check=_new_page,
     )
     quiet: bool = flag("--quiet", "Print no verdict.", toml=bool)
     as_json: bool = flag(

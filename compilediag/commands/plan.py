@@ -8,9 +8,9 @@ import click
 
 from compilediag.commands.receipts import load, suffix_for
 from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
-from compilediag.commands.terminal import render_options, write, write_json
+from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
-from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, plan_json
+from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, document_of
 from compilediag.views.plan import render_plan
 from compilediag_harness.shapes.buckets import BucketsImpossible
 
@@ -59,7 +59,7 @@ def command(options: PlanOptions) -> None:
     except BucketsImpossible as error:
         raise UsageError(f"no plan: {error}") from error
     if options.as_json:
-        write_json([plan_json(item) for item in found])
+        write_document(document_of(found))
         return
     following = f"show{suffix_for(options.receipt)}" if found else "run"
     write(render_plan(found, render_options()) + f"\n  next: compilediag {following}\n")

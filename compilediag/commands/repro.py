@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import click
 
 from compilediag.commands.receipts import load_finding, suffix_for
-from compilediag.commands.subcommand import argument, option, receipt_argument, subcommand
-from compilediag.commands.terminal import render_options, write
+from compilediag.commands.subcommand import argument, flag, option, receipt_argument, subcommand
+from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
+from compilediag.json_document import Document
 from compilediag.readers.storage import open_regular
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -34,6 +35,19 @@ class ReproOptions:
     output: str | None = option(
         "-o --output FILE", "Where to write it; default: repro_N.py; - prints."
     )
+    as_json: bool = flag("--json", "Print it as JSON, and write no file without --output.")
+
+
+class ReproDocument(Document, frozen=True, kw_only=True):
+    """What `repro --json` prints."""
+
+    receipt_id: str
+    finding: str
+    """Its id."""
+    program: str
+    file: str | None
+    """Where it was written; null where it was not."""
+    next: str
 
 
 @subcommand(
@@ -59,6 +73,21 @@ def command(options: ReproOptions) -> None:
     except ReproImpossible as error:
         subject = f"finding {index}, {finding.rule} {finding.slug}"
         raise ReproImpossible(f"no small program for {subject}: {error}") from error
+    if options.as_json:
+        file = None if options.output == "-" else options.output
+        if file is not None:
+            _write_new(file, text)
+        write_document(
+            ReproDocument(
+                schema="compilediag.repro",
+                receipt_id=receipt.receipt_id,
+                finding=finding.id,
+                program=text,
+                file=file,
+                next=f"compilediag run {file or 'PROGRAM.py'}",
+            )
+        )
+        return
     if options.output == "-":
         write(text)
         return

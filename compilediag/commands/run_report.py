@@ -18,7 +18,7 @@ from compilediag.commands.terminal import (
     write_message,
     write_stderr,
 )
-from compilediag.errors import EXIT_GATE, OutputUnwritable
+from compilediag.errors import EXIT_GATE, CompilediagError, OutputUnwritable
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Outcome
 from compilediag_harness.base import atomic_write
@@ -52,6 +52,8 @@ def _report(outcome: Outcome, options: RunOptions) -> None:
         printed = options.as_json and _printed(receipt)
         if options.json_file is not None:
             _write_json_file(receipt, options.json_file)
+        if options.html is not None:
+            _write_page(outcome, receipt, options.html, quiet=options.quiet)
         if not printed and not options.quiet:
             place = outcome.run_dir if outcome.moved else options.output
             suffix = suffix_for(place) if outcome.receipt_path else ""
@@ -82,6 +84,21 @@ def _write_json_file(receipt: Receipt, path: str) -> None:
             atomic_write.write(path, [content])
     except OSError as error:
         write_message(f"--json={path} cannot be written: {error.strerror or error}")
+
+
+def _write_page(outcome: Outcome, receipt: Receipt, file: str, *, quiet: bool) -> None:
+    """The page of the run; what becomes of it changes no exit code."""
+    from compilediag.commands.pages import report_page
+
+    if outcome.receipt_path is None:
+        return
+    try:
+        sentence = report_page(receipt, outcome.receipt_path, file, outcome.run_dir)
+    except CompilediagError as error:
+        write_message(f"--html={file}: {error}")
+        return
+    if not quiet:
+        write_message(sentence)
 
 
 def _screen(receipt: Receipt, suffix: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
+from compilediag.commands.pages import report_page
 from compilediag.commands.receipts import load, load_finding, suffix_for, verdict
 from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
 from compilediag.commands.terminal import json_text, render_options, write
@@ -22,6 +23,7 @@ _VIEWS = (
     "markdown",
     "as_json",
     "perfetto",
+    "html",
     "issue",
 )
 
@@ -44,7 +46,11 @@ class Views:
         chosen = [name for name in _VIEWS if getattr(self, name, None) not in (False, None)]
         if len(chosen) > 1:
             flags = "--all, --frames, --timeline, --steps, --compile-time, --ranks, --md"
-            more = ", --json, --perfetto and --issue" if hasattr(self, "issue") else " and --json"
+            more = (
+                ", --json, --perfetto, --html and --issue"
+                if hasattr(self, "issue")
+                else " and --json"
+            )
             raise UsageError(f"{flags}{more} are different views; give one")
         return chosen[0] if chosen else ""
 
@@ -57,6 +63,8 @@ class ShowOptions(Views):
     perfetto: str | None = option(
         "--perfetto FILE", "Write the run's timeline for ui.perfetto.dev to FILE."
     )
+    html: str | None = option("--html FILE", "Write the report as one offline page to FILE.")
+    open_page: bool = flag("--open", "With --html: open the page in the browser.")
     issue: str | None = option(
         "--issue [N]",
         "Markdown for an issue: versions, all findings or finding N, small programs.",
@@ -76,6 +84,7 @@ class ShowOptions(Views):
   compilediag show --md >> "$GITHUB_STEP_SUMMARY"   for a pull request
   compilediag show --issue 1 > issue.md             finding 1 as the text of an issue
   compilediag show --perfetto timeline.json         all of it on one timeline
+  compilediag show --html report.html --open        one page to look at and to share
 """,
 )
 def command(options: ShowOptions) -> None:
@@ -84,7 +93,16 @@ def command(options: ShowOptions) -> None:
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
     view = options.view()
-    if options.perfetto is not None:
+    if options.open_page and options.html is None:
+        raise UsageError("--open belongs to --html FILE")
+    if options.html is not None:
+        path, receipt = load(options.receipt)
+        following = _next(f"explain 1{suffix_for(options.receipt)}") if receipt.findings else ""
+        report = report_page(
+            receipt, path, options.html, options.receipt, open_it=options.open_page
+        )
+        write(f"{report}\n{following}")
+    elif options.perfetto is not None:
         write(_perfetto(options.perfetto, options.receipt))
     elif options.issue is not None:
         write(_issue(options.issue, options.receipt))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.fleet import FleetOptions, fleet_json, notes_below, receipts_in
+from compilediag.commands.fleet import FleetOptions, notes_below, receipts_in, receipts_read
 from compilediag.commands.receipts import suffix_for
 from compilediag.commands.subcommand import flag, option, subcommand
-from compilediag.commands.terminal import json_text, render_options, write, write_json
+from compilediag.commands.terminal import json_text, render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.fleet.entry import Entry
 from compilediag.fleet.folder import TABLE_SUFFIX
@@ -68,7 +68,10 @@ def command(options: StatsOptions) -> None:
     entries = as_presets(fleet.entries) if options.by == "preset" else fleet.entries
     lanes = stats_of(entries, options.last)
     if options.as_json:
-        write_json(fleet_json(fleet, lanes))
+        from compilediag.fleet.documents import StatsDocument
+
+        found = StatsDocument(schema="compilediag.stats", lanes=lanes, **receipts_read(fleet))
+        write_document(found)
         return
     following = f"\n  next: compilediag trend{suffix_for(options.folder)}\n"
     write(render_stats(lanes, render_options()) + notes_below(fleet) + following)
@@ -91,6 +94,10 @@ def _in_table(entries: Sequence[Entry], options: StatsOptions) -> str:
         return f"Wrote {screen.text(options.export)}: {len(entries):,} receipts\n"
     names, rows = query(entries, options.sql or "")
     if options.as_json:
-        return json_text([dict(zip(names, row, strict=True)) for row in rows])
+        from compilediag.fleet.documents import RowsDocument
+        from compilediag.json_document import builtins_of
+
+        found = tuple(dict(zip(names, row, strict=True)) for row in rows)
+        return json_text(builtins_of(RowsDocument(schema="compilediag.rows", rows=found)))
     cells = [["" if cell is None else screen.text(cell, 80) for cell in row] for row in rows]
     return "\n".join(table([screen.text(name, 80) for name in names], cells, screen)) + "\n"

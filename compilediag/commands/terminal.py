@@ -14,6 +14,7 @@ from compilediag.errors import OutputUnwritable
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
+    from compilediag.json_document import Document
     from compilediag.views.style import RenderOptions
 
 PIPE_WIDTH = 100
@@ -110,6 +111,13 @@ def json_text(value: Any) -> str:
 def write_json(value: Any) -> None:
     """Writes a value to stdout as `json_text`."""
     write(json_text(value))
+
+
+def write_document(document: Document) -> None:
+    """Writes a document to stdout as `json_text`."""
+    from compilediag.json_document import builtins_of
+
+    write(json_text(builtins_of(document)))
 
 
 def write_stderr(text: str) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
-from compilediag.commands.fleet import FleetOptions, fleet_json, notes_below, plain, receipts_in
+from compilediag.commands.fleet import FleetOptions, notes_below, receipts_in, receipts_read
 from compilediag.commands.receipts import suffix_for
 from compilediag.commands.subcommand import flag, option, subcommand
-from compilediag.commands.terminal import render_options, write, write_json
+from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.fleet.changes import Change, LaneTrend, events_of, order_of
 from compilediag.fleet.measures import BY_NAME
@@ -41,6 +40,7 @@ class TrendOptions(FleetOptions):
     any_status: bool = flag("--any-status", "Follow failed and killed runs as well.")
     complete: bool = flag("--all", "Every change, also those that were undone.")
     as_json: bool = flag("--json", "Every series and change as JSON.")
+    html: str | None = option("--html FILE", "Write the trend as one offline page to FILE.")
 
 
 @subcommand(
@@ -67,11 +67,32 @@ def command(options: TrendOptions) -> None:
     )
     fleet = receipts_in(options, options.last)
     lanes = trend_of(fleet.entries, rules)
+    if options.as_json and options.html is not None:
+        raise UsageError("--json and --html are different formats: choose one")
     if options.as_json:
-        write_json(fleet_json(fleet, lanes, events=_events(lanes)))
+        from compilediag.fleet.documents import TrendDocument, TrendEvent
+
+        events = tuple(
+            TrendEvent(event.lane.label, event.first, event.changes, event.state)
+            for lane in lanes
+            for event in events_of(lane)
+        )
+        shared = receipts_read(fleet)
+        document = TrendDocument(
+            schema="compilediag.trend", lanes=tuple(lanes), events=events, **shared
+        )
+        write_document(document)
+        return
+    following = _next(lanes, fleet.root, options.folder)
+    if options.html is not None:
+        from compilediag.commands.pages import written
+        from compilediag.runs.offline.html_file import assets, write_page
+        from compilediag.views.html.trend_page import render_trend_page
+
+        write_page(options.html, render_trend_page(lanes, assets(), root=render_options().root))
+        write(f"{written(options.html)}\n{notes_below(fleet)}\n  next: {following}\n")
         return
     screen = render_trend(lanes, render_options(), complete=options.complete)
-    following = _next(lanes, fleet.root, options.folder)
     write(f"{screen}{notes_below(fleet)}\n  next: {following}\n")
 
 
@@ -80,15 +101,6 @@ def _known(measures: tuple[str, ...]) -> tuple[str, ...]:
         if name not in BY_NAME:
             raise UsageError(f"there is no measure {name!r}; the measures are {', '.join(BY_NAME)}")
     return measures
-
-
-def _events(lanes: Sequence[LaneTrend]) -> list[dict[str, Any]]:
-    """The changes by the receipt in which they began."""
-    return [
-        {**plain(event._replace(lane=lane.label)), "state": event.state}
-        for lane in lanes
-        for event in events_of(lane)
-    ]
 
 
 def _next(lanes: Sequence[LaneTrend], root: str, folder: str | None) -> str:

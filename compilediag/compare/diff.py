@@ -27,6 +27,7 @@ from compilediag.compare.keys import BreakKey, CauseKey, function_key, portable_
 from compilediag.compare.moves import Moved, Place, moved, place_text
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
+from compilediag.json_document import Document
 from compilediag.receipt.lane import lane_fields
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -175,6 +176,18 @@ class Comparison(Struct, frozen=True):
         went = (*self.causes_gone, *self.breaks_gone, *self.findings_gone)
         same = all(item.before == item.after for item in items)
         return bool(came or went or self.frames or not same or self.verdict[0] != self.verdict[1])
+
+
+class DiffDocument(Document, frozen=True, kw_only=True):
+    """A comparison with the answer to whether anything changed, for programs."""
+
+    changed: bool
+    comparison: Comparison
+
+
+def document_of(found: Comparison) -> DiffDocument:
+    """What `diff --json` prints."""
+    return DiffDocument(schema="compilediag.diff", changed=found.changed, comparison=found)
 
 
 def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Comparison:

@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--compilediag-report",
         metavar="DIR",
         default=None,
-        help="write a receipt of every watched test into DIR",
+        help="write a receipt of every watched test into DIR, and one page of them all",
     )
     group.addoption(
         "--compilediag-update",

@@ -1,9 +1,12 @@
-"""A receipt of each test as a file whose name is safe whatever the test is called."""
+"""A receipt of each test as a file whose name is safe whatever the test is called, and one page
+of them all."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,3 +40,29 @@ def write_receipt_of(run: WatchResult, nodeid: str, folder: Path) -> Path:
             f"--compilediag-report: cannot write into {folder}: {error}"
         ) from error
     return run.save(folder / file_name(nodeid))
+
+
+PAGE = "index.html"
+
+
+def write_page_of(nodeids: Sequence[str], folder: Path) -> Path:
+    """Writes a page of the receipts that tests of this session have left in the folder.
+
+    Raises:
+        CompilediagError: a receipt cannot be read, or the page cannot be written.
+    """
+    from compilediag.receipt.file import read_receipt
+    from compilediag.runs.offline.html_file import assets, write_page
+    from compilediag.views.html.session_page import render_session
+
+    files = {nodeid: folder / file_name(nodeid) for nodeid in nodeids}
+    there = {nodeid: file for nodeid, file in files.items() if file.is_file()}
+    text = render_session(
+        {nodeid: read_receipt(file) for nodeid, file in there.items()},
+        assets(),
+        suffixes={nodeid: f" {shlex.quote(str(file))}" for nodeid, file in there.items()},
+        root=str(Path.cwd()),
+    )
+    page = folder / PAGE
+    write_page(str(page), text)
+    return page

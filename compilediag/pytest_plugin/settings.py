@@ -31,19 +31,24 @@ def settings_of(config: pytest.Config) -> Settings:
     Raises:
         pytest.UsageError: `compilediag_fail_on` does not parse.
     """
-    report = config.getoption("compilediag_report") or config.getini("compilediag_report")
     fail_on = str(config.getini("compilediag_fail_on")).strip()
     try:
         limits = parse_limits(fail_on) if fail_on else ()
     except UsageError as error:
         raise pytest.UsageError(f"compilediag_fail_on: {error}") from None
     return Settings(
-        report=config.invocation_params.dir / str(report) if report else None,
+        report=report_folder(config),
         baseline=baseline_of(config),
         limits=limits,
         update=bool(config.getoption("compilediag_update")),
         strict=bool(config.getini("compilediag_strict_improvement")),
     )
+
+
+def report_folder(config: pytest.Config) -> Path | None:
+    """Folder of the receipts, relative to where pytest was started; None where none are written."""
+    report = config.getoption("compilediag_report") or config.getini("compilediag_report")
+    return config.invocation_params.dir / str(report) if report else None
 
 
 def baseline_of(config: pytest.Config) -> Path:

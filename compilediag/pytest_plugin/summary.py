@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from compilediag.pytest_plugin import COUNTED
 from compilediag.pytest_plugin.lanes import UPDATE, update_messages
 from compilediag.pytest_plugin.marks import COUNTS
 from compilediag.pytest_plugin.problems import counted
+from compilediag.pytest_plugin.settings import report_folder
 from compilediag.views.format import count
 from compilediag.views.text import clean
 
@@ -31,6 +33,20 @@ def write(terminal: Any, reports: Sequence[Any]) -> None:
         terminal.line(f"{better} {word} better than the baseline: {UPDATE} keeps that")
     for text in update_messages(terminal.config):
         terminal.line(clean(text, limit=1000))
+    folder = report_folder(terminal.config)
+    if folder is not None and watched:
+        terminal.line(clean(_page(list(watched), folder), limit=1000))
+
+
+def _page(nodeids: Sequence[str], folder: Path) -> str:
+    """Writes the page of all tests; the sentence about it."""
+    from compilediag.errors import CompilediagError
+    from compilediag.pytest_plugin.receipt_files import write_page_of
+
+    try:
+        return f"wrote {write_page_of(nodeids, folder)}: the receipts of all tests on one page"
+    except CompilediagError as error:
+        return f"no page of the receipts: {error}"
 
 
 def _compiled(properties: Mapping[str, object]) -> bool:

@@ -12,6 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct
+
+from compilediag.json_document import Document
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag_harness.shapes.buckets import (
     BucketPlan,
@@ -137,26 +140,59 @@ def _called_expression(text: str) -> str | None:
     return ast.unparse(call.func) if holds and isinstance(call, ast.Call) else None
 
 
-def plan_json(item: CallablePlan) -> dict[str, object]:
-    """One plan, ready for JSON."""
+class PlanRecord(Struct, frozen=True, kw_only=True):
+    """One plan."""
+
+    name: str
+    file: str | None
+    line: int | None
+    held_by: str | None
+    called_at: str | None
+    dims: tuple[tuple[str, ...], ...]
+    """Each size that changes, by the places that have it: "obs:0" is dim 0 of argument `obs`."""
+    sizes: tuple[tuple[int, ...], ...]
+    """Distinct combinations, parallel to `dims`."""
+    counts: tuple[int, ...] | None
+    """Calls of each; null where they are not known."""
+    complete: bool
+    other_calls: int
+    fixed: FixedSizes | None
+    padded_calls: int
+    buckets: tuple[int, ...] | None
+    grid: tuple[tuple[int, ...], tuple[int, ...]] | None
+    alternatives: tuple[Alternative, ...]
+
+
+class PlanDocument(Document, frozen=True, kw_only=True):
+    """What `plan --json` prints."""
+
+    plans: tuple[PlanRecord, ...]
+
+
+def document_of(plans: Sequence[CallablePlan]) -> PlanDocument:
+    """The plans, for programs."""
+    return PlanDocument(schema="compilediag.plan", plans=tuple(map(_record, plans)))
+
+
+def _record(item: CallablePlan) -> PlanRecord:
     varying, grid = item.varying, item.grid
-    return {
-        "name": item.name,
-        "file": item.file,
-        "line": item.line,
-        "held_by": item.held_by,
-        "called_at": item.called_at,
-        "dims": varying.dims,
-        "sizes": varying.sizes,
-        "counts": varying.counts if item.counted else None,
-        "complete": item.complete,
-        "other_calls": varying.other_calls,
-        "fixed": None if item.fixed is None else item.fixed._asdict(),
-        "padded_calls": item.padded_calls,
-        "buckets": None if item.buckets is None else item.buckets.buckets,
-        "grid": None if grid is None else (grid.first, grid.second),
-        "alternatives": [row._asdict() for row in item.alternatives],
-    }
+    return PlanRecord(
+        name=item.name,
+        file=item.file,
+        line=item.line,
+        held_by=item.held_by,
+        called_at=item.called_at,
+        dims=varying.dims,
+        sizes=varying.sizes,
+        counts=varying.counts if item.counted else None,
+        complete=item.complete,
+        other_calls=varying.other_calls,
+        fixed=item.fixed,
+        padded_calls=item.padded_calls,
+        buckets=None if item.buckets is None else item.buckets.buckets,
+        grid=None if grid is None else (grid.first, grid.second),
+        alternatives=item.alternatives,
+    )
 
 
 def _from_fixed(receipt: Receipt, limits: PlanLimits) -> Iterator[CallablePlan]:

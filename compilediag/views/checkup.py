@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
+from compilediag.json_document import Document
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import pad
 
@@ -45,9 +46,24 @@ class Checkup:
         return all(check.state != "failed" for check in self.checks)
 
 
-def plain(checkup: Checkup) -> dict[str, object]:
-    """The checkup as JSON-ready values."""
-    return {"usable": checkup.usable, **asdict(checkup)}
+class DoctorDocument(Document, frozen=True, kw_only=True):
+    """What `doctor --json` prints."""
+
+    usable: bool
+    versions: dict[str, str | None]
+    hooks: tuple[Hook, ...]
+    checks: tuple[Check, ...]
+
+
+def document_of(checkup: Checkup) -> DoctorDocument:
+    """The checkup, for programs."""
+    return DoctorDocument(
+        schema="compilediag.doctor",
+        usable=checkup.usable,
+        versions=checkup.versions,
+        hooks=checkup.hooks,
+        checks=checkup.checks,
+    )
 
 
 def render_checkup(checkup: Checkup, options: RenderOptions) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from compilediag.views.compile_costs import cost_lines
@@ -12,7 +11,7 @@ from compilediag.views.table import table
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.caches import CacheSection
-    from compilediag.receipt.schema.compiles import FrameSeconds
+    from compilediag.receipt.schema.compiles import CompileSeconds
     from compilediag.receipt.schema.receipt import Receipt
 
 MAX_FRAMES = 20
@@ -43,6 +42,10 @@ CACHES = {
 }
 """Others have the name of torch's class."""
 
+PHASE_HEAD = ("phase", "seconds", "share")
+FRAME_HEAD = ("frame", "compiles", "seconds", "share", "most of it")
+CACHE_HEAD = ("cache", "lookups", "hits", "misses", "bypassed", "off or failed", "saved")
+
 REFUSALS = {"bypass": "not cached", "not_written": "not written", "miss": "not found"}
 
 
@@ -67,12 +70,17 @@ def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
             + "\n"
         )
     lines = [f"{seconds(found.total)} in {count(found.attempts, 'compile')}", ""]
-    lines += _phases(found.by_phase, found.total, options)
+    lines += _phases(found, options)
     if found.restarted > 0:
         share = percent(found.restarted, found.total) or "0 %"
         sentence = f"{seconds(found.restarted)} of it ({share}) in attempts that Dynamo began again"
         lines += ["", *options.wrap(sentence, "  ", "    ")]
-    lines += ["", *_frames(found.frames, found.total, options)]
+    rows = frame_rows(found, options)
+    right = FRAME_HEAD[1:4]
+    lines += [
+        "",
+        *table(FRAME_HEAD, rows, options, right=right, shrink="frame", limit=MAX_FRAMES),
+    ]
     lines += _caches(receipt.caches, options)
     lines += cost_lines(receipt, options)
     return "\n".join(lines) + "\n"
@@ -82,7 +90,15 @@ def _caches(found: CacheSection | None, options: RenderOptions) -> list[str]:
     """Each cache, then why something is in none."""
     if found is None:
         return []
-    rows = [
+    lines = ["", *table(CACHE_HEAD, cache_rows(found, options), options, right=CACHE_HEAD[1:])]
+    for sentence in refusals(found, options):
+        lines += ["", *options.wrap(sentence, "  ", "    ")]
+    return lines
+
+
+def cache_rows(found: CacheSection, options: RenderOptions) -> list[tuple[str, ...]]:
+    """A row a cache, below `CACHE_HEAD`."""
+    return [
         (
             CACHES.get(item.cache, options.text(item.cache, 40)),
             str(item.lookups),
@@ -94,41 +110,54 @@ def _caches(found: CacheSection | None, options: RenderOptions) -> list[str]:
         )
         for item in found.caches
     ]
-    head = ("cache", "lookups", "hits", "misses", "bypassed", "off or failed", "saved")
-    lines = ["", *table(head, rows, options, right=head[1:])]
-    for item in found.refusals[:MAX_REASONS]:
-        what = REFUSALS.get(item.outcome, item.outcome)
-        where = CACHES.get(item.cache, options.text(item.cache, 40))
-        sentence = f"{where}, {what} {count(item.count, 'time')}: {options.text(item.reason, 300)}"
-        lines += ["", *options.wrap(sentence, "  ", "    ")]
-    return lines
 
 
-def _phases(by_phase: Mapping[str, float], total: float, options: RenderOptions) -> list[str]:
-    block = "#" if options.ascii_only else "█"
-    most = max(by_phase.values())
-    rows = [
-        (
-            LABELS.get(name, options.text(name, 40)),
-            seconds(value),
-            percent(value, total) or "",
-            block * round(BAR_CHARS * max(0.0, value) / most),
-        )
-        for name, value in sorted(by_phase.items(), key=lambda item: -item[1])
+def refusals(found: CacheSection, options: RenderOptions) -> list[str]:
+    """Why something is in no cache, in sentences."""
+    return [
+        f"{CACHES.get(item.cache, options.text(item.cache, 40))}, "
+        f"{REFUSALS.get(item.outcome, item.outcome)} {count(item.count, 'time')}: "
+        f"{options.text(item.reason, 300)}"
+        for item in found.refusals[:MAX_REASONS]
     ]
-    return table(("phase", "seconds", "share", ""), rows, options, right=("seconds", "share"))
 
 
-def _frames(frames: tuple[FrameSeconds, ...], total: float, options: RenderOptions) -> list[str]:
+def _phases(found: CompileSeconds, options: RenderOptions) -> list[str]:
+    block = "#" if options.ascii_only else "█"
+    most = max(found.by_phase.values())
     rows = [
+        (*row, block * round(BAR_CHARS * max(0.0, value) / most))
+        for row, value in phase_rows(found, options)
+    ]
+    return table((*PHASE_HEAD, ""), rows, options, right=PHASE_HEAD[1:])
+
+
+def phase_rows(
+    found: CompileSeconds, options: RenderOptions
+) -> list[tuple[tuple[str, str, str], float]]:
+    """A row a phase, below `PHASE_HEAD`, and its seconds; the longest first."""
+    return [
+        (
+            (
+                LABELS.get(name, options.text(name, 40)),
+                seconds(value),
+                percent(value, found.total) or "",
+            ),
+            value,
+        )
+        for name, value in sorted(found.by_phase.items(), key=lambda item: -item[1])
+    ]
+
+
+def frame_rows(found: CompileSeconds, options: RenderOptions) -> list[tuple[str, ...]]:
+    """A row a frame, below `FRAME_HEAD`."""
+    return [
         (
             options.text(f"{item.frame.function} ({item.frame.file}:{item.frame.line})", 70),
             str(item.attempts),
             seconds(item.total),
-            percent(item.total, total) or "",
+            percent(item.total, found.total) or "",
             LABELS.get(max(item.by_phase, key=lambda name: item.by_phase[name], default=""), ""),
         )
-        for item in frames
+        for item in found.frames
     ]
-    head = ("frame", "compiles", "seconds", "share", "most of it")
-    return table(head, rows, options, right=head[1:4], shrink="frame", limit=MAX_FRAMES)

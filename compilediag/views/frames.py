@@ -28,7 +28,7 @@ def render_frames(receipt: Receipt, options: RenderOptions) -> str:
         return "\n".join(options.wrap(nothing)) + "\n"
     ordered = sorted(frames, key=lambda item: -item.compiles)
     lines = [f"{count(len(frames), 'frame')} that torch.compile attempted", ""]
-    rows = [_row(item, options) for item in ordered]
+    rows = [frame_row(item, options) for item in ordered]
     lines += table(HEAD, rows, options, right=RIGHT, shrink="frame", wide_only=WIDE_ONLY)
     for item in ordered:
         if item.ran_eager and item.eager_reason:
@@ -61,7 +61,8 @@ def _decompiled(receipt: Receipt, options: RenderOptions) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _row(item: FrameDetail, options: RenderOptions) -> tuple[str, ...]:
+def frame_row(item: FrameDetail, options: RenderOptions) -> tuple[str, ...]:
+    """The cells of a frame, below `HEAD`."""
     where = options.place(item.frame.file, item.frame.line)
     room = item.headroom
     limit = "?" if room.limit is None else str(room.limit)

@@ -21,6 +21,8 @@ MIN_WHOLE = 100
 _TRAINER_NOTE = "train_log: "
 """How reasons in `completeness` begin that are notes on a trainer's output."""
 
+_NOT_KNOWN = ("what torch.compile did is not known",)
+
 _BLIND_TITLES = {
     "CD901": "torch.compile compiled nothing that could be seen",
     "CD902": "a part of the record was lost",
@@ -54,6 +56,9 @@ class Headline(Struct, frozen=True):
 def headline(receipt: Receipt) -> Headline:
     """What happened in this run, as one sentence."""
     counts = _counts(receipt)
+    if is_training_alone(receipt):
+        figures = ", ".join(_figures(receipt))
+        return Headline("blind", f"{_reporter(receipt)}: {figures}", _NOT_KNOWN)
     if receipt.verdict == "blind":
         return Headline("blind", _blind(receipt), counts)
     if receipt.verdict == "clean":
@@ -233,8 +238,28 @@ def ending(receipt: Receipt) -> str | None:
     return f"{sentence}; the counts cover what was seen before that"
 
 
+def is_training_alone(receipt: Receipt) -> bool:
+    """Whether all that is known of a run is what its trainer printed: then its figures are the
+    headline, and counts of what torch.compile did are not shown."""
+    seen = receipt.compile
+    nothing = not (seen.frames or seen.compiles or seen.graph_breaks or seen.eager_fallbacks)
+    doubts = [item for _, item in numbered(receipt) if item.rule in BLIND_RULES]
+    alone = bool(doubts) and all(item.evidence.get("why") == "train_log" for item in doubts)
+    return receipt.verdict == "blind" and nothing and alone and bool(_figures(receipt))
+
+
 def trainer_figures(receipt: Receipt) -> list[str]:
-    """Steps, rates and loss from a trainer's own output, the trainer's name before the first."""
+    """Steps, rates and loss from a trainer's own output, the trainer's name before the first; none
+    where they are the headline."""
+    figures = [] if is_training_alone(receipt) else _figures(receipt)
+    return [f"{_reporter(receipt)} says: {figures[0]}", *figures[1:]] if figures else []
+
+
+def _reporter(receipt: Receipt) -> str | None:
+    return None if receipt.throughput is None else receipt.throughput.reported_by
+
+
+def _figures(receipt: Receipt) -> list[str]:
     rates = receipt.throughput
     if rates is None or rates.reported_by is None:
         return []
@@ -257,7 +282,7 @@ def trainer_figures(receipt: Receipt) -> list[str]:
         figures.append("loss was not finite")
     elif rates.loss is not None:
         figures.append(f"loss {_figure(rates.loss)}")
-    return [f"{rates.reported_by} says: {figures[0]}", *figures[1:]] if figures else []
+    return figures
 
 
 def trainer_notes(receipt: Receipt) -> list[str]:

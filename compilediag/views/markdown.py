@@ -16,7 +16,13 @@ from compilediag.views.against_eager import against_eager_sentence
 from compilediag.views.cold_and_warm import cold_and_warm_sentence
 from compilediag.views.finding_rows import title_of, when
 from compilediag.views.format import seconds
-from compilediag.views.headline import ending, headline, reasons, trainer_figures
+from compilediag.views.headline import (
+    ending,
+    headline,
+    is_training_alone,
+    reasons,
+    trainer_figures,
+)
 from compilediag.views.lookups import main_findings, notes
 from compilediag.views.numbers import numbers_sentence
 from compilediag.views.place import no_call
@@ -52,7 +58,8 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
         lines += [f"⚠️ {code(ended)}", ""]
     if receipt.verdict == "blind":
         lines += [f"- why: {code(why)}" for why, _ in reasons(receipt)]
-        lines += ["", 'A count of 0 here means "not seen".', ""]
+        meaning = () if is_training_alone(receipt) else ('A count of 0 here means "not seen".', "")
+        lines += ["", *meaning]
     lines += _findings(receipt, options)
     run = receipt.header.run
     program = code(" ".join(run.argv_redacted) or "unknown program")

@@ -32,7 +32,7 @@ def render_ranks(receipt: Receipt, options: RenderOptions) -> str:
     section = receipt.ranks
     if section is None:
         return "this run has no ranks to compare: fewer than two were seen\n"
-    rows = [_row(row) for row in section.rows[:MAX_ROWS]]
+    rows = [rank_row(row) for row in section.rows[:MAX_ROWS]]
     lines = [headline(section)]
     if section.totals is not None and section.told is not None:
         lines += options.wrap(_totals(section.told, section.totals), "  ")
@@ -89,7 +89,8 @@ def ranks_named(ranks: tuple[int, ...]) -> str:
     return ", ".join(names[:MAX_RUNS]) + (" …" if len(names) > MAX_RUNS else "")
 
 
-def _row(row: RankRow) -> tuple[str, ...]:
+def rank_row(row: RankRow) -> tuple[str, ...]:
+    """The cells of a rank, below `HEAD`."""
     hits, lookups = row.cache_hits, (row.cache_hits or 0) + (row.cache_misses or 0)
     return (
         str(row.rank),

@@ -17,19 +17,15 @@ MAX_EVENTS = 6
 """Of one screen; `--all` shows the others, and what was undone."""
 MAX_LANES = 8
 _COMMIT = 10
-_SIGNS = {
-    "worse": ("bad", "red"),
-    "beginning": ("warn", "yellow"),
-    "better": ("good", "green"),
-    "undone": ("good", "dim"),
-}
+SIGNS = {"worse": "bad", "beginning": "warn", "better": "good", "undone": "good"}
+_COLORS = {"bad": "red", "warn": "yellow", "good": "green", "blind": "yellow"}
 
 
 def render_trend(
     lanes: Sequence[LaneTrend], options: RenderOptions, *, complete: bool = False
 ) -> str:
     """The trend as text: a headline, the changes by when they began, then what did not change."""
-    events = sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
+    events = all_events(lanes)
     shown = [event for event in events if complete or event.state != "undone"]
     listed = shown if complete else shown[:MAX_EVENTS]
     lines = _headline(lanes, events, options)
@@ -39,36 +35,53 @@ def render_trend(
     if hidden:
         lines += ["", f"+{count(hidden, 'more change')}, undone or older: --all"]
     shown_lanes = lanes if complete else lanes[:MAX_LANES]
-    lines += ["", *(line for lane in shown_lanes for line in _quiet(lane, options, complete))]
+    lines += [
+        "",
+        *(line for lane in shown_lanes for line in quiet_lines(lane, options, complete=complete)),
+    ]
     lines += more(len(lanes) - len(shown_lanes), " lanes: --all, or --lane NAME")
     return "\n".join(lines) + "\n"
+
+
+def all_events(lanes: Sequence[LaneTrend]) -> list[Event]:
+    """The changes of all lanes, the worst first."""
+    return sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
 
 
 def _headline(
     lanes: Sequence[LaneTrend], events: Sequence[Event], options: RenderOptions
 ) -> list[str]:
-    worse = sum(1 for event in events if event.state == "worse")
-    sign, color = "blind", "yellow"
-    sentence = "too few receipts to determine a trend"
-    if worse:
-        sign, color, sentence = "bad", "red", f"{count(worse, 'change')} for the worse"
-    elif any(event.state == "beginning" for event in events):
-        sign, sentence = "warn", "the newest receipts are worse"
-    elif any(series.enough for lane in lanes for series in lane.series):
-        sign, color, sentence = "good", "green", "nothing got worse and stayed so"
-    verdict = options.styled(f"{options.sign(sign)} {sentence}", color)
+    sign, sentence = conclusion(lanes, events)
+    verdict = options.styled(f"{options.sign(sign)} {sentence}", _COLORS[sign])
     return options.wrap_items([verdict, span(lanes, options)], "", "  ")
 
 
+def conclusion(lanes: Sequence[LaneTrend], events: Sequence[Event]) -> tuple[str, str]:
+    """The sign of the trend and its sentence."""
+    worse = sum(1 for event in events if event.state == "worse")
+    if worse:
+        return "bad", f"{count(worse, 'change')} for the worse"
+    if any(event.state == "beginning" for event in events):
+        return "warn", "the newest receipts are worse"
+    if any(series.enough for lane in lanes for series in lane.series):
+        return "good", "nothing got worse and stayed so"
+    return "blind", "too few receipts to determine a trend"
+
+
 def _event(event: Event, options: RenderOptions) -> list[str]:
-    sign, color = _SIGNS[event.state]
-    label = options.text(event.lane.label, 80)
-    title = f"{options.sign(sign)} {label}: {_when(event.surest, options)}"
+    sign = SIGNS[event.state]
+    title = f"{options.sign(sign)} {event_title(event, options)}"
     head, *rest = options.wrap(title, "", "    ")
+    color = "dim" if event.state == "undone" else _COLORS[sign]
     lines = [options.styled(head, color), *rest, *_rows(event, options)]
-    for text in _circumstances(event, options):
+    for text in circumstances(event, options):
         lines += options.wrap(text, "    ", "      ")
     return lines
+
+
+def event_title(event: Event, options: RenderOptions) -> str:
+    """The lane, and when the change began."""
+    return f"{options.text(event.lane.label, 80)}: {_when(event.surest, options)}"
 
 
 def _when(change: Change, options: RenderOptions) -> str:
@@ -100,14 +113,19 @@ def _commit(mark: Mark, options: RenderOptions) -> str:
 
 def _rows(event: Event, options: RenderOptions) -> list[str]:
     """A line a change: measure, levels, size, and a picture of the series."""
-    rows: list[tuple[str, ...]] = []
-    for change in event.changes:
-        measure = BY_NAME[change.measure]
-        levels = pair(change.before, change.after, measure.unit, options.arrow)
-        picture = _picture(event.lane.points_of(change), options)
-        rows.append((measure.label, levels, _size(change), picture))
+    rows = [
+        (*change_cells(change, options), _picture(event.lane.points_of(change), options))
+        for change in event.changes
+    ]
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     return [("    " + "  ".join(map(pad, row, widths))).rstrip() for row in rows]
+
+
+def change_cells(change: Change, options: RenderOptions) -> tuple[str, str, str]:
+    """Measure, levels and size of a change."""
+    measure = BY_NAME[change.measure]
+    levels = pair(change.before, change.after, measure.unit, options.arrow)
+    return measure.label, levels, _size(change)
 
 
 def _size(change: Change) -> str:
@@ -121,16 +139,21 @@ def _size(change: Change) -> str:
 
 
 def _picture(points: Sequence[float], options: RenderOptions) -> str:
-    low, high = min(points), max(points)
+    values = raised(points)
+    low, high = min(values), max(values)
     if low == high:
         return ""
-    # The bars are logarithmic: raised above zero, so that counts have some as well.
+    return sparkline(values, low, high, len(values), ascii_only=options.ascii_only)
+
+
+def raised(points: Sequence[float]) -> list[float]:
+    """The points above zero, as a logarithmic scale needs them: counts may be zero."""
+    low, high = min(points), max(points)
     lift = (high - low) / 8 - low if low <= 0 else 0.0
-    raised = [point + lift for point in points]
-    return sparkline(raised, low + lift, high + lift, len(raised), ascii_only=options.ascii_only)
+    return [point + lift for point in points]
 
 
-def _circumstances(event: Event, options: RenderOptions) -> list[str]:
+def circumstances(event: Event, options: RenderOptions) -> list[str]:
     """What may explain the change, or rules an explanation out."""
     entries: list[str] = []
     change = event.surest
@@ -155,7 +178,7 @@ def _circumstances(event: Event, options: RenderOptions) -> list[str]:
     return entries
 
 
-def _quiet(lane: LaneTrend, options: RenderOptions, complete: bool) -> list[str]:
+def quiet_lines(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> list[str]:
     """What is steady in a lane, what could not be determined, and which receipts were left out.
 
     Counts that are and stay zero are listed on request, and so is the noise.

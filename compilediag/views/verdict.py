@@ -16,6 +16,7 @@ from compilediag.views.format import count
 from compilediag.views.headline import (
     ending,
     headline,
+    is_training_alone,
     reasons,
     several_ranks,
     trainer_figures,
@@ -84,9 +85,10 @@ def render(
 def _head(receipt: Receipt, options: RenderOptions) -> list[str]:
     head = headline(receipt)
     sign = options.sign(head.kind) + " "
-    lines = options.wrap(head.sentence, sign, style=_STYLE[head.kind])
+    sentence = options.text(head.sentence)
+    lines = options.wrap(sentence, sign, style=_STYLE[head.kind])
     counts = options.dot.join(head.counts)
-    room = options.width - display_width(sign + head.sentence) - display_width(counts)
+    room = options.width - display_width(sign + sentence) - display_width(counts)
     if len(lines) == 1 and room >= 4:
         return [lines[0] + " " * room + options.styled(counts, "dim")]
     return lines + options.wrap_items(head.counts, "  ", style="dim")
@@ -101,7 +103,7 @@ def _ending(receipt: Receipt, options: RenderOptions) -> list[str]:
 def _trainer(receipt: Receipt, options: RenderOptions) -> list[str]:
     """The figures of a trainer's output with the notes on them."""
     figures = trainer_figures(receipt)
-    if not figures:
+    if not figures and not is_training_alone(receipt):
         return []
     lines = options.wrap_items([options.text(figure, 80) for figure in figures], "  ", "    ")
     for note in trainer_notes(receipt)[:MAX_NOTES]:
@@ -118,7 +120,7 @@ def _why_blind(receipt: Receipt, options: RenderOptions) -> list[str]:
         lines += options.wrap(options.text(reason), "  why: ")
         if remedy:
             lines += options.wrap(options.text(remedy), "       fix: ", style="cyan")
-    if was_seen(receipt):
+    if was_seen(receipt) or is_training_alone(receipt):
         return lines
     meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
     return lines + options.wrap(meaning, "  ")
@@ -174,7 +176,7 @@ def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
     commands = ["show --frames" + suffix]
     if receipt.verdict == "blind":
         commands = [f"explain {blind[0]}", "doctor"] if blind else ["doctor"]
-        if trainer_figures(receipt):
+        if trainer_figures(receipt) or is_training_alone(receipt):
             commands.append(f"show --steps{suffix}")
     if chosen:
         commands.insert(0, f"explain {chosen[0][0]}{suffix}")

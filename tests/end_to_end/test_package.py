@@ -104,6 +104,14 @@ def test_what_reads_needs_no_torch(clean: Environment, words: tuple[str, ...], s
     assert shown in clean.run(*words)
 
 
+def test_pages_are_written_there(clean: Environment) -> None:
+    """Templates, style and script are in the wheel."""
+    assert "needs no network" in clean.run("show", "--html", "page.html", "run.json")
+    page = (clean.folder / "page.html").read_text(encoding="utf-8")
+    assert "uPlot" in page
+    assert page.count("<script") == 2
+
+
 def test_a_gate_fails_there_too(clean: Environment) -> None:
     """Its exit code is that of a limit that is broken."""
     assert "recompiles" in clean.run(

@@ -80,7 +80,11 @@ def test_the_printed_code_compiles_once_a_bucket(
     assert cli.main(["plan", receipt, "-k", "4"]) == 0
     code = printed(capsys.readouterr().out, name)
     assert cli.main(["plan", receipt, "-k", "4", "--json"]) == 0
-    (told,) = [item for item in json.loads(capsys.readouterr().out) if name in item["name"].lower()]
+    (told,) = [
+        item
+        for item in json.loads(capsys.readouterr().out)["plans"]
+        if name in item["name"].lower()
+    ]
 
     program: dict[str, Any] = {}
     exec(FUNCTIONS, program)

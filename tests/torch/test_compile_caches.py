@@ -18,6 +18,7 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from torch._dynamo import utils  # noqa: E402
+from torch._functorch import config as functorch_config  # noqa: E402
 from torch._inductor import codecache, config, remote_cache  # noqa: E402
 from torch.compiler import _cache as artifacts  # noqa: E402
 from torch.utils import checkpoint as checkpoints  # noqa: E402
@@ -162,16 +163,16 @@ def test_times_of_variants_and_profiles() -> None:
             return "only"
 
     choice = Choice()
-    with watch() as watched:
+    has_profiles = hasattr(torch._dynamo.pgo, "get_local_code_state")  # from torch 2.8 on
+    # Without the setting torch 2.7 keeps no times.
+    with watch() as watched, config.patch(max_autotune=True):
         for _ in range(2):
             codecache.PersistentCache().lookup([choice], "mm", "8x8", lambda all_: {choice: 1.0})
-        torch._dynamo.pgo.get_local_code_state("no job")
+        if has_profiles:
+            torch._dynamo.pgo.get_local_code_state("no job")
     found = [(item.cache, item.outcome) for item in lookups(watched)]
-    assert found == [
-        ("autotune_choices", "miss"),
-        ("autotune_choices", "hit"),
-        ("pgo_local", "miss"),
-    ]
+    assert found[:2] == [("autotune_choices", "miss"), ("autotune_choices", "hit")]
+    assert found[2:] == ([("pgo_local", "miss")] if has_profiles else [])
 
 
 def test_a_folder_that_is_deleted_in_the_middle(folder: Path) -> None:
@@ -199,6 +200,8 @@ def test_nothing_is_left_in_torch() -> None:
         (torch._dynamo.pgo, "get_local_code_state"),
         (artifacts.CacheArtifactManager, "deserialize"),
     ]
+    owners = [(owner, name) for owner, name in owners if name in vars(owner)]
+    assert len(owners) >= 7  # torch 2.7 has no look into a local profile of sizes
     before = [vars(owner)[name] for owner, name in owners]
     with watch():
         assert [vars(owner)[name] for owner, name in owners] != before
@@ -300,11 +303,14 @@ def _own_function() -> Any:
 
 
 def _own_function_allowed() -> Any:
-    from torch._functorch import config as functorch_config
-
     with functorch_config.patch(autograd_cache_allow_custom_autograd_functions=True):
         return _own_function()
 
+
+SINCE_2_8 = ("checkpoint_policy", "autograd_function")
+"""What can be cached at all only from then on."""
+
+CACHES_MORE = hasattr(functorch_config, "autograd_cache_allow_custom_autograd_functions")
 
 ADVICE: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "autocast": (_autocast_inside, _autocast_around),
@@ -321,6 +327,8 @@ ADVICE: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 def test_advice_for_a_bypass_followed_literally(kind: str, folder: Path) -> None:
     """torch counts the bypass before, and none after; the results are the same."""
     before, after = ADVICE[kind]
+    if kind in SINCE_2_8 and not CACHES_MORE:
+        pytest.skip("torch 2.7 cannot cache it in any way")
     with watch() as watched:
         wrong = before()
     counted = utils.counters["aot_autograd"]["autograd_cache_bypass"]
@@ -381,6 +389,10 @@ def test_code_of_the_page(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, file.stem, module)
+        utils.counters.clear()
         with watch() as watched:
             spec.loader.exec_module(module)
+        if code == "CD611" and heading == "Bad":
+            if not utils.counters["aot_autograd"]["autograd_cache_bypass"]:
+                pytest.skip("this torch caches the bad code")
         assert [item.rule for item in watched.findings] == ([code] if heading == "Bad" else [])

@@ -110,11 +110,13 @@ def test_a_trace_gives_the_same(tmp_path: Path) -> None:
         # Our analysis of a recompile and the evaluations of guards that measure what they cost
         # are in torch's record, and in no phase of a run.
         analysed = {"entire_frame_compile", "dynamo"} if own.recompile is not None else set[str]()
-        skip = {"build_guards", *analysed}
         phases = dict(own.phases or ())
+        # torch 2.7 does not time guards apart.
+        measured = "build_guards" if "build_guards" in phases else "entire_frame_compile"
+        skip = {measured, *analysed}
         assert set(phases) == set(dict(other.phases or ()))
         for name, seconds in other.phases or ():
             if name not in skip:
-                assert phases[name] == pytest.approx(seconds, abs=1e-5)
+                assert phases[name] == pytest.approx(seconds, abs=1e-5), name
             else:
                 assert phases[name] <= seconds + 1e-5

@@ -63,7 +63,9 @@ def test_a_receipt_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert [item["role"] for item in receipt["artifacts"]] == ["train_log"]
     assert receipt["extensions"]["analyze"]["read"]["train"] == 1
     said = capsys.readouterr().out
-    assert "nanogpt says: 261 steps, 10 of them warm-up" in said
+    assert said.startswith("? nanogpt: 261 steps, 10 of them warm-up, 0.12 s a step")
+    assert "blind" not in said
+    assert "0 compiles" not in said
     assert "0.12 s a step (8.33/s)" in said
     assert "show --steps" in said
     assert "the output of a trainer does not show what torch.compile did" in said
@@ -189,7 +191,9 @@ def test_views_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "261 steps, 27 of them timed, median 0.12 s, 10 steps of warm-up" in said
     assert "phases of the steps were not measured" in said
     analyze(tmp_path / "b", path, "--md")
-    assert "`nanogpt says: 261 steps" in capsys.readouterr().out
+    markdown = capsys.readouterr().out
+    assert markdown.startswith("### ❔ nanogpt: 261 steps")
+    assert "blind" not in markdown.partition("- why")[0]
 
 
 def test_a_text_of_something_else_beside_a_trace(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 ROOMS = (
-    {"errors", "_version"},
+    {"errors", "_version", "json_document", "project_urls"},
     {"timeline"},
     {"readers", "diagnosis"},
     {"receipt"},

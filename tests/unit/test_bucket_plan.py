@@ -415,7 +415,7 @@ def test_the_command_prints_the_plan(saved: str, capsys: pytest.CaptureFixture[s
     assert cli.main(["plan", saved, "-k", "2"]) == 0
     assert "buckets=[8, 32])" in capsys.readouterr().out
     assert cli.main(["plan", saved, "-k", "2", "--json"]) == 0
-    (plan,) = json.loads(capsys.readouterr().out)
+    (plan,) = json.loads(capsys.readouterr().out)["plans"]
     assert (plan["buckets"], plan["counts"]) == ([8, 32], [30, 10, 2, 4, 1])
 
 

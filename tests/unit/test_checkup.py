@@ -10,7 +10,7 @@ import pytest
 
 from compilediag import cli
 from compilediag.commands import doctor
-from compilediag.views.checkup import Check, Checkup, Hook, plain, render_checkup
+from compilediag.views.checkup import Check, Checkup, Hook, document_of, render_checkup
 from compilediag.views.style import RenderOptions
 
 ANSWER = {
@@ -129,4 +129,4 @@ def test_view_has_the_answer_first_and_the_next_command_last() -> None:
     assert "     fix: mend it" in lines
     assert lines[-1] == "  next: compilediag doctor again, after the repairs above"
     assert "\x1b" not in "".join(lines)
-    assert plain(found)["usable"] is False
+    assert document_of(found).usable is False

@@ -11,6 +11,7 @@ from command_line import FINDINGS, raising
 
 from compilediag import __version__, cli
 from compilediag.errors import EXIT_INTERNAL, EXIT_USAGE, UsageError
+from compilediag.project_urls import issues_page
 
 
 def broken(tmp_path: Path, name: str, **changes: object) -> str:
@@ -40,7 +41,7 @@ def quiet_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         (["show"], 2, "`compilediag run"),
         (["show", "no/such.json"], 2, "no/such.json"),
         (["show", "--md", "--json", FINDINGS], 2, "give one"),
-        (["show", "--html", "x"], 2, "No such option '--html'"),
+        (["show", "--htm1", "x"], 2, "No such option '--htm1'"),
         (["explain"], 2, "say what to explain"),
         (["explain", "CD999"], 2, "there is no rule CD999"),
         (["explain", "frobnicate"], 2, "explain --list"),
@@ -191,7 +192,7 @@ def test_a_fault_of_ours_is_reported_as_ours(
     err = capsys.readouterr().err
     assert "RuntimeError: boom \\x1b[2J" in err
     assert "command_line.py:" in err
-    assert cli.ISSUES_URL in err
+    assert issues_page() in err
     assert "Traceback" not in err
 
 
@@ -203,7 +204,7 @@ def test_help_on_a_terminal_has_the_same_parts() -> None:
     drawn = subcommand._drawn(command, click.Context(command, info_name="compilediag show"))
     assert "--timeline" in drawn
     assert "Usage:" in drawn
-    assert drawn.count("\n   compilediag show") == 7
+    assert drawn.count("\n   compilediag show") == 8
     drawn = subcommand._drawn(cli.group, click.Context(cli.group, info_name="compilediag"))
     for name in cli.COMMANDS:
         assert name in drawn

@@ -124,7 +124,9 @@ def test_diff_in_words_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert out(capsys, "diff", FINDINGS, CLEAN).startswith("findings → clean")
     facts = json.loads(out(capsys, "diff", "--json", FINDINGS, CLEAN))
     assert facts["changed"] is True
-    recompiles = next(item for item in facts["counts"] if item["name"] == "recompiles")
+    recompiles = next(
+        item for item in facts["comparison"]["counts"] if item["name"] == "recompiles"
+    )
     assert (recompiles["before"], recompiles["after"]) == (3, 0)
 
 

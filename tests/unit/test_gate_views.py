@@ -406,12 +406,12 @@ def test_the_schema_of_sarif_can_fail() -> None:
 
 
 def test_sarif_has_rules_locations_and_success() -> None:
-    """Rules link to their pages, results to their rules, and a blind run is no success."""
+    """Rules name the command that explains them, results their rules; a blind run is no success."""
     run = json.loads(render("sarif", *ALL, options=ROOTED))["runs"][0]
     rules = run["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == ["CD103", "not_judged", "CD201", "recompiles"]
-    assert rules[0]["helpUri"].endswith("/docs/rules/CD103.md")
-    assert rules[1]["helpUri"].endswith("/docs/howto/ci.md")
+    assert rules[0]["help"]["text"].endswith("compilediag explain CD103")
+    assert rules[1]["help"]["text"].endswith("compilediag gate --help")
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
     invocation = run["invocations"][0]
@@ -471,7 +471,7 @@ def test_junit_of_a_strict_gate_says_what_is_better() -> None:
 def test_json_is_named_versioned_and_whole() -> None:
     """Every field of every item, with its fingerprint; nothing judged is no pass."""
     read = json.loads(render("json", *ALL))
-    assert (read["schema"], read["version"]) == ("compilediag.judgement", "1.2")
+    assert (read["schema"], read["schema_version"]) == ("compilediag.judgement", "1.0")
     assert (read["passed"], read["judged"]) == (False, False)
     assert [item["passed"] for item in read["judgements"]] == [True, False, False]
     first = read["judgements"][1]["failures"][0]
@@ -746,14 +746,13 @@ def test_hostile_workflow_commands_stay_whole() -> None:
 
 
 def test_hostile_markdown_is_inert() -> None:
-    """Text of the target is only ever code: no HTML, no link but ours, no other table cell."""
+    """Text of the target is only ever code: no HTML, no link, no other table cell."""
     for found in judgements():
         text = render("md", *found)
         for token in tokens(text):
             assert token.type not in ("html_inline", "html_block", "image", "fence", "code_block")
             assert "EVIL" not in token.content or token.type in ("code_inline", "inline"), token
-            if token.type == "link_open":
-                assert str(token.attrs["href"]).startswith("https://github.com/compilediag/")
+            assert token.type != "link_open", token
             if token.type == "text":
                 assert "evil" not in token.content
         rows = [line for line in text.splitlines() if line.startswith("|")]

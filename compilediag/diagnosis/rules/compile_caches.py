@@ -155,18 +155,21 @@ def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
     """CD611: one finding for each known reason, and each of torch's words that is none."""
     groups: dict[tuple[str, str], list[tuple[ProcessCaches, CacheLookedUp]]] = {}
     for part in timeline.caches:
-        for lookup in part.lookups:
-            if lookup.outcome == BYPASS:
-                reason = reason_of(lookup.reason)
-                words = lookup.reason if reason is _UNKNOWN else ""
-                groups.setdefault((reason.kind, words), []).append((part, lookup))
+        passed = [each for each in part.lookups if each.outcome == BYPASS]
+        inductors = {(each.epoch, each.compile_id): each.reason for each in passed if each.reason}
+        for lookup in passed:
+            # torch 2.7 gives AOTAutograd's no words where inductor's cache is what refuses.
+            said = lookup.reason or inductors.get((lookup.epoch, lookup.compile_id), "")
+            reason = reason_of(said)
+            words = said if reason is _UNKNOWN else ""
+            groups.setdefault((reason.kind, words), []).append((part, lookup))
     for items in groups.values():
         compiles = _compiles(timeline, items)
         yield _bypass(timeline, _Bypassed([lookup for _, lookup in items], compiles))
 
 
 def _bypass(timeline: Timeline, found: _Bypassed) -> Finding:
-    reason = reason_of(found.lookups[0].reason)
+    reason = reason_of(next((each.reason for each in found.lookups if each.reason), ""))
     forward = [item for item in found.compiles if item.forward]
     operations = sum(item.graph_ops or 0 for item in forward)
     severity: Severity = "warning" if operations >= LARGE_OPS and not reason.chosen else "info"
@@ -187,7 +190,9 @@ def _bypass(timeline: Timeline, found: _Bypassed) -> Finding:
         evidence={
             "kind": reason.kind,
             "caches": list(dict.fromkeys(item.cache for item in found.lookups)),
-            "reasons": list(dict.fromkeys(item.reason for item in found.lookups))[:5],
+            "reasons": list(dict.fromkeys(item.reason for item in found.lookups if item.reason))[
+                :5
+            ],
             "compile_ids": _ids(found.lookups),
             "operations": operations,
         },
@@ -257,8 +262,14 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
     dangling: list[tuple[ProcessCaches, CacheLookedUp]] = []
     traced: list[tuple[ProcessCaches, CacheLookedUp]] = []
     for part in timeline.caches:
+        # torch 2.7 does not record that AOTAutograd had an entry, but the look for its graph.
+        gone = {
+            (each.epoch, each.compile_id)
+            for each in part.lookups
+            if each.within == AOT_AUTOGRAD and each.outcome == MISS
+        }
         for lookup, graphs in _with_graphs(part):
-            if lookup.status == HIT:
+            if lookup.status == HIT or (lookup.epoch, lookup.compile_id) in gone:
                 dangling.append((part, lookup))
             elif graphs and all(item.outcome == HIT for item in graphs):
                 traced.append((part, lookup))

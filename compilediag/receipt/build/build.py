@@ -95,7 +95,9 @@ def _unredacted(
         header=header_of(timeline, run, __version__, redactor),
         environment=environment_of(timeline, run),
         compile=compile_section(timeline, diagnosis, paths),
-        findings=tuple(finding_record(item, paths) for item in diagnosis.findings),
+        findings=tuple(
+            finding_record(item, paths, repeatable=bool(run.argv)) for item in diagnosis.findings
+        ),
         steps=steps_section(timeline, diagnosis.findings, run)
         or logged_steps(timeline, run.warmup),
         timings=timings_of(timeline, paths),

@@ -312,8 +312,16 @@ def _frame(item: Frame, places: PathShortener) -> FrameDetail:
     )
 
 
-def finding_record(item: Finding, places: PathShortener) -> FindingRecord:
-    """One finding as the receipt keeps it."""
+def finding_record(
+    item: Finding, places: PathShortener, *, repeatable: bool = False
+) -> FindingRecord:
+    """One finding as the receipt keeps it.
+
+    Args:
+        item: the finding.
+        places: shortens paths.
+        repeatable: the program's command line is known, so that changes can be tried.
+    """
     where, fix, act = item.location, item.fix, item.act
     short = replace(
         item,
@@ -329,11 +337,13 @@ def finding_record(item: Finding, places: PathShortener) -> FindingRecord:
         act=None if act is None else replace(act, file=places.short(act.file)),
     )
     record = msgspec.convert(short, FindingRecord, from_attributes=True)
+    tried = item.severity != "info"
     return msgspec.structs.replace(
         record,
         entered_at=entered_record(item.entered_at, places),
         entered_from=item.entered_from or None,
         changed_at=changed_at(item.changed, places),
+        next=f"compilediag {'fix' if repeatable and tried else 'explain'} {item.id[1:]}",
     )
 
 

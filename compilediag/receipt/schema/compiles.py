@@ -314,6 +314,7 @@ class FindingRecord(Record, frozen=True, kw_only=True):
     entered_at: EnteredAt | None = None
     entered_from: str | None = None
     changed_at: ChangedAt | None = None
+    next: str | None = None
 
 
 class WitnessSection(Record, frozen=True, kw_only=True):

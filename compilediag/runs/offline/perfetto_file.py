@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from compilediag.compare.gate.baseline_file import write_whole
-from compilediag.errors import OutputUnwritable, UsageError
+from compilediag.errors import UsageError
 from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.storage import open_regular
+from compilediag.runs.offline.own_file import check_file
 from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import foreign_events, render_perfetto
 from compilediag.views.perfetto_tracks import tracks_of
@@ -25,7 +26,6 @@ TIMELINE_ROLE = "tlparse_timeline"
 MAX_BYTES = 512 << 20
 """A larger timeline of torch's is left out: viewers do not open it either."""
 PRODUCER = "compilediag show --perfetto"
-_HEAD_BYTES = 4096
 
 
 def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
@@ -35,7 +35,7 @@ def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
         UsageError: the run has no journals, or `file` holds something else.
         OutputUnwritable: `file` cannot be written; an older one is left as it was.
     """
-    check_file(file)
+    check_file(file, PRODUCER)
     folder = os.path.dirname(receipt_path)
     journals = read_run(folder)
     if not any(journal.events for journal in journals):
@@ -66,32 +66,6 @@ def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
     if None in starts_ns:
         notes.append("a process whose start is not known is drawn from the start of the run")
     return [*_losses(journals), *notes]
-
-
-def check_file(file: str) -> None:
-    """An older timeline of ours is replaced; anything else there stays.
-
-    Raises:
-        UsageError: something else is there.
-        OutputUnwritable: the folder is not there, or the file cannot be read.
-    """
-    folder = os.path.dirname(os.path.abspath(file))
-    if not os.path.isdir(folder):
-        raise OutputUnwritable(f"there is no folder {folder}: make it, or name another file")
-    if not os.path.lexists(file):
-        return
-    if not os.path.isfile(file):
-        raise UsageError(f"{file} is no plain file: name another one")
-    try:
-        with open(file, "rb") as stream:
-            head = stream.read(_HEAD_BYTES)
-    except OSError as error:
-        raise OutputUnwritable(f"{file} cannot be read: {error.strerror or error}") from error
-    if head and PRODUCER.encode() not in head:
-        raise UsageError(
-            f"{file} exists and was not written by compilediag: it stays as it is; name another "
-            "file, or remove it"
-        )
 
 
 def _foreign(

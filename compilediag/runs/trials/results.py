@@ -13,6 +13,7 @@ from compilediag.errors import OutputUnwritable
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import EditImpossible
 from compilediag.fixes.environment import export_line, joined
+from compilediag.json_document import builtins_of
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.proofs import sources_digest
 from compilediag.receipt.schema.compiles import (
@@ -23,6 +24,7 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
+from compilediag.runs.trials.document import FixDocument, FixedFinding, TriedRecord
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import as_patch
 from compilediag.runs.trials.state import SEED, Campaign, Result, Tried
@@ -89,38 +91,45 @@ def refusal(tried: Tried) -> str:
 
 
 def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
-    """Everything that was tried, proved or refused, by finding."""
-    return {
-        "schema": "compilediag.fix",
-        "receipt_id": campaign.receipt.receipt_id,
-        "runs": campaign.runs,
-        "seed": SEED,
-        "fresh_caches": True,
-        "complete": not campaign.stopped,
-        "notes": campaign.notes,
-        "environment": environment_lines(campaign),
-        "findings": [
-            {
-                "id": item.finding.id,
-                "rule": item.finding.rule,
-                "severity": item.finding.severity,
-                "variable": item.finding.variable,
-                "title": item.finding.title,
-                "candidates": item.candidates,
-                "tried": [
-                    {
-                        "proved": tried.proved,
-                        "refused": None if tried.proved else refusal(tried),
-                        "together_with": list(tried.beside),
-                        "patch": patch_of(campaign, tried.change),
-                        **msgspec.to_builtins(proof_record(tried, campaign)),
-                    }
-                    for tried in item.tried
-                ],
-            }
-            for item in results
-        ],
-    }
+    """Everything that was tried, proved or refused, by finding: a `FixDocument`."""
+    document = FixDocument(
+        schema="compilediag.fix",
+        receipt_id=campaign.receipt.receipt_id,
+        runs=campaign.runs,
+        seed=SEED,
+        fresh_caches=True,
+        complete=not campaign.stopped,
+        notes=tuple(campaign.notes),
+        environment=tuple(environment_lines(campaign)),
+        findings=tuple(_finding(item, campaign) for item in results),
+    )
+    return builtins_of(document)
+
+
+def _finding(item: Result, campaign: Campaign) -> FixedFinding:
+    finding, number = item.finding, item.finding.id[1:]
+    edited = item.proof is not None and item.proof.change.edits
+    return FixedFinding(
+        id=finding.id,
+        rule=finding.rule,
+        severity=finding.severity,
+        variable=finding.variable,
+        title=finding.title,
+        location=finding.location,
+        candidates=item.candidates,
+        tried=tuple(_tried(each, campaign) for each in item.tried),
+        next=f"compilediag fix {number} --apply" if edited else f"compilediag explain {number}",
+    )
+
+
+def _tried(item: Tried, campaign: Campaign) -> TriedRecord:
+    return TriedRecord(
+        **msgspec.structs.asdict(proof_record(item, campaign)),
+        proved=item.proved,
+        refused=None if item.proved else refusal(item),
+        together_with=tuple(item.beside),
+        patch=patch_of(campaign, item.change),
+    )
 
 
 def patch_of(campaign: Campaign, change: Change) -> str | None:

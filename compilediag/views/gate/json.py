@@ -4,57 +4,73 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, convert
 from msgspec.structs import asdict
 
 from compilediag._version import __version__
+from compilediag.compare.changes import CountChange
 from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.json_document import Document, builtins_of
 from compilediag.views.style import RenderOptions
 
 SCHEMA = "compilediag.judgement"
-VERSION = "1.2"
-"""Minor: a field more. Major: a field that means something else."""
 
-_ORDER = (
-    *(
-        "lane",
-        "passed",
-        "judged",
-        "receipt_id",
-        "verdict",
-        "baseline",
-        "limits",
-        "strict",
-        "require_proved_fix",
-    ),
-    *("counts", "failures", "improvements", "known", "notices"),
-)
+
+class ItemRecord(Item, frozen=True, kw_only=True):
+    """An item with what stays the same after lines have moved."""
+
+    fingerprint: str  # pyright: ignore[reportIncompatibleMethodOverride] - the same, written down
+
+
+class JudgementRecord(Struct, frozen=True, kw_only=True):
+    """One receipt, judged; the fields of `Judgement`, and its answers."""
+
+    lane: str
+    passed: bool
+    judged: bool
+    receipt_id: str
+    verdict: str | None
+    baseline: str | None
+    limits: tuple[str, ...]
+    strict: bool
+    require_proved_fix: bool
+    counts: tuple[CountChange, ...]
+    failures: tuple[ItemRecord, ...]
+    improvements: tuple[ItemRecord, ...]
+    known: tuple[ItemRecord, ...]
+    notices: tuple[str, ...]
+
+
+class JudgementDocument(Document, frozen=True, kw_only=True):
+    """All receipts. Nothing judged is no pass."""
+
+    compilediag: str
+    passed: bool
+    judged: bool
+    judgements: tuple[JudgementRecord, ...]
 
 
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every field of every judgement; only ASCII, all else is escaped."""
-    plain = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "compilediag": __version__,
-        # Nothing judged is no pass.
-        "passed": bool(judgements) and all(item.passed for item in judgements),
-        "judged": bool(judgements) and all(item.judged for item in judgements),
-        "judgements": [_judgement(item) for item in judgements],
+    document = JudgementDocument(
+        schema=SCHEMA,
+        compilediag=__version__,
+        passed=bool(judgements) and all(item.passed for item in judgements),
+        judged=bool(judgements) and all(item.judged for item in judgements),
+        judgements=tuple(map(_judgement, judgements)),
+    )
+    return json.dumps(builtins_of(document), indent=1) + "\n"
+
+
+def _judgement(judgement: Judgement) -> JudgementRecord:
+    lists = {
+        name: tuple(map(_item, getattr(judgement, name)))
+        for name in ("failures", "improvements", "known")
     }
-    return json.dumps(plain, indent=1) + "\n"
+    answers = {"passed": judgement.passed, "judged": judgement.judged}
+    return convert({**asdict(judgement), **lists, **answers}, JudgementRecord)
 
 
-def _judgement(judgement: Judgement) -> dict[str, Any]:
-    fields: dict[str, Any] = asdict(judgement)
-    fields |= {"passed": judgement.passed, "judged": judgement.judged}
-    fields["counts"] = [asdict(item) for item in judgement.counts]
-    for name in ("failures", "improvements", "known"):
-        fields[name] = [_item(item) for item in fields[name]]
-    return {name: fields[name] for name in _ORDER}
-
-
-def _item(item: Item) -> dict[str, Any]:
-    return asdict(item) | {"call": to_builtins(item.call), "fingerprint": item.fingerprint}
+def _item(item: Item) -> ItemRecord:
+    return ItemRecord(**asdict(item), fingerprint=item.fingerprint)

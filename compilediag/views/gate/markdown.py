@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.diagnosis.codes import REGISTER
+from compilediag.project_urls import rule_page
 from compilediag.views.format import count, seconds
 from compilediag.views.gate.messages import (
     LINE_CHARS,
@@ -33,7 +34,6 @@ MAX_BYTES = 1_000_000
 FAILURE_BYTES = 600_000
 """Of the rows of failures, which come before everything else about a lane."""
 MAX_LINES = 20
-PAGES = "https://github.com/compilediag/compilediag/blob/main/docs/rules"
 _SIGN = {"bad": "❌", "good": "✅", "blind": "❔"}
 _HEAD = ["| # | what | why | where | how often | cost | fix |", "|--:|---|---|---|---|--:|---|"]
 
@@ -92,11 +92,16 @@ def _row(number: int, item: Item, options: RenderOptions) -> str:
 def _what(item: Item) -> str:
     """The code, with a link to its page where it is one of ours, and what it is of what."""
     known = REGISTER.get(item.rule)
-    named = f"[{known.code}]({PAGES}/{known.code}.md) " if known is not None else ""
+    named = f"{_linked(known.code)} " if known is not None else ""
     if not named and item.rule and item.kind in ("count", "limit"):
         named = f"{code(item.rule.replace('_', ' '))} "
     subject = item.variable or item.function
     return f"{named}{kind_of(item)}" + (f" {code(subject)}" if subject else "")
+
+
+def _linked(rule: str) -> str:
+    page = rule_page(rule)
+    return rule if page is None else f"[{rule}]({page})"
 
 
 def _lane(judgement: Judgement, rows: list[str], options: RenderOptions) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from compilediag._version import __version__
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.diagnosis.codes import REGISTER
+from compilediag.project_urls import repository, rule_page
 from compilediag.views.gate.location import fingerprinted, home, location
 from compilediag.views.gate.messages import detail, in_turn, short, title
 from compilediag.views.style import RenderOptions
@@ -24,7 +25,6 @@ MAX_PARTS = 20
 """Other causes of the same finding named in its result."""
 TEXT_CHARS = 500
 
-PAGES = "https://github.com/compilediag/compilediag/blob/main/docs"
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
@@ -86,7 +86,7 @@ def _run(
     driver = {
         "name": "compilediag",
         "version": __version__,
-        "informationUri": "https://github.com/compilediag/compilediag",
+        **({} if repository() is None else {"informationUri": repository()}),
         "rules": [_rule(name) for name in rules],
     }
     return {
@@ -101,16 +101,17 @@ def _rule(name: str) -> dict[str, object]:
     known = REGISTER.get(name)
     if known is None:
         sentence = f"{name.replace('_', ' ')}: more than the baseline or the limit allows"
-        page = f"{PAGES}/howto/ci.md"
+        page, more = None, "compilediag gate --help"
     else:
-        sentence, page = known.sentence, f"{PAGES}/rules/{known.code}.md"
+        sentence = known.sentence
+        page, more = rule_page(known.code), f"compilediag explain {known.code}"
     rule: dict[str, object] = {"id": name} if known is None else {"id": name, "name": known.slug}
     return {
         **rule,
         "shortDescription": {"text": sentence},
         "fullDescription": {"text": sentence},
-        "help": {"text": f"{sentence}. See {page}"},
-        "helpUri": page,
+        "help": {"text": f"{sentence}. {more}" + (f", {page}" if page else "")},
+        **({} if page is None else {"helpUri": page}),
         "defaultConfiguration": {"level": "error"},
     }
 

@@ -79,8 +79,11 @@ def on_graph_loads(listener: LookupListener) -> Remover | None:
         def load_with_key(*args: Any, **kwargs: Any) -> Any:
             found: Any = original(*args, **kwargs)
             graph, info = _graph_and_info(found)
-            # AOTAutograd compares guards in its own way.
-            within = AOT_AUTOGRAD if kwargs.get("evaluate_guards") is not None else ""
+            # AOTAutograd compares guards in its own way; in 2.7 it computes no key of its own, and
+            # so has no lines about one.
+            own_guards = kwargs.get("evaluate_guards") is not None
+            no_lines = len(args) > 1 and args[1] == []
+            within = AOT_AUTOGRAD if own_guards or no_lines else ""
             listener(FX_GRAPH, MISS if graph is None else HIT, _mapping(info), within)
             return found
 

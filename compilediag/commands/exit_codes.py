@@ -1,0 +1,53 @@
+"""What every command's exit codes mean; a program may build on them as on the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compilediag.errors import (
+    EXIT_BROKEN_PIPE,
+    EXIT_GATE,
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_UNUSABLE,
+    EXIT_USAGE,
+)
+
+OF_ALL: Mapping[int, str] = {
+    EXIT_USAGE: "the command line or an input cannot be used as given; stderr has one sentence",
+    EXIT_INTERNAL: "a fault of compilediag's own; stderr has what to report",
+    EXIT_INTERRUPTED: "Ctrl-C",
+    EXIT_BROKEN_PIPE: "the reader of stdout went away",
+}
+
+_DONE = {EXIT_OK: "done, whatever was found"}
+
+OF_COMMAND: Mapping[str, Mapping[int, str]] = {
+    "run": {
+        EXIT_OK: "the program ended well, and no limit of `--fail-on` is exceeded",
+        EXIT_GATE: "the program ended well, and a limit of `--fail-on` is exceeded",
+    },
+    "probe": {EXIT_OK: "the program ended well, and the probe could conclude"},
+    "analyze": _DONE,
+    "show": _DONE,
+    "fix": {
+        EXIT_OK: "every finding of at least `warning` has a proved change",
+        EXIT_GATE: "a finding of at least `warning` has none",
+    },
+    "explain": _DONE,
+    "repro": _DONE,
+    "diff": {EXIT_OK: "compared, whether or not something changed"},
+    "gate": {
+        EXIT_OK: "everything was judged and passes",
+        EXIT_GATE: "something fails",
+    },
+    "stats": _DONE,
+    "trend": _DONE,
+    "plan": _DONE,
+    "doctor": {
+        EXIT_OK: "`compilediag run` can be used here",
+        EXIT_UNUSABLE: "it cannot",
+    },
+}
+"""Beside those of `OF_ALL`. `run`, `probe` and `fix` give the program's own where that fails."""

@@ -1,0 +1,28 @@
+"""Where the project is published: the one place to set it, and what stands there until it is.
+
+Nothing points at an account whose owner is not known: while `REPOSITORY` is None there are no
+links, and a reader is sent to what is installed, `compilediag explain CODE`. Pages show
+`OWNER/compilediag` where the name of the repository belongs.
+"""
+
+from __future__ import annotations
+
+REPOSITORY: str | None = None
+"""The address of the repository without a slash at its end, "https://host/owner/compilediag"."""
+
+
+def repository() -> str | None:
+    """`REPOSITORY`."""
+    return REPOSITORY
+
+
+def rule_page(code: str) -> str | None:
+    """The address of the page of a rule."""
+    return None if REPOSITORY is None else f"{REPOSITORY}/blob/main/docs/rules/{code}.md"
+
+
+def issues_page() -> str:
+    """Where a fault of compilediag is reported, in words that follow "report it"."""
+    if REPOSITORY is None:
+        return "where you got compilediag from"
+    return f"at {REPOSITORY}/issues"

@@ -1,0 +1,49 @@
+"""What `fix --json` prints and `fix.json` holds."""
+
+from msgspec import Struct
+
+from compilediag.json_document import Document
+from compilediag.receipt.schema.compiles import Place, ProofRecord
+
+
+class TriedRecord(ProofRecord, frozen=True, kw_only=True):
+    """A change that was tried, with the points of its certificate."""
+
+    proved: bool
+    refused: str | None
+    """Why it is not proved."""
+    together_with: tuple[str, ...]
+    """Ids of findings whose changes were there too."""
+    patch: str | None
+    """Its edits as a diff; null where it has none, or a file changed meanwhile."""
+
+
+class FixedFinding(Struct, frozen=True, kw_only=True):
+    """One finding and what was tried for it."""
+
+    id: str
+    rule: str
+    severity: str
+    variable: str | None
+    title: str | None
+    location: Place | None
+    candidates: int
+    """Changes that there were to try."""
+    tried: tuple[TriedRecord, ...]
+    next: str
+    """The command that leads on."""
+
+
+class FixDocument(Document, frozen=True, kw_only=True):
+    """Everything that was tried, proved or refused, by finding."""
+
+    receipt_id: str
+    runs: int
+    seed: int
+    fresh_caches: bool
+    complete: bool
+    """false: the budget was spent, or it was interrupted."""
+    notes: tuple[str, ...]
+    environment: tuple[str, ...]
+    """The proved variables as lines for a shell."""
+    findings: tuple[FixedFinding, ...]

@@ -1,0 +1,1 @@
+"""One offline HTML file: a report that is shared and looked at."""

@@ -1,0 +1,51 @@
+"""A page from its template: everything that is put into it is escaped, and nothing else runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from compilediag.views.html.assets import Assets
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_IN_SCRIPT = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+"""Characters that end a script element or a line of JavaScript, as JSON may write them."""
+
+
+def render_page(assets: Assets, name: str, data: Mapping[str, Any], **context: Any) -> str:
+    """The whole page.
+
+    Args:
+        assets: templates, style and script.
+        name: of the template.
+        data: what the script draws, as JSON.
+        context: what the template names; every text of it is escaped.
+    """
+    template = _environment(assets.templates).get_template(name)
+    common = {"policy": assets.policy, "style": assets.style, "script": assets.script}
+    return template.render(**common, data=_json(data), **context)
+
+
+def _environment(templates: Mapping[str, str]) -> Environment:
+    from jinja2 import DictLoader, Environment, StrictUndefined
+    from markupsafe import Markup
+
+    made = Environment(
+        autoescape=True,
+        loader=DictLoader(templates),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["ours"] = Markup  # the style, the script and JSON that `_json` has made safe
+    return made
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.translate(_IN_SCRIPT)

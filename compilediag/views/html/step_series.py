@@ -1,0 +1,127 @@
+"""The steps of a run as columns that a chart draws: seconds by phase, and where torch compiled.
+
+A long run is thinned out: of neighbouring steps the longest stands for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.timeline import Step
+from compilediag.views import lookups
+from compilediag.views.format import NOT_MEASURED, seconds
+from compilediag.views.text import clean
+
+MAX_POINTS = 2000
+"""A screen has fewer columns."""
+
+MAX_MARKS = 1000
+MAX_LONGEST = 12
+
+PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
+
+Mark = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeries:
+    """Columns of equal length, in milliseconds but for the step numbers."""
+
+    numbers: tuple[int, ...] = ()
+    wall_ms: tuple[float, ...] = ()
+    compile_ms: tuple[float, ...] = ()
+    phases_ms: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
+    """Of each phase that was measured."""
+    marks: tuple[Mark, ...] = ()
+    """Compiles: step, kind, text, number of the finding."""
+    steps: int = 0
+    """All that were timed."""
+    steps_per_point: int = 1
+    marks_left_out: int = 0
+
+    def data(self) -> dict[str, Any]:
+        """For the script."""
+        return {
+            "steps": self.numbers,
+            "wall": self.wall_ms,
+            "compile": self.compile_ms,
+            "phases": [{"name": name, "ms": values} for name, values in self.phases_ms],
+            "marks": self.marks,
+        }
+
+
+def step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
+    """The steps of one process, and the compiles of the receipt."""
+    per_point = max(1, -(-len(steps) // MAX_POINTS))
+    shown = [
+        max(steps[first : first + per_point], key=lambda step: step.wall_s)
+        for first in range(0, len(steps), per_point)
+    ]
+    measured = [name for name in PHASES if any(getattr(each, f"{name}_s") for each in shown)]
+    marks = _marks(receipt)
+    return StepSeries(
+        numbers=tuple(each.number for each in shown),
+        wall_ms=tuple(_ms(each.wall_s) for each in shown),
+        compile_ms=tuple(_ms(each.compile_s) for each in shown),
+        phases_ms=tuple(
+            (name.replace("_", " "), tuple(_or_none(getattr(each, f"{name}_s")) for each in shown))
+            for name in measured
+        ),
+        marks=tuple(marks[:MAX_MARKS]),
+        steps=len(steps),
+        steps_per_point=per_point,
+        marks_left_out=max(0, len(marks) - MAX_MARKS),
+    )
+
+
+def longest(receipt: Receipt) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and rows of a table of long steps: what a chart shows, in words."""
+    head = ("step", "took", "compiling", "why")
+    spikes = () if receipt.steps is None else receipt.steps.spikes
+    ordered = sorted(spikes, key=lambda each: -each.wall_s)[:MAX_LONGEST]
+    numbers = {item.id: f"finding {number}" for number, item in lookups.numbered(receipt)}
+    return head, [
+        (
+            f"{each.step:,}",
+            seconds(each.wall_s),
+            seconds(each.compile_s),
+            numbers.get(each.why or "", clean(each.why or NOT_MEASURED, limit=60)),
+        )
+        for each in sorted(ordered, key=lambda each: each.step)
+    ]
+
+
+def _ms(value: float) -> float:
+    return round(1000 * value, 4)
+
+
+def _or_none(value: float | None) -> float | None:
+    return None if value is None else _ms(value)
+
+
+def _marks(receipt: Receipt) -> list[Mark]:
+    found: list[Mark] = []
+    number_of = {item.id: number for number, item in lookups.numbered(receipt)}
+    for event in receipt.compile.events:
+        if event.step is None:
+            continue
+        cause = next((each for each in event.causes if each.primary), None)
+        what = f"{event.kind} of {event.frame.function}"
+        if event.seconds is not None:
+            what += f", {seconds(event.seconds)}"
+        if cause is not None:
+            what += f": {cause.variable}"
+        finding = None if cause is None or cause.finding is None else number_of.get(cause.finding)
+        found.append(
+            {
+                "step": event.step,
+                "kind": event.kind,
+                "text": clean(what, limit=200),
+                "finding": finding,
+                "rule": None if cause is None else clean(cause.rule or "", limit=8),
+            }
+        )
+    return found

@@ -1,0 +1,327 @@
+"""Pages: whole without a network, small, and inert whatever the target's texts are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from base64 import b64encode
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from compilediag import cli
+from compilediag.compare.diff import compare
+from compilediag.receipt.file import read_receipt
+from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint, ProofRecord
+from compilediag.receipt.schema.identity import Provenance
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.offline.html_file import assets
+from compilediag.runs.offline.source_lines import excerpts
+from compilediag.timeline.steps import Step
+from compilediag.views.html.diff_page import render_diff
+from compilediag.views.html.parts import heated, picture, shares, table
+from compilediag.views.html.report import Sources, render_report
+from compilediag.views.html.session_page import render_session
+from compilediag.views.html.step_series import MAX_POINTS, StepSeries, step_series
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+VIEWS = DATA / "views"
+CASES = ("findings", "clean", "blind", "disagree", "killed", "many", "hostile", "breaks")
+MAX_BYTES = 500_000
+NO_END = {"meta", "link", "input", "br", "img"}
+
+
+def receipt(name: str) -> Receipt:
+    """A recorded receipt."""
+    return read_receipt(VIEWS / f"{name}.json")
+
+
+def page(found: Receipt, series: StepSeries | None = None) -> str:
+    """The report with all that it can show."""
+    raw = json.dumps(msgspec.to_builtins(found), indent=1)
+    sources = Sources(series or StepSeries(), {}, raw)
+    return render_report(found, sources, assets(), suffix=" run")
+
+
+class Parsed(HTMLParser):
+    """The elements of a page; malformed nesting fails."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.ids: list[str] = []
+        self.raw: dict[str, list[str]] = {"script": [], "style": []}
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Records it."""
+        self.tags.append((tag, dict(attrs)))
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag in self.raw:
+            self.raw[tag].append("")
+        if tag not in NO_END:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """As SVG has them."""
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Each closes the innermost one."""
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Text of scripts and styles."""
+        if self._open and self._open[-1] in self.raw:
+            self.raw[self._open[-1]][-1] += data
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_page_fetches_nothing_and_runs_only_ours(name: str) -> None:
+    """The policy names the digests of what the page holds, and nothing else has a source."""
+    found = Parsed(page(receipt(name)))
+    policy = next(
+        attrs["content"] or ""
+        for tag, attrs in found.tags
+        if tag == "meta" and attrs.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+    data, script = found.raw["script"]
+    (style,) = found.raw["style"]
+    for text, kind in ((script, "script"), (style, "style")):
+        digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert isinstance(json.loads(data), dict)
+    for tag, attrs in found.tags:
+        assert tag not in {"img", "iframe", "object", "embed", "link", "form", "base"}
+        assert not [key for key in attrs if key.startswith("on") or key in ("src", "style")]
+        assert (attrs.get("href") or "#").startswith("#")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_links_lead_somewhere_and_ids_are_unique(name: str) -> None:
+    """Within the page."""
+    found = Parsed(page(receipt(name)))
+    assert len(found.ids) == len(set(found.ids))
+    targets = {attrs["href"] for _, attrs in found.tags if attrs.get("href")}
+    assert targets <= {f"#{each}" for each in found.ids}
+    labels = {attrs["aria-labelledby"] for _, attrs in found.tags if "aria-labelledby" in attrs}
+    assert labels <= {*found.ids}
+
+
+def test_hostile_text_is_inert() -> None:
+    """The same elements as in a page without it; nothing of it ends a script."""
+    found = Parsed(page(receipt("hostile")))
+    assert len(found.raw["script"]) == 2
+    text = page(receipt("hostile"))
+    assert "<script>alert" not in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028\"'`${1}"
+
+
+def test_hostile_names_of_marks_stay_data() -> None:
+    """What the chart shows is JSON: its texts end no element."""
+    found = receipt("findings")
+    event = found.compile.events[0]
+    frame = msgspec.structs.replace(event.frame, function=HOSTILE)
+    event = msgspec.structs.replace(event, frame=frame, step=1)
+    compiled = msgspec.structs.replace(found.compile, events=(event,))
+    changed = msgspec.structs.replace(found, compile=compiled)
+    parsed = Parsed(page(changed, step_series([step(1), step(2)], changed)))
+    assert len(parsed.raw["script"]) == 2
+    (mark,) = json.loads(parsed.raw["script"][0])["marks"]
+    assert HOSTILE[:20] in mark["text"]
+
+
+def step(number: int, wall_s: float = 0.01) -> Step:
+    """A step with one phase."""
+    return Step(0, number, float(number), wall_s, None, None, None, 0.0, forward_s=wall_s / 2)
+
+
+def test_a_long_run_is_thinned_out_and_keeps_its_longest_steps() -> None:
+    """100,000 steps stay small; no long one is lost."""
+    long = {4321, 50_000, 99_999}
+    steps = [step(number, 1.0 if number in long else 0.01) for number in range(100_000)]
+    series = step_series(steps, receipt("findings"))
+    assert len(series.numbers) <= MAX_POINTS
+    assert series.steps == 100_000
+    assert {n for n, ms in zip(series.numbers, series.wall_ms, strict=True) if ms == 1000} == long
+    text = page(receipt("findings"), series)
+    assert len(text.encode()) < MAX_BYTES
+    assert "100,000 steps; of every 50 in turn the longest is drawn." in text
+
+
+def test_many_findings_stay_below_the_limit() -> None:
+    """100,000 of them: the first are shown, the others counted."""
+    found = receipt("findings")
+    one = found.findings[0]
+    many = tuple(msgspec.structs.replace(one, id=f"F{number}") for number in range(1, 100_001))
+    text = page(msgspec.structs.replace(found, findings=many))
+    assert len(text.encode()) < MAX_BYTES
+    assert "and 99,800 more in the receipt" in text
+    assert text.count('<article class="card') == 200
+    assert "more characters are in the receipt's file" in text
+
+
+def test_what_a_receipt_lacks_is_left_out() -> None:
+    """The smallest one has no section of what was not measured."""
+    found = receipt("clean")
+    bare = msgspec.structs.replace(
+        found, steps=None, goodput=None, timings=(), cudagraph=None, findings=()
+    )
+    text = page(bare)
+    assert "No time of a step is at hand." in text
+    assert "<p>None.</p>" in text
+    for title in ("CUDA graphs", "Ranks", "Cadence probe", "What the run's time was for"):
+        assert title not in text
+
+
+def test_a_proof_is_shown_with_its_points() -> None:
+    """The change to copy, and each figure before and after."""
+    found = receipt("findings")
+    finding = found.findings[0]
+    figure = ProofFigure(name="recompiles", before=3.0, after=0.0, unit="")
+    points = (ProofPoint(name="finding", passed=True, sentence="it is gone", figures=(figure,)),)
+    proof = ProofRecord(kind="edit", change="use <b>", risk="none", runs=2, points=points)
+    fix = msgspec.structs.replace(finding.fix, proof=proof)
+    changed = msgspec.structs.replace(finding, fix=fix)
+    text = page(msgspec.structs.replace(found, findings=(changed,)))
+    assert "use &lt;b&gt;" in text
+    assert "✓ finding: it is gone; recompiles 3 → 0" in text
+    assert (
+        "Tried, but not valid for this run" in text
+    )  # the code and torch of the proof are missing
+
+
+def test_pages_of_comparisons_and_sessions() -> None:
+    """The same house: they parse, and fetch nothing."""
+    before, after = receipt("findings"), receipt("many")
+    text = render_diff(compare(before, after), ("a", "b</script>"), assets())
+    assert len(Parsed(text).raw["script"]) == 2
+    assert "recompiles" in text
+    session = {"test_a": before, "test_<b>": receipt("clean"), "test_c": receipt("breaks")}
+    text = render_session(session, assets(), suffixes={"test_a": " a.json"})
+    parsed = Parsed(text)
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert "3 watched tests, 2 with findings" in text
+    assert "test_&lt;b&gt;" in text
+    assert "compilediag explain 1 a.json" in text
+
+
+SOURCE = "one\ntwo\nthree\nkey = 'sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH'\nfive\n"
+
+
+def with_file(found: Receipt, file: str, digests: dict[str, str]) -> Receipt:
+    """The first finding at line 3 of a file, of which the receipt has a digest."""
+    finding = found.findings[0]
+    assert finding.location is not None
+    place = msgspec.structs.replace(finding.location, file=file, line=3)
+    finding = msgspec.structs.replace(finding, location=place, entered_at=None, act=None)
+    provenance = Provenance(source_sha256=digests)
+    header = msgspec.structs.replace(found.header, provenance=provenance)
+    return msgspec.structs.replace(found, findings=(finding,), header=header)
+
+
+def test_source_is_shown_as_the_run_had_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lines before and behind; a secret is replaced."""
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(SOURCE)
+    digest = hashlib.sha256(SOURCE.encode()).hexdigest()
+    (shown,) = excerpts(with_file(receipt("findings"), "model.py", {"model.py": digest})).values()
+    assert [line.number for line in shown.lines] == [1, 2, 3, 4, 5]
+    assert [line.blamed for line in shown.lines] == [False, False, True, False, False]
+    assert "abcdefghijklmnop" not in shown.lines[3].text
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("changed.py", "it has changed since the run"),
+        ("gone.py", "it is not here"),
+        ("../outside.py", "it is not source below the working directory"),
+        ("secrets.txt", "it is not source below the working directory"),
+        ("link.py", "it is not source below the working directory"),
+        ("later.py", "it has changed since the run"),
+    ],
+)
+def test_other_source_is_not_shown(
+    name: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receipt comes from anywhere: it takes no file of this machine onto a page."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for file in ("changed.py", "../outside.py", "secrets.txt", "later.py"):
+        Path(file).write_text(SOURCE)
+    os.symlink("/etc/passwd", "link.py")
+    digests = {} if name == "later.py" else {name: "0" * 64}
+    (shown,) = excerpts(with_file(receipt("findings"), name, digests)).values()
+    assert shown.lines == ()
+    assert why in shown.note
+
+
+def test_numbers_become_shades_bars_and_lines() -> None:
+    """Relative to the largest; what is not known has no shade."""
+    made = table("t", ("a", "b"), [("x", "1"), ("y", "3")], right=("b",), bars=[1.0, 4.0])
+    assert made.bars == (25.0, 100.0)
+    assert heated(made, ((), [1.0, 3.0])).heats == ((0, 0), (0, 8))
+    assert heated(made, ((), [None, 3.0])).heats == ((0, 0), (0, 0))
+    parts = shares([("a", "", 1.0), ("b", "", 3.0)])
+    assert [(part.start, part.width) for part in parts] == [(0.0, 25.0), (25.0, 75.0)]
+    drawn = picture("t", "c", [1.0, 100.0], 1.0, 100.0)
+    assert drawn.points == "0.0,39.0 240.0,1.0"
+
+
+def show(*words: str) -> int:
+    """The exit code of `compilediag show`."""
+    return cli.main(["show", *words])
+
+
+def test_the_command_writes_a_file_and_replaces_only_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What somebody else wrote stays as it is."""
+    file = tmp_path / "report.html"
+    given = str(VIEWS / "findings.json")
+    assert show("--html", str(file), given) == 0
+    assert "one file that needs no network" in capsys.readouterr().out
+    assert show("--html", str(file), given) == 0
+    file.write_text("<p>mine</p>")
+    assert show("--html", str(file), given) == 2
+    assert file.read_text() == "<p>mine</p>"
+    assert "was not written by compilediag" in capsys.readouterr().err
+    assert show("--html", str(tmp_path / "none" / "report.html"), given) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert show("--html", str(tmp_path), given) == 2
+    assert "is no plain file" in capsys.readouterr().err
+    assert show("--open", given) == 2
+    assert "--open belongs to --html FILE" in capsys.readouterr().err
+
+
+def test_a_run_refuses_a_page_that_cannot_be_written_before_it_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What cannot be written costs no run."""
+    program = tmp_path / "program.py"
+    program.write_text("open('ran', 'w')\n")
+    page = str(tmp_path / "none" / "report.html")
+    assert cli.main(["run", "--html", page, str(program)]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_the_script_ends_no_element() -> None:
+    """What stands between its tags is taken as it is."""
+    made = assets()
+    assert not re.search(r"</(script|style)", made.script + made.style, re.IGNORECASE)
+    assert "<!--" not in made.script

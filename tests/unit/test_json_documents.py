@@ -1,0 +1,208 @@
+"""The JSON of every command: valid by its schema, with no field that the schema does not name, and
+none of a released version lost or retyped."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from repro_cases import CASES as REPEATED
+
+from compilediag import cli
+from compilediag.cli import COMMANDS
+from compilediag.commands.documents import DOCUMENTS, Declared
+from compilediag.commands.exit_codes import OF_ALL, OF_COMMAND
+from compilediag.compare.gate.expression import parse_limits
+from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.judgement import Item
+from compilediag.receipt.file import read_receipt, to_json
+from compilediag.receipt.schema.compiles import EnteredAt
+from compilediag.views.gate.json import render as render_judgement
+from compilediag.views.style import RenderOptions
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT / "tests" / "data"
+FINDINGS = str(DATA / "views" / "findings.json")
+MANY = str(DATA / "views" / "many.json")
+RELEASED = DATA / "json-fields-1.0.json"
+
+
+@pytest.fixture(scope="module")
+def page() -> Any:
+    """The generator of docs/reference/json.md and docs/reference/schemas/."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        return importlib.import_module("json_page")
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+
+
+def declared(name: str) -> Declared:
+    """The document of a schema."""
+    return next(each for each in DOCUMENTS if each.name == f"compilediag.{name}")
+
+
+def strict(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema without leave for other fields."""
+    made = copy.deepcopy(schema)
+    for part in (made, *made["$defs"].values()):
+        part["additionalProperties"] = False
+    return made
+
+
+def lane(folder: Path) -> Path:
+    """A folder with receipts of one lane over time."""
+    raw = json.loads(Path(FINDINGS).read_text(encoding="utf-8"))
+    raw["schema_version"] = "1.0"
+    for number in range(60):
+        one = copy.deepcopy(raw)
+        one["receipt_id"] = f"01JD3Q000000000000000000{number:02X}"
+        one["header"]["created_at_utc"] = f"2026-11-{number // 20 + 1:02}T{number % 20:02}:45:00Z"
+        one["steps"]["median"] = 0.0006 + 0.000001 * number + (0.01 if number >= 30 else 0.0)
+        (folder / f"{number}.json").write_text(json.dumps(one), encoding="utf-8")
+    return folder
+
+
+def with_source(folder: Path) -> Path:
+    """A receipt whose first finding can be repeated."""
+    found = read_receipt(FINDINGS)
+    changed = msgspec.structs.replace(found, findings=(REPEATED["size"].finding,))
+    file = folder / "size.json"
+    file.write_bytes(to_json(changed))
+    return file
+
+
+CASES: dict[str, tuple[str, ...]] = {
+    "rule": ("explain", "CD103", "--json"),
+    "rules": ("explain", "--list", "--json"),
+    "finding": ("explain", "1", FINDINGS, "--json"),
+    "repro": ("repro", "1", "SIZE", "--json"),
+    "diff": ("diff", FINDINGS, MANY, "--json"),
+    "plan": ("plan", FINDINGS, "--json"),
+    "stats": ("stats", "LANE", "--json"),
+    "trend": ("trend", "LANE", "--json"),
+    "rows": ("stats", "LANE", "--sql", "SELECT lane, recompiles FROM receipts", "--json"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_printed_fits_its_schema(
+    name: str, page: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every field that is printed is declared, and every declared one is printed."""
+    made = {"LANE": lane, "SIZE": with_source}
+    words = [str(made[word](tmp_path)) if word in made else word for word in CASES[name]]
+    assert cli.main(words) == 0
+    require_fit(capsys.readouterr().out, name, page)
+
+
+def require_fit(out: str, name: str, page: Any) -> dict[str, Any]:
+    """Fails unless the text is a document of this name."""
+    assert out.isascii()
+    document = json.loads(out)
+    assert (document["schema"], document["schema_version"]) == (f"compilediag.{name}", "1.0")
+    schema = page.json_schema(declared(name))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.Draft202012Validator(strict(schema)).validate(document)
+    return document
+
+
+def test_a_judgement_fits_its_schema(page: Any) -> None:
+    """With an item of each list, and one about a library."""
+    call = EnteredAt(file="train.py", line=3, text="model(x)")
+    item = Item(kind="cause", rule="CD101", message="é", before=0, after=1, call=call)
+    found = judge(read_receipt(FINDINGS), limits=parse_limits("recompiles>0"))
+    lists = {"improvements": (item,), "known": (item,), "notices": ("n",)}
+    text = render_judgement([msgspec.structs.replace(found, **lists)], RenderOptions())
+    document = require_fit(text, "judgement", page)
+    assert document["passed"] is False
+    assert len(document["judgements"][0]["known"][0]["fingerprint"]) == 32
+
+
+def test_a_trend_has_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So that their fields are among those that were compared with the schema."""
+    assert cli.main(["trend", str(lane(tmp_path)), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["events"]
+
+
+def test_a_schema_can_fail(page: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A field of another type, and one that is not declared."""
+    cli.main(list(CASES["rule"]))
+    document = json.loads(capsys.readouterr().out)
+    schema = strict(page.json_schema(declared("rule")))
+    for wrong in ({**document, "code": 1}, {**document, "more": 1}):
+        assert not jsonschema.Draft202012Validator(schema).is_valid(wrong)
+
+
+def test_what_programs_need_is_in_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    """File, line, cause, settings, and the commands that lead on."""
+    assert cli.main(list(CASES["finding"])) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["file"], found["line"]) == ("model.py", 7)
+    assert (found["before"], found["after"]) == ("[1, 16]", "[8, 16]")
+    assert found["finding"]["fix"]["summary"]
+    assert "## Bad" in found["rule"]["page"]
+    assert all(command.startswith("compilediag ") for command in found["next"])
+
+
+def test_no_field_of_a_release_is_lost_or_retyped(page: Any) -> None:
+    """Within a version fields are only added. To release one: write the fields of now there."""
+    released = json.loads(RELEASED.read_text(encoding="utf-8"))
+    now = {each.name: page.paths_of(page.json_schema(each)) for each in DOCUMENTS}
+    for name, fields in released.items():
+        changed = {path: kind for path, kind in fields.items() if now[name].get(path) != kind}
+        assert changed == {}, name
+
+
+def test_every_document_is_released_or_new(page: Any) -> None:
+    """The file of the release has every document."""
+    released = json.loads(RELEASED.read_text(encoding="utf-8"))
+    assert {*released} == {each.name for each in DOCUMENTS}
+
+
+def test_every_command_has_json_and_exit_codes() -> None:
+    """Both are documented for each."""
+    assert {*OF_COMMAND} == {*COMMANDS}
+    printed = " ".join(each.printed_by for each in DOCUMENTS)
+    for name in COMMANDS:
+        assert name in printed
+        command = importlib.import_module(f"compilediag.commands.{name}").command
+        assert any("--json" in option.opts for option in command.params), name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("explain", "CD999", "--json"),
+        ("explain", "--json"),
+        ("explain", "99", FINDINGS, "--json"),
+        ("repro", "99", FINDINGS, "--json"),
+        ("diff", FINDINGS, "no/such", "--json"),
+        ("gate", "no/such", "--json"),
+        ("stats", "no/such", "--json"),
+        ("show", "no/such", "--json"),
+        ("plan", "no/such", "--json"),
+    ],
+)
+def test_what_cannot_be_done_prints_no_document(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence on stderr, and the documented exit code."""
+    assert cli.main(list(words)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("compilediag: ")
+    assert 2 in OF_ALL
+
+
+def test_pages_are_fresh(page: Any) -> None:
+    """docs/ holds what the code says; `make docs` writes the pages again."""
+    for name, content in page.rendered().items():
+        assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == content, name
