@@ -10,10 +10,12 @@
 #   make padding   judges random callables by FixedShape.check: PADDING_CASES=10000
 #   make programs  diagnoses random programs whose causes are known: PROGRAMS=500
 #   make fixes     runs fix on all scenarios, checks each proof, writes docs/fixes.md: FIXES="closure_flag two_flags"
+#   make gallery   runs the programs of examples/, in an environment of their own: GALLERY="gpt2 vit"
 #   make browser   install Chromium (Debian, Ubuntu) and axe-core, and test HTML pages in them
 #   make pictures  take the README's pictures of the HTML report again, in Chromium
 #   make package   build wheel and sdist, check both, install the wheel where nothing else is
 #   make docs      write the generated pages again
+#   make docs-site the pages of docs/ as a site, in build/site
 #   make clean     remove what make has made
 #
 # PYTHON=python3.12 chooses the interpreter. On a machine without a GPU the CPU build of torch
@@ -34,11 +36,13 @@ FUZZ_INPUTS ?= 100000
 PADDING_CASES ?= 10000
 PROGRAMS ?= 500
 FIXES ?=
+GALLERY ?=
+GALLERY_VENV ?= .gallery
 VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs browser pictures package clean
+.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs docs-site gallery browser pictures package clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -84,6 +88,12 @@ fixes: $(VENV)/installed-dev
 docs: $(VENV)/installed
 	$(BIN)/python tools/generate_docs.py
 
+docs-site: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+gallery: $(GALLERY_VENV)/installed
+	$(GALLERY_VENV)/bin/python tools/gallery.py $(GALLERY)
+
 # Where they are missing, these tests are skipped with a reason.
 browser: $(VENV)/installed-dev $(BROWSER)/axe-core-$(AXE).tgz
 	command -v chromedriver >/dev/null || \
@@ -101,7 +111,7 @@ package: $(VENV)/installed-dev $(PACKAGING)/installed
 	$(BIN)/python -m pytest tests/end_to_end/test_package.py
 
 clean:
-	rm -rf $(VENV) $(PACKAGING) $(BROWSER) .matrix build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PACKAGING) $(GALLERY_VENV) $(BROWSER) .matrix build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- environments: a stamp file each, so that a second call installs nothing --------------------
@@ -120,6 +130,11 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 $(PACKAGING)/installed: constraints.txt | $(BIN)/python
 	$(PYTHON) -m venv $(PACKAGING)
 	$(PACKAGING)/bin/python -m pip install --disable-pip-version-check -c constraints.txt build twine check-wheel-contents
+	@touch $@
+
+$(GALLERY_VENV)/installed: examples/requirements.txt pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(GALLERY_VENV)
+	$(GALLERY_VENV)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -r examples/requirements.txt -e '.[torch]' numpy
 	@touch $@
 
 # pyright brings a node with npm.

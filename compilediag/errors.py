@@ -1,4 +1,4 @@
-"""Every error raised on purpose, with its exit code; docs/troubleshooting.md explains each."""
+"""Every error raised on purpose, with its exit code; docs/howto/troubleshooting.md has each."""
 
 from __future__ import annotations
 

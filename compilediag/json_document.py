@@ -1,7 +1,7 @@
 """The JSON that commands print: documents of a named, versioned schema, declared once as types.
 
 A later minor version adds fields; a field that means something else, or is gone, is a major
-version. `docs/schemas/` is generated from these types.
+version. `docs/reference/schemas/` is generated from these types.
 """
 
 from __future__ import annotations

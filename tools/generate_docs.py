@@ -44,9 +44,9 @@ def generated() -> Mapping[str, str]:
     """Path below the root of every generated page, and its text."""
     return {
         "docs/rules/README.md": rules_index(),
-        "docs/commands.md": commands_page(),
-        **{f"docs/{name}": text for name, text in schema_page.rendered().items()},
-        **{f"docs/{name}": text for name, text in json_page.rendered().items()},
+        "docs/reference/commands.md": commands_page(),
+        **{f"docs/reference/{name}": text for name, text in schema_page.rendered().items()},
+        **{f"docs/reference/{name}": text for name, text in json_page.rendered().items()},
     }
 
 

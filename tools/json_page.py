@@ -1,4 +1,4 @@
-"""docs/schemas/ and docs/json.md: what commands print with `--json`, and their exit codes."""
+"""docs/reference/json.md and schemas/ beside it: what `--json` prints, and exit codes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def paths_of(schema: dict[str, Any]) -> dict[str, str]:
 
 
 def page() -> str:
-    """docs/json.md."""
+    """docs/reference/json.md."""
     lines = [
         "<!-- Written by `make docs`; change the code instead. -->",
         "# JSON for programs",
@@ -162,7 +162,7 @@ def _file(declared: Declared) -> str:
 
 
 def rendered() -> dict[str, str]:
-    """File below docs/ to content."""
+    """File below docs/reference/ to content."""
     schemas = {
         f"{FOLDER}/{_file(each)}": json.dumps(json_schema(each), indent=1) + "\n"
         for each in DOCUMENTS

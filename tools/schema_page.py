@@ -1,4 +1,4 @@
-"""docs/receipt.schema.json and docs/receipt.md, from the receipt's types and `fields.toml`."""
+"""receipt.schema.json and receipt.md of docs/reference, from the types and `fields.toml`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _references(member: Any) -> Iterator[str]:
 
 
 def page() -> str:
-    """docs/receipt.md: every field with its id and meaning, section by section."""
+    """docs/reference/receipt.md: every field with its id and meaning, section by section."""
     fields = registered_fields()
     lines = [
         "<!-- Written by `make docs`; change the code instead. -->",

@@ -71,7 +71,7 @@ class ReadOptions:
     )
     patterns: str | None = option(
         "--patterns FILE",
-        "TOML file with the lines of trainers that are not known; see docs/trainlog.md.",
+        "TOML file with the lines of trainers that are not known; see docs/howto/trainlog.md.",
         type=click.Path(),
     )
     warmup: int | None = option(

@@ -57,7 +57,7 @@ def command(options: TrendOptions) -> None:
 
     Throughput, step time, goodput, compile seconds, memory, recompiles, graph breaks and checks of
     each lane, followed over the receipts in DIR (default .compilediag). A change is shown when it
-    lasts: docs/trend.md says how that is decided. The exit code is 0 whatever is found.
+    lasts: docs/reference/trend.md says how that is decided. The exit code is 0 whatever is found.
     """
     rules = Rules(
         last=options.last or None,

@@ -1,7 +1,7 @@
 """What counts as a frame, compile, recompile, graph, break and fallback: defined here, once.
 
-The definitions of docs/receipt.md. Receipts, telemetry, ranks, tests and the live line all count by
-them.
+The definitions of docs/reference/receipt.md. Receipts, telemetry, ranks, tests and the live line
+all count by them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from composite_action import Result, load, run_action
 from shown_commands import environment, programs
 
 ROOT = Path(__file__).resolve().parents[2]
-CI_PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+CI_PAGE = (ROOT / "docs" / "howto" / "ci.md").read_text(encoding="utf-8")
 ACTION = ROOT / "action.yml"
 DATA = ROOT / "tests" / "data"
 COMMAND = re.compile(r"^::(error|notice) ([^:]*)::(.*)$", re.MULTILINE)
@@ -41,7 +41,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def trained(workspace: Path) -> Path:
-    """A checkout with the good program of docs/ci.md in a folder, and its baseline."""
+    """A checkout with the good program of docs/howto/ci.md in a folder, and its baseline."""
     folder = workspace / "examples"
     folder.mkdir()
     (folder / "train.py").write_text(programs(CI_PAGE)[0], encoding="utf-8")

@@ -1,4 +1,4 @@
-"""docs/agent.md, followed literally: from a finding to a passing gate by JSON alone."""
+"""docs/howto/agent.md, followed literally: from a finding to a passing gate by JSON alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "agent.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "agent.md"
 PROGRAM = """\
 import torch
 

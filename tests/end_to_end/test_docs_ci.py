@@ -1,4 +1,4 @@
-"""docs/ci.md: every command of the page is run, in its order, and prints what the page shows."""
+"""docs/howto/ci.md: its commands are run, in their order, and print what the page shows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import yaml
 from shown_commands import Block, Shown, agrees, blocks, commands, environment, programs, run
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "howto" / "ci.md").read_text(encoding="utf-8")
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-GITLAB = ROOT / "docs" / "ci" / "gitlab.yml"
+GITLAB = ROOT / "docs" / "howto" / "ci" / "gitlab.yml"
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 
 
@@ -151,8 +151,9 @@ def test_hooks_can_be_run_by_pre_commit(tmp_path: Path) -> None:
 
 
 def test_links_of_formats_are_complete() -> None:
-    """The page tells every format that the gate has."""
+    """The page of the gate has every format there is."""
     from compilediag.views.gate import FORMATS
 
-    table = PAGE.partition("| format | for |")[2].partition("\n\n")[0]
+    page = (ROOT / "docs" / "reference" / "gate.md").read_text(encoding="utf-8")
+    table = page.partition("| format | for |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(FORMATS)

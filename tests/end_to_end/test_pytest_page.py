@@ -1,4 +1,4 @@
-"""docs/pytest.md shows what happens: its files are written, its commands are run, in its order."""
+"""docs/howto/pytest.md shows what happens: its files are written, its commands run, in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [
     ),
 ]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "pytest.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "pytest.md"
 BLOCK = re.compile(
     r"^```(?P<kind>python|console) ?(?P<file>\S*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
 )

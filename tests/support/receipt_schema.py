@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-PATH = Path(__file__).parents[2] / "docs" / "receipt.schema.json"
+PATH = Path(__file__).parents[2] / "docs" / "reference" / "receipt.schema.json"
 
 
 def json_schema() -> dict[str, Any]:

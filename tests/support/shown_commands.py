@@ -16,7 +16,9 @@ from pathlib import Path
 
 BLOCK = re.compile(r"^```(\S*) ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 FOLDER = "/home/you/nano"
-MEASURED = re.compile(r"\b\d[\d.,]* (?:ms|s|min)\b|<?\d+ % of wall time|[+-]?\d[\d.]*%")
+MEASURED = re.compile(
+    r"\b\d[\d.,]* (?:ms|s|min)\b|\b\d+\.\d+s\b|<?\d+ % of wall time|[+-]?\d[\d.]*%"
+)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def test_firings_inside_of_compiled_code_are_not_told() -> None:
-    """Only what Dynamo does not trace is written down; docs/probe.md says so."""
+    """Only what Dynamo does not trace is written down; docs/reference/probe.md says so."""
     import torch
 
     from compilediag.runs.watch import watch

@@ -6,8 +6,11 @@ import ast
 import functools
 import inspect
 import re
+import shlex
+from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 
 from compilediag import errors
@@ -16,22 +19,79 @@ from compilediag.commands import explain
 from compilediag.diagnosis.codes import REGISTER
 
 ROOT = Path(__file__).resolve().parents[2]
-LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[[^\]]*\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
+HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 CODE = re.compile(r"CD\d{3}\Z")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def broken_links(page: Path, text: str) -> list[str]:
-    """Relative links of a page that lead nowhere."""
-    targets = LINK.findall(FENCE.sub("", text))
-    return [target for target in targets if target and not (page.parent / target).exists()]
+    """Relative links of a page that lead nowhere: to no file, or to no heading of it."""
+    return [
+        f"{target}#{anchor}" if anchor else target
+        for target, anchor in LINK.findall(FENCE.sub("", text))
+        if not _leads_somewhere(page, text, target, anchor)
+    ]
+
+
+def _leads_somewhere(page: Path, text: str, target: str, anchor: str) -> bool:
+    place = page.parent / target
+    if target and not place.exists():
+        return False
+    return not anchor or anchor in anchors(place.read_text(encoding="utf-8") if target else text)
+
+
+def anchors(text: str) -> set[str]:
+    """Anchors of the headings, as forges and the site name them."""
+    found: set[str] = set()
+    for heading in HEADING.findall(FENCE.sub("", text)):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        plain = re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+        same = sum(
+            re.fullmatch(rf"{re.escape(plain)}(-\d+)?", known) is not None for known in found
+        )
+        found.add(f"{plain}-{same}" if same else plain)
+    return found
+
+
+COMMAND = re.compile(
+    r"^(?: {4,})?(?:\$ )?(?:\w+=\S+ )*compilediag ([a-z]+)(?= |$)(.*)$", re.MULTILINE
+)
+CODE_BLOCK = re.compile(r"^```\w*[^\n]*\n(.*?)^```|((?:^ {4}.*\n)+)", re.MULTILINE | re.DOTALL)
+
+
+def shown_commands(text: str) -> list[tuple[str, list[str]]]:
+    """Name and words of each command of compilediag in the code blocks of a page."""
+    code = "\n".join(fenced or indented for fenced, indented in CODE_BLOCK.findall(text))
+    return [
+        (name, shlex.split(_alone(words), comments=True))
+        for name, words in COMMAND.findall(code)
+        if name in COMMANDS
+    ]
+
+
+def _alone(words: str) -> str:
+    """The words of one command: without a comment in a second column, without what follows it."""
+    return re.split(r" {2,}|;| 2?>>? | \| | && | \\$", words)[0]
+
+
+def refused(name: str, words: list[str]) -> str:
+    """Why the command line would refuse these words; empty where it takes them."""
+    command: click.Command = import_module(f"compilediag.commands.{name}").command
+    try:
+        command.make_context(name, list(words))
+    except click.UsageError as error:
+        return error.format_message()
+    except click.exceptions.Exit:
+        pass
+    return ""
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_documented(name: str) -> None:
     """A command has a page that names it, and its help shows an example of itself."""
-    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    listed = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
+    listed = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     section = listed.partition(f"## [{name}]")[2].partition("\n## ")[0]
     assert f"compilediag {name}" in page
     assert f"compilediag {name}" in section.partition("Example")[2]
@@ -94,7 +154,7 @@ def test_rule_pages_have_one_shape(code: str) -> None:
 
 def test_every_error_is_explained() -> None:
     """Each error raised on purpose has its heading in the troubleshooting page."""
-    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "howto" / "troubleshooting.md").read_text(encoding="utf-8")
     names = [
         name
         for name, item in inspect.getmembers(errors, inspect.isclass)
@@ -117,7 +177,34 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_dead_links_are_found() -> None:
     """The check can fail, and does not read code."""
     text = "[a](no/such.md#x) [b](https://x.invalid) [c](#here)\n```\n[d](nor/this)\n```\n"
-    assert broken_links(ROOT / "README.md", text) == ["no/such.md"]
+    assert broken_links(ROOT / "README.md", text) == ["no/such.md#x", "#here"]
+    text = "## Its `name`, and [more](docs/fix.md)!\n[a](#its-name-and-more) [b](README.md#no)\n"
+    assert broken_links(ROOT / "README.md", text) == ["docs/fix.md", "README.md#no"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_shown_commands_can_be_typed(page: Path) -> None:
+    """Every option and argument that a page shows is one that the command takes."""
+    text = page.read_text(encoding="utf-8")
+    wrong = [
+        (name, words, why) for name, words in shown_commands(text) if (why := refused(name, words))
+    ]
+    assert wrong == []
+
+
+def test_shown_commands_are_found_and_refused() -> None:
+    """In both kinds of blocks; the search and the refusal can fail."""
+    text = (
+        "```console\n$ compilediag gate --no-such\ncompilediag: x\n```\n\n"
+        "    compilediag show --all   # why\n"
+    )
+    assert shown_commands(text) == [("gate", ["--no-such"]), ("show", ["--all"])]
+    assert "no-such" in refused("gate", ["--no-such"])
+    assert refused("show", ["--all"]) == ""
 
 
 def test_the_map_names_every_room() -> None:

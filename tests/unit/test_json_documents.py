@@ -36,7 +36,7 @@ RELEASED = DATA / "json-fields-1.0.json"
 
 @pytest.fixture(scope="module")
 def page() -> Any:
-    """The generator of docs/json.md and docs/schemas/."""
+    """The generator of docs/reference/json.md and docs/reference/schemas/."""
     sys.path.insert(0, str(ROOT / "tools"))
     try:
         return importlib.import_module("json_page")
@@ -205,4 +205,4 @@ def test_what_cannot_be_done_prints_no_document(
 def test_pages_are_fresh(page: Any) -> None:
     """docs/ holds what the code says; `make docs` writes the pages again."""
     for name, content in page.rendered().items():
-        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == content, name
+        assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == content, name

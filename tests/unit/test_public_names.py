@@ -29,7 +29,7 @@ NAMES = [
 
 
 def test_the_public_names() -> None:
-    """A name is added or taken away on purpose: here, in docs/python_api.md, in the CHANGELOG."""
+    """A name comes or goes on purpose: here, in docs/reference/python_api.md, in the CHANGELOG."""
     assert compilediag.__all__ == NAMES
     for name in NAMES:
         assert getattr(compilediag, name) is not None

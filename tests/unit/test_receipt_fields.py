@@ -76,11 +76,11 @@ def test_no_former_path_is_in_use() -> None:
 
 
 def test_pages_are_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/ holds what the code says; `make docs` writes the pages again."""
+    """docs/reference/ holds what the code says; `make docs` writes the pages again."""
     monkeypatch.syspath_prepend(ROOT / "tools")
     pages: dict[str, str] = importlib.import_module("schema_page").rendered()
     for name, content in pages.items():
-        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == content, name
+        assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == content, name
 
 
 def test_the_schema_is_a_schema() -> None:

@@ -265,8 +265,8 @@ def test_what_is_not_known_is_not_reported() -> None:
 
 
 def test_every_metric_stands_in_its_page() -> None:
-    """docs/telemetry.md names each metric as both sides call it, with unit, kind and meaning."""
-    page = Path(__file__).parents[2] / "docs" / "telemetry.md"
+    """docs/reference/telemetry.md names each metric as both sides do: unit, kind, meaning."""
+    page = Path(__file__).parents[2] / "docs" / "reference" / "telemetry.md"
     rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
     for metric in METRICS:
         labels = "".join(f" `{{{label}}}`" for label in metric.labels)

@@ -26,7 +26,7 @@ DATA = Path(__file__).parents[1] / "data"
 VERSIONS = ("2.7.1", "2.15.0")
 
 NO_BREAK = {("2.7.1", "break_on_exception")}
-"""torch 2.7 leaves the break out of its trace where it skips the frame; see docs/analyze.md."""
+"""torch 2.7 has no such break in its trace where it skips the frame: docs/reference/analyze.md."""
 
 NO_NAME = {"closure_flag"}
 """A printed reason tells the cell of a closure and not the variable in it."""

@@ -166,7 +166,7 @@ def test_no_repetition_is_unbounded_or_stands_inside_another() -> None:
 
 
 def test_the_table_holds_the_trainers_that_the_page_names() -> None:
-    """docs/trainlog.md lists them."""
+    """docs/howto/trainlog.md lists them."""
     assert {pattern.trainer for pattern in built_in()} == {
         "nanogpt", "nanochat", "huggingface", "lightning", "megatron", "torchtitan", "maxtext",
         "litgpt", "torchtune", "deepspeed", "deepspeed-pipeline", "timm", "mmengine", "detectron2",

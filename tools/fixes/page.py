@@ -14,9 +14,10 @@ HEAD = """\
 <!-- Written by `make fixes`; change the code instead. -->
 # What `compilediag fix` proves on the scenarios
 
-Every finding of at least `warning` of every `scenarios/*/broken.py`: the change that [fix](fix.md)
-proves, or why there is none. Each proof was then followed as its line or patch says, in a plain run
-without compilediag, and torch's own counters were compared with the certificate.
+Every finding of at least `warning` of every `scenarios/*/broken.py`: the change that
+[fix](reference/fix.md) proves, or why there is none. Each proof was then followed as its
+line or patch says, in a plain run without compilediag, and torch's own counters were compared with
+the certificate.
 `make fixes FIXES="NAME NAME"` runs some scenarios again; results are kept in `build/fixes`.
 """
 

@@ -70,7 +70,7 @@ def make_plan(steps: int, warmup: int) -> Plan:
     if steps == 0:
         raise UsageError(
             "no step was seen in the configured run, so nothing can be moved between steps: mark "
-            "them with cd.step(), or see docs/python_api.md for what counts as a step"
+            "them with cd.step(), or see docs/reference/python_api.md for what counts as a step"
         )
     raise UsageError(
         f"the program made {steps} steps, the first {warmup} of them warm-up: {min_steps(warmup)} "

@@ -1,8 +1,8 @@
 """The table of lines that trainers print: templates made into bounded regular expressions.
 
-The table that ships with the package and a user's pattern file have one form (docs/trainlog.md). A
-template is plain text around one figure, so that no expression can be written that takes more than
-linear time: every repetition is bounded, and none is inside another.
+The table that ships with the package and a user's pattern file have one form
+(docs/howto/trainlog.md). A template is plain text around one figure, so that no expression can be
+written that takes more than linear time: every repetition is bounded, and none is inside another.
 """
 
 from __future__ import annotations

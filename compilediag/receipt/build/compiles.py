@@ -64,7 +64,7 @@ FindingIds = Mapping[CauseId | BreakLine, str]
 def compile_section(
     timeline: Timeline, diagnosis: Diagnosis, places: PathShortener
 ) -> CompileSection:
-    """Counts by the definitions of docs/receipt.md, and what they count."""
+    """Counts by the definitions of docs/reference/receipt.md, and what they count."""
     counts, ids = timeline.counts, diagnosis.finding_ids
     guarded = [item for item in timeline.compiles if is_compile(item)]
     return CompileSection(

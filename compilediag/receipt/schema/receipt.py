@@ -1,6 +1,6 @@
 """Receipt 1.0: the durable record of one run.
 
-The keys are fixed; `fields.toml` holds their meaning, and docs/receipt.md is generated from it.
+The keys are fixed; `fields.toml` holds their meaning; docs/reference/receipt.md is made from it.
 Units are in the names. None is null in JSON and means "not measured", never zero.
 
 History

@@ -104,7 +104,7 @@ def _looked_for() -> str:
     return (
         "it was searched for records of TORCH_TRACE, messages of TORCH_LOGS (there are none where "
         f"nothing recompiled), journals of compilediag, and step lines of trainers ({trainers}); "
-        "for the lines of another trainer give --patterns FILE, see docs/trainlog.md"
+        "for the lines of another trainer give --patterns FILE, see docs/howto/trainlog.md"
     )
 
 

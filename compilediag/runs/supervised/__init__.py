@@ -1,6 +1,6 @@
 """Runs the user's program as a supervised child: `run(words, Options()) -> Outcome`.
 
-The child is the program exactly as it would run without us; see docs/run.md for every promise.
+The child is the program exactly as it would run without us: docs/reference/run.md.
 """
 
 from __future__ import annotations

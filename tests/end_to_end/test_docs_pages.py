@@ -1,0 +1,53 @@
+"""The tutorial and the how-to guides show what happens: files written, commands run, in order."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from shown_commands import agrees, blocks, commands, environment, run
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+OTHERS = {DOCS / "howto" / "ci.md", DOCS / "howto" / "pytest.md"}
+"""Pages with a test of their own."""
+
+
+def shows_files(page: Path) -> bool:
+    """Whether a page holds the programs that its commands run."""
+    return any(block.name.endswith(".py") for block in blocks(page.read_text(encoding="utf-8")))
+
+
+PAGES = sorted(
+    page
+    for folder in ("tutorial", "howto")
+    for page in (DOCS / folder).glob("*.md")
+    if page not in OTHERS and shows_files(page)
+)
+
+pytestmark = pytest.mark.skipif(
+    not version("torch").startswith("2.13.") or pytest.version_tuple < (9, 0),
+    reason="the pages show torch 2.13 and pytest 9",
+)
+
+
+def test_pages_are_found() -> None:
+    """The tutorial and most guides are run."""
+    names = {page.stem for page in PAGES}
+    assert {"first_fix", "spikes", "library_line", "many_ranks", "library_ci"} <= names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_prints_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    """From the top of the page to its end, in one folder."""
+    wrong: list[str] = []
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.language == "python" and block.name:
+            (tmp_path / block.name).write_text(block.text, encoding="utf-8")
+        if block.language != "console":
+            continue
+        for shown in commands(block):
+            printed = run(shown.command, tmp_path, environment())
+            if not agrees(shown.output, printed):
+                wrong.append(f"$ {shown.command}\n{printed}--- shown\n{shown.output}")
+    assert not wrong, "\n".join(wrong)
