@@ -184,6 +184,14 @@ class WatchResult:
             return "<watch: in progress>"
         return f"<watch: {len(self._events)} events in {self._wall_s:.3g} s>"
 
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; None inside of the block, where its `repr` is shown."""
+        if self._wall_s is None:
+            return None
+        from compilediag.views.notebook import render_notebook
+
+        return render_notebook(self.receipt, root=os.getcwd())
+
 
 Seen = WatchResult
 """The earlier name."""

@@ -169,3 +169,16 @@ def test_a_root_and_a_lane(tmp_path: Path) -> None:
     assert seen.receipt.header.lane.name == "train"
     assert seen.receipt.compile.events[0].frame.file == Path(__file__).name
     assert str(tmp_path) in seen.timeline.user_roots
+
+
+def test_a_notebook_shows_the_findings() -> None:
+    """Inside of the block there is no picture yet; after it, its findings."""
+    double = fresh()
+    with cd.watch() as seen:
+        assert seen._repr_html_() is None
+        for size in (2, 3):
+            double(torch.ones(size))
+    html = seen._repr_html_()
+    assert html is not None
+    assert all(finding.rule in html for finding in seen.findings)
+    assert "test_watching.py:" in html
