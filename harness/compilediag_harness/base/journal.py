@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import binascii
 import errno
-import fcntl
 import os
 from itertools import count
 
@@ -57,7 +56,8 @@ HIGH_FD = 900
 """Lowest descriptor of the file: the program's own descriptors keep their numbers, and a file it
 opens after closing all of its own does not get ours."""
 
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL | os.O_CLOEXEC
+_CLOSED_IN_CHILDREN = getattr(os, "O_CLOEXEC", 0)  # Windows has none
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL | _CLOSED_IN_CHILDREN
 
 
 class Journal:
@@ -189,8 +189,10 @@ class Journal:
 def moved_up(fd: int) -> int:
     """The descriptor moved to a high number, or as it is where the limits forbid that."""
     try:
+        import fcntl
+
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
-    except OSError:
+    except (ImportError, OSError):  # no fcntl on Windows
         return fd
     os.close(fd)
     return high
