@@ -62,6 +62,8 @@ _HOMES = {
     "Tracker": "compilediag_harness.user_api.tracker",
     "ablation": "compilediag_harness.user_api.ablations",
     "cadence": "compilediag_harness.user_api.cadence",
+    "load_ipython_extension": "compilediag.notebook",
+    "unload_ipython_extension": "compilediag.notebook",
     "drive": "compilediag_harness.steps.drive",
     "pipeline": "compilediag_harness.user_api.pipeline",
     "read_ablation": "compilediag_harness.user_api.ablations",

@@ -1,5 +1,5 @@
 """Writes the pages whose source is code: the commands, the index of rules, the receipt's
-schema, and the JSON of every command.
+schema, the JSON of every command, and the list of pages for language models.
 
 `make docs` calls it; `--check` writes nothing and fails when a page is stale, which a test uses.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 import json_page
+import llms
 import schema_page
 
 from compilediag.cli import COMMANDS
@@ -30,14 +31,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="only say which pages are stale")
     check: bool = parser.parse_args().check
-    stale = [name for name, text in generated().items() if _read(ROOT / name) != text]
-    for name in stale:
+    stale = _brought_up_to_date(generated(), check=check)
+    # Made of all other pages, those of above included.
+    stale |= _brought_up_to_date({"docs/llms.txt": llms.rendered(ROOT / "docs")}, check=check)
+    return int(check and stale)
+
+
+def _brought_up_to_date(pages: Mapping[str, str], *, check: bool) -> bool:
+    """Whether any page was stale."""
+    stale = {name: text for name, text in pages.items() if _read(ROOT / name) != text}
+    for name, text in stale.items():
         print(f"{'stale' if check else 'Wrote'} {name}")
         if not check:
             path = ROOT / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(generated()[name], encoding="utf-8")
-    return int(check and bool(stale))
+            path.write_text(text, encoding="utf-8")
+    return bool(stale)
 
 
 def generated() -> Mapping[str, str]:

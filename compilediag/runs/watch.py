@@ -188,9 +188,11 @@ class WatchResult:
         """What a notebook shows; None inside of the block, where its `repr` is shown."""
         if self._wall_s is None:
             return None
+        from compilediag.runs.notebook_cells import cell_of
         from compilediag.views.notebook import render_notebook
 
-        return render_notebook(self.receipt, root=os.getcwd())
+        root = os.getcwd()
+        return render_notebook(self.receipt, root=root, cell_of=cell_of, calls=self.calls)
 
 
 Seen = WatchResult

@@ -6,11 +6,13 @@ text passes through the escaping of every view, and then through HTML's.
 
 from __future__ import annotations
 
-from html import escape
+import re
+from collections.abc import Callable
+from html import escape, unescape
 from typing import TYPE_CHECKING
 
 from compilediag.views.finding_rows import changed_by, detail_of, title_of, when
-from compilediag.views.format import seconds
+from compilediag.views.format import count, seconds
 from compilediag.views.headline import ending, headline, reasons
 from compilediag.views.lookups import main_findings, notes
 from compilediag.views.place import first_line
@@ -23,12 +25,42 @@ if TYPE_CHECKING:
 MAX_FINDINGS = 30
 _SIGN = {"bad": "✗", "good": "✓", "blind": "?", "warn": "!"}
 _COLUMNS = ("#", "rule", "what", "where", "when", "cost", "fix")
+_CELL_FILE = re.compile(r"&lt;ipython-input-\w+-\w+&gt;|[^\s<>]*/ipykernel_\d+/\d+\.py")
+"""Files of cells, in IPython and in its kernel, as they stand in HTML."""
 _CELL = "text-align:left;vertical-align:top;white-space:normal"
 
 
-def render_notebook(receipt: Receipt, *, root: str = "") -> str:
-    """The fragment; paths below the folder `root` are shown relative to it."""
+def render_notebook(
+    receipt: Receipt,
+    *,
+    root: str = "",
+    cell_of: Callable[[str], str | None] = lambda file: None,
+    calls: int = 0,
+) -> str:
+    """The fragment.
+
+    Args:
+        receipt: what to show.
+        root: files below this folder are shown relative to it.
+        cell_of: the name of a cell by its file, None for a file that is no cell's.
+        calls: of compiled callables, whether or not they compiled.
+    """
     options = RenderOptions(root=root)
+    if calls and _is_silent(receipt):
+        warm = f"nothing compiled in {count(calls, 'call')} of compiled functions"
+        sentence = f"✓ {warm}: all was compiled before"
+        return f'<div class="compilediag"><p><strong>{sentence}</strong></p></div>'
+    fragment = _fragment(receipt, options)
+    return _CELL_FILE.sub(lambda found: cell_of(unescape(found[0])) or found[0], fragment)
+
+
+def _is_silent(receipt: Receipt) -> bool:
+    """Whether all that is wrong is that nothing was compiled: a cell that is run again."""
+    nothing = not receipt.compile.frames and receipt.status == "complete"
+    return nothing and {item.rule for item in receipt.findings} <= {"CD901"}
+
+
+def _fragment(receipt: Receipt, options: RenderOptions) -> str:
     head = headline(receipt)
     parts = [f"<p><strong>{_SIGN[head.kind]} {_text(head.sentence, options)}</strong></p>"]
     parts.append(f"<p>{_text(' · '.join(head.counts), options)}</p>")

@@ -28,7 +28,7 @@ ROOMS = (
     {"fixes"},
     {"views"},
     {"runs"},
-    {"commands", "pytest_plugin"},
+    {"commands", "pytest_plugin", "notebook"},
     {"cli"},
     {"__main__", ""},
 )

@@ -20,6 +20,11 @@ import errno
 import os
 from itertools import count
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 TYPE_CHECKING = False  # `typing` costs milliseconds in children without torch
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,11 +193,11 @@ class Journal:
 
 def moved_up(fd: int) -> int:
     """The descriptor moved to a high number, or as it is where the limits forbid that."""
+    if fcntl is None:
+        return fd
     try:
-        import fcntl
-
         high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
-    except (ImportError, OSError):  # no fcntl on Windows
+    except OSError:
         return fd
     os.close(fd)
     return high

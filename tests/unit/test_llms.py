@@ -1,0 +1,51 @@
+"""docs/llms.txt: what becomes of a page. That the file is fresh: end_to_end/test_docs.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("llms", ROOT / "tools" / "llms.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+llms = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(llms)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("# A\n\nOne. Two.\n", ("A", "One.")),
+        ("<!-- made -->\n# `a` b\n\n## C\n\n- x\n\nIt is [1.5](x.md) s: long. More.", None),
+        ("# A\n\n```text\n# no\n```\n\n| a |\n\nSee [b](b.md)\nand c.", ("A", "See b and c.")),
+        ("# A\n", ("A", "")),
+        ("no title", None),
+        ("# A\n\n" + "word " * 200, ("A", "word " * 47 + "word…")),
+    ],
+)
+def test_title_and_first_sentence(text: str, found: tuple[str, str] | None) -> None:
+    """Comments, code, tables, lists and links leave the first sentence of prose."""
+    if found is None and "# " in text:
+        found = ("`a` b", "It is 1.5 s: long.")
+    assert llms.title_and_sentence(text) == found
+
+
+def test_every_page_is_listed(tmp_path: Path) -> None:
+    """Wherever pages lie they are found, and each line leads to one."""
+    for name in ("a.md", "howto/deep/b.md", "rules/CD1.md", "README.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"# {name}\n\nText.\n", encoding="utf-8")
+    listed = re.findall(r"\]\((.*?)\)", llms.rendered(tmp_path))
+    assert listed == ["a.md", "howto/deep/b.md", "rules/CD1.md"]
+
+
+def test_of_this_project() -> None:
+    """All pages of the docs are there, and lead somewhere."""
+    text = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^- \[.*?\]\((.*?)\)", text, re.MULTILINE))
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert listed == {name for name in pages if not name.endswith("README.md")}
