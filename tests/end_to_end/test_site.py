@@ -44,6 +44,16 @@ def loaded(page: str) -> list[str]:
     return parser.addresses
 
 
+def undrawn(page: str) -> list[str]:
+    """Paragraphs that are meant as blocks of code, lists or tables; a forge draws them as such,
+    and the site wants an empty line above, or four columns of indentation."""
+    return [
+        text
+        for text in re.findall(r"<p>(.*?)</p>", page, re.DOTALL)
+        if re.search(r"^```|^(?:- |\d+\. |\|)", text, re.MULTILINE)
+    ]
+
+
 def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
     """`make docs-site`, into another folder."""
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config)]
@@ -70,7 +80,9 @@ def test_the_site_is_built(tmp_path: Path) -> None:
     for name in compilediag.__all__:
         assert name == "__version__" or f'id="compilediag.{name}"' in api, name
     for path in tmp_path.rglob("*.html"):
-        addresses = loaded(path.read_text(encoding="utf-8"))
+        page = path.read_text(encoding="utf-8")
+        assert undrawn(page) == [], path
+        addresses = loaded(page)
         assert not [item for item in addresses if re.match(r"(https?:)?//", item)], path
 
 
@@ -79,11 +91,19 @@ def test_a_dead_link_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "README.md").write_text("[a](no.md) [b](#no)\n", encoding="utf-8")
     config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:\n  - Home")[0]
+    config = config.replace("tools/site_hooks.py", str(ROOT / "tools" / "site_hooks.py"))
     (tmp_path / "mkdocs.yml").write_text(config, encoding="utf-8")
     done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
     assert done.returncode == 1
     assert "no.md" in done.stdout
     assert "#no" in done.stdout
+
+
+def test_what_is_not_drawn_is_found() -> None:
+    """Code, lists and tables in a paragraph, and nothing else."""
+    assert undrawn("<p>a - b | c</p><li><p>x\n1.5 s</p></li>") == []
+    for text in ("```python\nx", "these:\n- one", "these:\n1. one", "a\n| b | c |"):
+        assert undrawn(f"<p>{text}</p>") == [text]
 
 
 def test_what_is_loaded_is_found() -> None:
