@@ -12,6 +12,7 @@ from IPython.core import magic_arguments as arguments
 from IPython.core.getipython import get_ipython
 from IPython.display import display  # pyright: ignore[reportUnknownVariableType]
 
+from compilediag.commands.terminal import write
 from compilediag.runs.notebook_cells import cell_of
 from compilediag.runs.watch import WatchResult, watch
 
@@ -47,7 +48,7 @@ def watched_cell(line: str, cell: str) -> None:
     """
     __tracebackhide__ = True  # a traceback begins in the cell, as that of a plain one does
     if {"-h", "--help"} & {*line.split()}:
-        print(watched_cell.__doc__)  # with the options, as magic_arguments has written it
+        write(f"{watched_cell.__doc__}\n")  # magic_arguments has added the options
         return
     options = _ARGUMENTS.parse_argstring(watched_cell, line)
     shell = cast("Any", get_ipython())

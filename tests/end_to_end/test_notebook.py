@@ -42,7 +42,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The page's cells and those of above, run in one kernel, by name."""
     folder = tmp_path_factory.mktemp("notebook")
     page = PAGE.read_text(encoding="utf-8")
-    texts = re.findall(r"^```python notebook cell \d\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    texts = re.findall(r"^```python cell_\d\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     sources = {**{f"page {n}": text for n, text in enumerate(texts, 1)}, **CELLS}
     made = [nbformat.v4.new_code_cell(source) for source in sources.values()]
     notebook = nbformat.v4.new_notebook(cells=made)

@@ -28,8 +28,8 @@ ROOMS = (
     {"fixes"},
     {"views"},
     {"runs"},
-    {"commands", "pytest_plugin", "notebook"},
-    {"cli"},
+    {"commands", "pytest_plugin"},
+    {"cli", "notebook"},
     {"__main__", ""},
 )
 """The outside, floor by floor: a room imports rooms of lower floors only, so that two rooms of one
