@@ -84,6 +84,22 @@ for mode in ("plain", "tanh"):
 results += model.parameters()
 """
 
+CHOICE = """\
+def brighter(image):
+    return image + 0.25
+def inverted(image):
+    return 1.0 - image
+@torch.compile(backend=backend)
+def augment(image, change, kind):
+    image = change(image)
+    return getattr(torch, kind)(image)
+for change, kind in ((brighter, "tanh"), (inverted, "sin"), (brighter, "relu"), (inverted, "sin")):
+    image = torch.arange(3.0, requires_grad=True)
+    value = augment(image, change, kind)
+    value.sum().backward()
+    results += [value, image.grad]
+"""
+
 CHECKSUM = """\
 import zlib
 @torch.compile(backend=backend)
@@ -178,6 +194,10 @@ def before(line: int, *code: str) -> list[Edit]:
         (MEMBER, before(6, "of", "request.mode")),
         (NONE, before(6, "neutral", "request.bias", "3, dtype=torch.float32")),
         (MODULE, before(5, "of", "mode")),
+        (
+            CHOICE,
+            before(6, "one_of", "change") + before(6, "one_of", "kind", "relu", "sin", "tanh"),
+        ),
         (CHECKSUM, before(5, "call", "crc32")),
         (DRAWN, before(4, "call", "choice")),
         (APPLIED, [Edit("", 7, "applied")]),

@@ -121,7 +121,14 @@ def kinds(*findings: FindingRecord) -> list[tuple[str, int, tuple[str, ...]]]:
         (edit.kind, edit.line, edit.code)
         for change in edits_of(*findings)
         for edit in change.edits
-        if edit.kind in ("computed_before", "own_kernel", "generator_as_list", "without_switch")
+        if edit.kind
+        in (
+            "computed_before",
+            "own_kernel",
+            "generator_as_list",
+            "without_switch",
+            "compile_returned",
+        )
     ]
 
 
@@ -148,3 +155,5 @@ def test_code_that_runs_eager_is_offered_to_be_compiled() -> None:
     assert kinds(generator) == [("generator_as_list", 7, ())]
     assert kinds(finding("CD904", stance="eager_on_recompile")) == []
     assert kinds(finding("CD901")) == [("without_switch", 1, ())]
+    of_torch = finding("CD901", why="torch_modules")
+    assert [kind for kind, *_ in kinds(of_torch)] == ["compile_returned", "without_switch"]

@@ -46,7 +46,7 @@ _EDITS = (
         "computed in the tensor's dtype, a Python number has 64 bits",
     ),
     _AtLine(
-        ("CD206",),
+        ("CD206", "CD611"),
         "around_call",
         "enter the `with` around the compiled function, by a decorator outside of `torch.compile`",
         "what torch checks before each call, and a compile, are in the `with` too",

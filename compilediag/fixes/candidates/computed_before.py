@@ -13,6 +13,9 @@ from compilediag.fixes.codemods.edit import Edit
 
 _PATH = re.compile(r"(?:\.[A-Za-z_]\w*)*")
 _TENSOR = re.compile(r"Tensor \[([\d, ]*)\] (torch\.\w+)")
+_ONE_OF = (
+    "all of them are computed in every call; any other one raises a ValueError until it is added"
+)
 _CALLS = ("CD203", "CD212")
 _BEFORE = (
     "it is a tensor of its own, made in every call; of the branches that it decides both sides are "
@@ -22,7 +25,7 @@ _BEFORE = (
 
 def computed_before_candidates(case: Case) -> Iterator[Change]:
     """Edits that compute it in a decorator of the compiled function."""
-    if case.finding.rule == "CD107":
+    if case.finding.rule in ("CD107", "CD110"):
         yield from _of_argument(case)
     elif case.finding.rule == "CD114":
         yield from _of_none(case)
@@ -33,15 +36,40 @@ def computed_before_candidates(case: Case) -> Iterator[Change]:
 
 
 def _of_argument(case: Case) -> Iterator[Change]:
-    """Comparisons of a string, a flag, a member of an enum; numbers that a table has for it."""
-    source, function = PARAMETER.fullmatch(case.source), case.function
+    """Comparisons of a string, a flag, a member of an enum; numbers that a table has for it; the
+    function that it names or is."""
+    source = PARAMETER.fullmatch(case.source.removesuffix(".__code__"))
+    function = case.function
     if source is None or not _PATH.fullmatch(source[2]) or function is None:
         return
     path = f"{source[1]}{source[2]}"
     values = {value for pair in case.values for value in pair}
     flag = ("flag",) * (bool(values) and values <= {"True", "False"})
     what = f"compute what depends on {path} before the call, as tensors"
-    yield from _edit(case, function.file, function.line, what, "of", path, *flag)
+    if case.finding.rule == "CD107":
+        yield from _edit(case, function.file, function.line, what, "of", path, *flag)
+    strings = sorted(filter(str.isidentifier, map(_text, values | _met(case))))
+    if bool(strings) != (case.finding.rule == "CD107"):
+        return
+    what = f"compute with every function that {path} may be, and choose by a tensor"
+    yield from _edit(
+        case, function.file, function.line, what, "one_of", path, *strings, risk=_ONE_OF
+    )
+
+
+def _met(case: Case) -> set[str]:
+    """Values of the variable that only other findings have: together with those of another one."""
+    found: set[str] = set()
+    for each in case.receipt.findings:
+        seen: Any = each.evidence.get("values_seen") or {}
+        found.update(seen.get(case.finding.variable) or ())
+    return found
+
+
+def _text(value: str) -> str:
+    """The text of a string that a guard names; empty for anything else."""
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return value[1:-1] if quoted else ""
 
 
 def _of_none(case: Case) -> Iterator[Change]:
@@ -80,7 +108,9 @@ def _of_attribute(case: Case) -> Iterator[Change]:
             return
 
 
-def _edit(case: Case, file: str | None, line: int, what: str, *code: str) -> Iterator[Change]:
+def _edit(
+    case: Case, file: str | None, line: int, what: str, *code: str, risk: str = _BEFORE
+) -> Iterator[Change]:
     if file is not None and case.is_own(file):
         edit = Edit(file, line, "computed_before", code)
-        yield Change("source", f"{file}:{line}: {what}", _BEFORE, edits=(edit,))
+        yield Change("source", f"{file}:{line}: {what}", risk, edits=(edit,))
