@@ -100,6 +100,18 @@ for change, kind in ((brighter, "tanh"), (inverted, "sin"), (brighter, "relu"), 
     results += [value, image.grad]
 """
 
+BY_SIZE = """\
+def scale(rows):
+    if rows.size(0) == 6:
+        return rows * 0.5
+    return rows * 0.25
+@torch.compile(backend=backend, dynamic=True)
+def scaled(rows):
+    return scale(rows).sum(), rows.mean() if rows.shape[0] > 4 else rows.amax()
+for number in (3, 5, 6, 4):
+    results += scaled(torch.arange(2.0 * number).reshape(number, 2))
+"""
+
 CHECKSUM = """\
 import zlib
 @torch.compile(backend=backend)
@@ -194,6 +206,7 @@ def before(line: int, *code: str) -> list[Edit]:
         (MEMBER, before(6, "of", "request.mode")),
         (NONE, before(6, "neutral", "request.bias", "3, dtype=torch.float32")),
         (MODULE, before(5, "of", "mode")),
+        (BY_SIZE, [Edit("", line, "branch_on_size") for line in (3, 8)]),
         (
             CHOICE,
             before(6, "one_of", "change") + before(6, "one_of", "kind", "relu", "sin", "tanh"),

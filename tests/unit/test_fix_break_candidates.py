@@ -157,3 +157,13 @@ def test_code_that_runs_eager_is_offered_to_be_compiled() -> None:
     assert kinds(finding("CD901")) == [("without_switch", 1, ())]
     of_torch = finding("CD901", why="torch_modules")
     assert [kind for kind, *_ in kinds(of_torch)] == ["compile_returned", "without_switch"]
+
+
+def test_a_branch_on_a_size_is_offered_by_its_own_line() -> None:
+    needed = {"by": "branch", "file": "app.py", "line": 3}
+    for rule, wanted in (("CD118", [("branch_on_size", 3)]), ("CD106", [])):
+        found = edits_of(finding(rule, size_needed=needed))
+        edits = [(edit.kind, edit.line) for change in found for edit in change.edits]
+        assert [each for each in edits if each[0] == "branch_on_size"] == wanted
+    assert not edits_of(finding("CD118", size_needed=needed | {"by": "loop"}))
+    assert not edits_of(finding("CD118", size_needed=needed | {"file": "other.py"}))

@@ -69,6 +69,22 @@ def break_edits(case: Case) -> Iterator[Change]:
     yield from _own_kernel(case)
     yield from _of_call(case)
     yield from _read_at_once(case)
+    yield from _on_size(case)
+
+
+def _on_size(case: Case) -> Iterator[Change]:
+    """A branch that compares a size with a number."""
+    needed: Any = case.finding.evidence.get("size_needed") or {}
+    if case.finding.rule not in ("CD105", "CD118") or needed.get("by") != "branch":
+        return
+    file, line = needed.get("file"), needed.get("line")
+    if line and case.is_own(file):
+        yield Change(
+            "source",
+            f"{file}:{line}: decide by a tensor that holds the size, with `torch.where`",
+            "both sides are computed in every call",
+            edits=(Edit(file, line, "branch_on_size"),),
+        )
 
 
 def _at_line(case: Case) -> Iterator[Change]:

@@ -28,6 +28,7 @@ from compilediag.fixes.codemods import (
     operators,
     read_at_once,
     reads,
+    sizes,
     statements,
 )
 from compilediag.fixes.codemods.choices import with_choices
@@ -55,6 +56,7 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
         "fixed_shape": fixed_shape.around,
         "fixed_shape_buckets": fixed_shape.other_buckets,
         "branch": branches.branch,
+        "branch_on_size": sizes.branch_on_size,
         "message": messages.message,
         "without_disable": calls.without_disable,
         "around_call": contexts.around_call,
@@ -100,6 +102,7 @@ def edited_by_codemods(text: str, edits: Sequence[Edit]) -> str:
     """
     names = {edit.code[0] for edit in edits if edit.kind in _OF_ONE_NAME}
     source = with_choices(separated(Source(text), names), edits)
+    source = sizes.with_sizes_as_tensors(source, edits)
     once = [*dict.fromkeys(edits)]
     found = [
         each for edit in once if edit.kind in CODEMODS for each in CODEMODS[edit.kind](source, edit)
