@@ -292,3 +292,18 @@ def test_what_differs_between_unchanged_runs_is_not_compared() -> None:
 def test_what_cannot_be_left_out(again: Timeline) -> None:
     """Then nothing can be proved."""
     assert unstable(holding(1.0), again) is None
+
+
+def test_a_module_of_torch_answers_through_its_wrapper() -> None:
+    module = Location("/site/torch/nn/modules/container.py", 248, "Sequential.forward")
+    wrapper = Location("/site/torch/_dynamo/external_utils.py", 67, "wrap_inline.<locals>.inner")
+
+    def of(place: Location, value: float) -> Timeline:
+        calls = tuple(replace(each, function=place) for each in returned(tensor(value)).answers)
+        return Timeline(answers=calls)
+
+    through = Declared(through_wrapper=True)
+    assert compare(of(module, 1.0), of(wrapper, 1.0), through).difference is None
+    assert compare(of(module, 1.0), of(wrapper, 2.0), through).difference is not None
+    assert "is missing" in str(compare(of(module, 1.0), of(wrapper, 1.0)).difference)
+    assert "is missing" in str(compare(of(FUNCTION, 1.0), of(wrapper, 1.0), through).difference)

@@ -496,3 +496,14 @@ def test_a_hook_that_is_called_at_last_may_recompile_what_it_belongs_to() -> Non
     assert judge(subject, without, [called], declared=corrects).holds
     assert failed(judge(subject, without, [called])) == ["others"]
     assert failed(judge(subject, without, [other], declared=corrects)) == ["others"]
+
+
+def test_a_context_that_is_entered_outside_takes_its_own_operations_only() -> None:
+    def compiled(count: int) -> Timeline:
+        return replace(run(), compiles=(attempt("0/0", kind="first", graph_ops=count),))
+
+    without, outside = Without(replace(BASE, timeline=compiled(9)), EAGER), Declared(moved_out=2)
+    for left, holds in ((7, True), (6, False)):
+        found = judge(SUBJECT, without, [Observed(receipt(), compiled(left))], declared=outside)
+        assert found.holds == holds
+        assert holds or "graph operations 9 → 6" in found.reason

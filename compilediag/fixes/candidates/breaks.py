@@ -4,7 +4,7 @@ stands there, its codemod decides on the text."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from compilediag.fixes.candidates.case import Case
@@ -12,6 +12,9 @@ from compilediag.fixes.candidates.messages import message_writer
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit
 from compilediag.receipt.schema.compiles import FindingRecord
+
+_AUTOCAST = 2
+"""Operations of a graph that enter and leave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,8 @@ def _at_line(case: Case) -> Iterator[Change]:
         if case.finding.rule in item.rules:
             lines = case.lines_alike if item.kind == "branch" else ()
             several = lines if len(lines) > 1 else ()
-            yield from _change(case, item.kind, item.what, item.risk, *map(str, several))
+            for change in _change(case, item.kind, item.what, item.risk, *map(str, several)):
+                yield replace(change, moved_out=_AUTOCAST * (case.finding.rule == "CD611"))
 
 
 def _change(case: Case, kind: str, what: str, risk: str, *code: str) -> Iterator[Change]:
