@@ -112,6 +112,19 @@ for number in (3, 5, 6, 4):
     results += scaled(torch.arange(2.0 * number).reshape(number, 2))
 """
 
+OF_LISTS = """\
+@torch.compile(backend=backend)
+def fuse(features):
+    total = torch.zeros_like(features[0])
+    highest = features[0]
+    for feature in features:
+        total = total + feature.cos()
+        highest = torch.maximum(highest, total)
+    return total / len(features), highest
+for number in (2, 3, 1, 4):
+    results += fuse([torch.arange(3.0) + at for at in range(number)])
+"""
+
 CHECKSUM = """\
 import zlib
 @torch.compile(backend=backend)
@@ -206,6 +219,7 @@ def before(line: int, *code: str) -> list[Edit]:
         (MEMBER, before(6, "of", "request.mode")),
         (NONE, before(6, "neutral", "request.bias", "3, dtype=torch.float32")),
         (MODULE, before(5, "of", "mode")),
+        (OF_LISTS, [Edit("", 3, "padded_list", ("features", "4"))]),
         (BY_SIZE, [Edit("", line, "branch_on_size") for line in (3, 8)]),
         (
             CHOICE,

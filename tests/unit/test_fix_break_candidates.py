@@ -167,3 +167,19 @@ def test_a_branch_on_a_size_is_offered_by_its_own_line() -> None:
         assert [each for each in edits if each[0] == "branch_on_size"] == wanted
     assert not edits_of(finding("CD118", size_needed=needed | {"by": "loop"}))
     assert not edits_of(finding("CD118", size_needed=needed | {"file": "other.py"}))
+
+
+def test_constants_that_are_compared_are_offered_to_be_computed_once() -> None:
+    def offered(**kinds: int) -> list[str]:
+        found = edits_of(finding("CD621", kinds=kinds))
+        return [edit.kind for change in found for edit in change.edits]
+
+    assert offered(EQUALS_MATCH=80, TYPE_MATCH=3) == ["once_in_init"]
+    assert offered(EQUALS_MATCH=80, TENSOR_MATCH=90) == []
+    assert offered() == []
+
+
+def test_terms_are_offered_where_backward_is_called() -> None:
+    (change,) = edits_of(finding("CD153"))
+    assert [(edit.kind, edit.line) for edit in change.edits] == [("every_term", 40)]
+    assert not edits_of(finding("CD153"), own="other.py")

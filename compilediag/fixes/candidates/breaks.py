@@ -73,6 +73,28 @@ def break_edits(case: Case) -> Iterator[Change]:
     yield from _of_call(case)
     yield from _read_at_once(case)
     yield from _on_size(case)
+    yield from _every_term(case)
+    yield from _once(case)
+
+
+def _once(case: Case) -> Iterator[Change]:
+    """Constants that are compared before each call, where they are most of what is."""
+    kinds: Any = case.finding.evidence.get("kinds") or {}
+    if case.finding.rule == "CD621" and 2 * kinds.get("EQUALS_MATCH", 0) > sum(kinds.values()):
+        risk = "where another file changes the list later, it is not computed again"
+        yield from _change(case, "once_in_init", "compute it once, in `__init__`", risk)
+
+
+def _every_term(case: Case) -> Iterator[Change]:
+    """Terms that the loss has in some steps, before the call of `backward`."""
+    called = case.finding.entered_at
+    if case.finding.rule == "CD153" and called is not None and case.is_own(called.file):
+        yield Change(
+            "source",
+            f"{called.file}:{called.line}: every term of the loss in every step, or 0 in its place",
+            "what only such a term reads gets zeros for its gradient, where it had none",
+            edits=(Edit(called.file or "", called.line or 0, "every_term"),),
+        )
 
 
 def _on_size(case: Case) -> Iterator[Change]:

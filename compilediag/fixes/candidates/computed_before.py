@@ -12,6 +12,7 @@ from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit
 
 _PATH = re.compile(r"(?:\.[A-Za-z_]\w*)*")
+_ITEMS = re.compile(r"(\d+) items?")
 _TENSOR = re.compile(r"Tensor \[([\d, ]*)\] (torch\.\w+)")
 _ONE_OF = (
     "all of them are computed in every call; any other one raises a ValueError until it is added"
@@ -29,6 +30,8 @@ def computed_before_candidates(case: Case) -> Iterator[Change]:
         yield from _of_argument(case)
     elif case.finding.rule == "CD114":
         yield from _of_none(case)
+    elif case.finding.rule == "CD108":
+        yield from _of_list(case)
     elif case.finding.rule in _CALLS:
         yield from _of_call(case)
     elif case.finding.rule == "CD207":
@@ -83,6 +86,26 @@ def _of_none(case: Case) -> Iterator[Change]:
     made = f"{tensor[1] or '()'}, dtype={tensor[2]}"
     what = f"pass zeros or ones for {path} where it is None"
     yield from _edit(case, function.file, function.line, what, "neutral", path, made)
+
+
+def _of_list(case: Case) -> Iterator[Change]:
+    """A list of tensors, padded to the longest one that was seen."""
+    source, function = PARAMETER.fullmatch(case.source), case.function
+    found = [_ITEMS.fullmatch(value) for pair in case.values for value in pair]
+    lengths = [int(each[1]) for each in found if each is not None]
+    if source is None or source[2] or function is None or len(lengths) < len(found) or not found:
+        return
+    if not case.is_own(function.file):
+        return
+    longest = str(max(lengths))
+    where = f"{function.file}:{function.line}"
+    yield Change(
+        "source",
+        f"{where}: pass {source[1]} padded to {longest} tensors, and leave the padding out of sums",
+        "every call computes as many as the longest list has; a longer one compiles again, and an "
+        "empty one raises an IndexError",
+        edits=(Edit(function.file, function.line, "padded_list", (source[1], longest)),),
+    )
 
 
 def _of_call(case: Case) -> Iterator[Change]:

@@ -19,8 +19,10 @@ from compilediag.fixes.codemods import (
     global_state,
     hoisted,
     hooks,
+    in_init,
     lazy,
     learning_rate,
+    lists,
     masks,
     messages,
     neutral,
@@ -30,6 +32,7 @@ from compilediag.fixes.codemods import (
     reads,
     sizes,
     statements,
+    terms,
 )
 from compilediag.fixes.codemods.choices import with_choices
 from compilediag.fixes.codemods.edit import Edit
@@ -64,6 +67,9 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
         "hoisted": hoisted.hoisted,
         "neutral_argument": neutral.neutral_argument,
         "registered_once": hooks.registered_once,
+        "every_term": terms.every_term,
+        "once_in_init": in_init.once_in_init,
+        "padded_list": lists.padded_list,
         "own_kernel": operators.own_kernel,
         "generator_as_list": generators.generator_as_list,
         "compile_returned": compiled_at_all.compile_returned,
