@@ -125,6 +125,22 @@ for number in (2, 3, 1, 4):
     results += fuse([torch.arange(3.0) + at for at in range(number)])
 """
 
+INSTANCES = """\
+class Layer(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.mix = torch.nn.Linear(3, 3)
+        self.kind = kind
+    def forward(self, x):
+        return x + getattr(torch, self.kind)(self.mix(x))
+torch.manual_seed(0)
+layers = [torch.compile(Layer(kind), backend=backend) for kind in ("relu", "tanh", "sin")]
+for layer in layers:
+    value = layer(torch.arange(6.0).reshape(2, 3))
+    value.sum().backward()
+    results += [value, layer.mix.weight.grad]
+"""
+
 CHECKSUM = """\
 import zlib
 @torch.compile(backend=backend)
@@ -219,6 +235,7 @@ def before(line: int, *code: str) -> list[Edit]:
         (MEMBER, before(6, "of", "request.mode")),
         (NONE, before(6, "neutral", "request.bias", "3, dtype=torch.float32")),
         (MODULE, before(5, "of", "mode")),
+        (INSTANCES, [Edit("", 8, "chosen_by_buffer", ("kind", "relu", "sin", "tanh"))]),
         (OF_LISTS, [Edit("", 3, "padded_list", ("features", "4"))]),
         (BY_SIZE, [Edit("", line, "branch_on_size") for line in (3, 8)]),
         (

@@ -144,7 +144,13 @@ def test_what_an_argument_decides_is_computed_before_the_call() -> None:
         made = changes(rule, own=("model.py",), source=source, values=pairs)
         return [(edit.line, edit.code) for each in made for edit in each.edits]
 
-    assert edits("CD107", "L['mode']", "'a'", "'b'") == [(13, ("of", "mode"))]
+    of_mode = [(13, ("of", "mode")), (13, ("one_of", "mode", "a", "b"))]
+    assert edits("CD107", "L['mode']", "'a'", "'b'") == of_mode
+    assert edits("CD110", "L['f'].__code__", "code object", "code object") == [
+        (13, ("one_of", "f"))
+    ]
+    assert edits("CD108", "L['xs']", "2 items", "1 item", "4 items") == [(13, ("xs", "4"))]
+    assert edits("CD108", "L['xs']", "2 items", "many") == []
     assert edits("CD107", "L['o'].mode", "M.A", "M.B") == [(13, ("of", "o.mode"))]
     assert edits("CD107", "L['on']", "True", "False") == [(13, ("of", "on", "flag"))]
     assert edits("CD107", "L['args'][0]", "'a'", "'b'") == []

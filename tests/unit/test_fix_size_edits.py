@@ -182,3 +182,51 @@ def test_a_list_that_may_change_is_left_alone(before: str, after: str, why: str)
     with pytest.raises(EditImpossible) as error:
         changed("once_in_init", text)
     assert why in str(error.value)
+
+
+INSTANCES = """\
+import torch
+from torch import nn
+class Layer(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.mix = nn.Linear(8, 8)
+        self.kind = kind
+    def forward(self, x):
+        return x + getattr(torch, self.kind)(self.mix(x))  # here
+"""
+
+
+def test_a_function_that_an_instance_has_by_name_is_chosen_by_a_buffer() -> None:
+    text = changed("chosen_by_buffer", INSTANCES, "kind", "relu", "tanh")
+    assert "return x + by_kind(self.kind_is, self.mix(x))  # here" in text
+    assert "result = torch.where(chosen[1], torch.tanh(value), result)" in text
+    assert "if kind not in ('relu', 'tanh'):\n            raise ValueError(" in text
+    assert "[kind == each for each in ('relu', 'tanh')]), persistent=False)" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("self.kind = kind", "self.kind = read(kind)", "is not set once"),
+        ("# here", "# here\nLayer('relu').kind = 'tanh'", "is used for more"),
+        ("def __init__(self, kind)", "def set(self, kind)", "is not set once"),
+        ("(nn.Module)", "(Base)", ""),
+        ("(self.mix(x))", "(x, 2)", "takes more than one argument"),
+        ("getattr(torch, self.kind)", "getattr(self, self.kind)", "does not choose one function"),
+    ],
+)
+def test_an_attribute_that_is_more_than_a_name_stays(before: str, after: str, why: str) -> None:
+    assert before in INSTANCES
+    text = INSTANCES.replace(before, after)
+    if after == "(Base)":
+        text = text.replace("forward", "run").replace("super().__init__()", "pass")
+    with pytest.raises(EditImpossible) as error:
+        changed("chosen_by_buffer", text, "kind", "relu", "tanh")
+    assert why in str(error.value)
+
+
+def test_functions_that_draw_or_are_not_finite_are_no_choice() -> None:
+    for value in ("rand_like", "log", "load"):
+        with pytest.raises(EditImpossible):
+            changed("chosen_by_buffer", INSTANCES, "kind", "relu", value)

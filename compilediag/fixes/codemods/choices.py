@@ -70,7 +70,7 @@ def _written(source: Source, edit: Edit) -> Iterator[Replacement]:
     function = function_at(source, edit.line)
     written = 0
     for call in source.below(function.body, libcst.Call):
-        space = _space(source, call.func, name)
+        space = space_of_getattr(source, call.func, name)
         if not space and code_of(call.func) != name:
             continue
         given = [each.with_changes(comma=libcst.MaybeSentinel.DEFAULT) for each in call.args]
@@ -100,7 +100,7 @@ class _Put:
         return libcst.parse_expression(self.text)
 
 
-def _space(source: Source, called: libcst.BaseExpression, name: str) -> str:
+def space_of_getattr(source: Source, called: libcst.BaseExpression, name: str) -> str:
     """As "torch" of `getattr(torch, name)`; empty for anything else."""
     if not isinstance(called, libcst.Call) or code_of(called.func) != "getattr":
         return ""
