@@ -52,6 +52,9 @@ class Declared:
     """Attributes that are the same at the end only."""
     moved_out: int = 0
     """Operations that enter and leave what is entered outside of the graph now."""
+    recaptured: bool = False
+    """Fewer backward graphs are captured: generated code of another number has what one of them
+    computed, and is compared by what the program makes of it."""
     through_wrapper: bool = False
     """A module of torch's is called through what `torch.compile` wraps it in."""
 
@@ -96,6 +99,8 @@ class Change:
     """The function that it leaves to Python: graphs are split where it is called."""
     moved_out: int = 0
     """So many operations enter and leave a context, which is entered outside of the graph then."""
+    recaptured: bool = False
+    """Compiled autograd captures fewer backward graphs with it."""
     through_wrapper: bool = False
     """It calls what `torch.compile` returns for a module of torch's: that compiles a wrapper."""
     searches: bool = False
@@ -147,6 +152,7 @@ def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Dec
         numbers=frozenset(item for change in every for item in change.numbers),
         grown=frozenset(name for change in every for name in change.grown),
         moved_out=sum(change.moved_out for change in {*every}),
+        recaptured=any(change.recaptured for change in every),
         through_wrapper=any(change.through_wrapper for change in every),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from compilediag.fixes.answers import functions_by_order
+from compilediag.fixes.answers import GENERATED, functions_by_order
 from compilediag.fixes.changes import Declared
 from compilediag.fixes.observed import Observed
 from compilediag.fixes.padding import batches
@@ -41,19 +41,21 @@ def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Decla
             return Point("compiled", False, f"less is compiled or called: {fewer}", tuple(figures))
     if not figures[0].after:
         return Point("compiled", False, "nothing is compiled", tuple(figures))
-    gone = _not_compiled(baseline, runs)
+    gone = _not_compiled(baseline, runs, declared)
     if gone:
         return Point("compiled", False, f"{gone} is not compiled any more", tuple(figures))
     return Point("compiled", True, "as much is compiled and called", tuple(figures))
 
 
 def _operations(timeline: Timeline, *, last: bool = False) -> int:
-    """In the first graph of each frame, or in the last one. Parts of a function that a graph break
-    divides count on their own: without the break its one graph holds them all."""
+    """In the first graph of each frame, or in the last one; of captured graphs, whose code has
+    another name each time, in the first of all. Parts of a function that a graph break divides
+    count on their own: without the break its one graph holds them all."""
     chosen: dict[tuple[object, ...], int] = {}
     for item in timeline.compiles:
         if is_compile(item) and item.graph_ops:
-            place = (item.process, item.frame.file, item.frame.line, item.frame.function)
+            file = GENERATED if item.frame.file.startswith(GENERATED) else item.frame.file
+            place = (item.process, file, item.frame.line, item.frame.function)
             if last:
                 chosen.pop(place, None)
             chosen.setdefault(place, item.graph_ops)
@@ -68,9 +70,11 @@ def _calls(timeline: Timeline) -> int:
     return called + sum(map(batches, timeline.fixed_shapes)) - eager
 
 
-def _not_compiled(baseline: Observed, runs: Iterable[Observed]) -> str | None:
+def _not_compiled(baseline: Observed, runs: Iterable[Observed], declared: Declared) -> str | None:
     """A function that the program calls compiled and that has no graph with the change."""
     for key, name in _with_graphs(baseline.timeline).items():
+        if declared.recaptured and key[0].startswith(GENERATED):
+            continue
         if any(key not in _with_graphs(run.timeline) for run in runs):
             return name
     return None

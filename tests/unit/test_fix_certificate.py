@@ -507,3 +507,15 @@ def test_a_context_that_is_entered_outside_takes_its_own_operations_only() -> No
         found = judge(SUBJECT, without, [Observed(receipt(), compiled(left))], declared=outside)
         assert found.holds == holds
         assert holds or "graph operations 9 → 6" in found.reason
+
+
+def test_captures_of_generated_code_are_one() -> None:
+    places = [Location(f"<eval_with_key>.{at}", 4, "forward") for at in (2, 5)]
+    captures = [attempt("0/0", where=each, graph_ops=9) for each in places]
+    own = run().compiles
+    without = Without(replace(BASE, timeline=replace(run(), compiles=(*own, *captures))), EAGER)
+    after = replace(GOOD, timeline=replace(run(), compiles=(*own, captures[0])))
+    assert judge(SUBJECT, without, [after]).holds
+    smaller = attempt("0/0", where=places[0], graph_ops=8)
+    less = replace(GOOD, timeline=replace(run(), compiles=(*own, smaller)))
+    assert failed(judge(SUBJECT, without, [less])) == ["compiled"]

@@ -94,6 +94,7 @@ def _every_term(case: Case) -> Iterator[Change]:
             f"{called.file}:{called.line}: every term of the loss in every step, or 0 in its place",
             "what only such a term reads gets zeros for its gradient, where it had none",
             edits=(Edit(called.file or "", called.line or 0, "every_term"),),
+            recaptured=True,
         )
 
 
