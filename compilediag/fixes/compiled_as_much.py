@@ -20,13 +20,14 @@ def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Decla
     """Whether as much is compiled, and as often called: nothing recompiles in a program that
     compiles nothing. Where a message is left out or a hook left to Python, at least half of the
     operations must be there: the change itself takes some, and how many is not known. Where the
-    change makes in `__init__` what the first call made, the last graphs are compared."""
+    change makes in `__init__` what a call made, the graphs that made nothing are compared: the
+    smallest of each frame."""
     operations = 0.5 if declared.leaves_out or declared.disables else 1.0
     measures: tuple[tuple[str, float, Callable[[Observed], float]], ...] = (
         (
             _OPERATIONS,
             operations,
-            lambda run: _operations(run.timeline, last=bool(declared.grown)),
+            lambda run: _operations(run.timeline, smallest=bool(declared.grown)),
         ),
         ("compiled calls", 1.0, lambda run: _calls(run.timeline)),
         ("steps", 1.0, lambda run: len(run.timeline.steps)),
@@ -47,8 +48,8 @@ def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Decla
     return Point("compiled", True, "as much is compiled and called", tuple(figures))
 
 
-def _operations(timeline: Timeline, *, last: bool = False) -> int:
-    """In the first graph of each frame, or in the last one; of captured graphs, whose code has
+def _operations(timeline: Timeline, *, smallest: bool = False) -> int:
+    """In the first graph of each frame, or in its smallest one; of captured graphs, whose code has
     another name each time, in the first of all. Parts of a function that a graph break divides
     count on their own: without the break its one graph holds them all."""
     chosen: dict[tuple[object, ...], int] = {}
@@ -56,9 +57,9 @@ def _operations(timeline: Timeline, *, last: bool = False) -> int:
         if is_compile(item) and item.graph_ops:
             file = GENERATED if item.frame.file.startswith(GENERATED) else item.frame.file
             place = (item.process, file, item.frame.line, item.frame.function)
-            if last:
-                chosen.pop(place, None)
-            chosen.setdefault(place, item.graph_ops)
+            known = chosen.setdefault(place, item.graph_ops)
+            if smallest:
+                chosen[place] = min(known, item.graph_ops)
     return sum(chosen.values())
 
 
