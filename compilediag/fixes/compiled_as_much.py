@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from compilediag.fixes.answers import GENERATED, functions_by_order
 from compilediag.fixes.changes import Declared
@@ -21,7 +21,9 @@ def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Decla
     compiles nothing. Where a message is left out or a hook left to Python, at least half of the
     operations must be there: the change itself takes some, and how many is not known. Where the
     change makes in `__init__` what a call made, the graphs that made nothing are compared: the
-    smallest of each frame."""
+    smallest of each frame. Calls of a function that has no graph without the change are none."""
+    called = functions_by_order(item.function for item in baseline.timeline.invocations)
+    eager = {*called.values()} - _with_graphs(baseline.timeline).keys()
     operations = 0.5 if declared.leaves_out or declared.disables else 1.0
     measures: tuple[tuple[str, float, Callable[[Observed], float]], ...] = (
         (
@@ -29,7 +31,7 @@ def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Decla
             operations,
             lambda run: _operations(run.timeline, smallest=bool(declared.grown)),
         ),
-        ("compiled calls", 1.0, lambda run: _calls(run.timeline)),
+        ("compiled calls", 1.0, lambda run: _calls(run.timeline, eager)),
         ("steps", 1.0, lambda run: len(run.timeline.steps)),
     )
     figures = [
@@ -63,11 +65,13 @@ def _operations(timeline: Timeline, *, smallest: bool = False) -> int:
     return sum(chosen.values())
 
 
-def _calls(timeline: Timeline) -> int:
-    """Of compiled functions, but for those under a stance that compiles nothing. A batch that a
-    `FixedShape` pads or splits is one; calls of its warm-up are none."""
+def _calls(timeline: Timeline, apart: Collection[tuple[str, str, int]]) -> int:
+    """Of compiled functions, but for some, and for those under a stance that compiles nothing. A
+    batch that a `FixedShape` pads or splits is one; calls of its warm-up are none."""
     eager = sum(item.calls for item in timeline.stance_calls)
-    called = sum(item.calls - item.padded for item in timeline.invocations)
+    keys = functions_by_order(item.function for item in timeline.invocations)
+    counted = (item for item in timeline.invocations if keys[item.function] not in apart)
+    called = sum(item.calls - item.padded for item in counted)
     return called + sum(map(batches, timeline.fixed_shapes)) - eager
 
 

@@ -138,6 +138,7 @@ def test_what_torch_cannot_trace_is_computed_before_the_call() -> None:
         assert kinds(finding(rule, callee=callee)) == [("computed_before", 7, ("call", "crc32"))]
     assert kinds(finding("CD203", callee={"name": "<lambda>"})) == []
     assert kinds(finding("CD203")) == []
+    assert kinds(finding("CD213")) == [("computed_before", 7, ("raise",))]
     stack = [{"file": "app.py", "line": 4, "function": "f"}]
     stack.append({"file": "app.py", "line": 7, "function": "__getattribute__"})
     read = finding("CD207", stack=stack, frames=["f"])

@@ -519,3 +519,15 @@ def test_captures_of_generated_code_are_one() -> None:
     smaller = attempt("0/0", where=places[0], graph_ops=8)
     less = replace(GOOD, timeline=replace(run(), compiles=(*own, smaller)))
     assert failed(judge(SUBJECT, without, [less])) == ["compiled"]
+
+
+def test_calls_of_what_has_no_graph_without_the_change_are_none() -> None:
+    """A function that raises runs eager, and is not called where its error is raised before."""
+    failing = replace(run().invocations[0], function=Location(WHERE.file, 80, "checked"), calls=5)
+    called = (*run().invocations, failing)
+    without = Without(replace(BASE, timeline=replace(run(), invocations=called)), EAGER)
+    assert judge(SUBJECT, without, [GOOD]).holds
+    compiled = (*run().compiles, attempt(where=failing.function))
+    both = replace(run(), invocations=called, compiles=compiled)
+    found = judge(SUBJECT, Without(replace(BASE, timeline=both), EAGER), [GOOD])
+    assert failed(found) == ["compiled"]

@@ -331,3 +331,31 @@ def test_what_torch_compile_returns_is_called_instead_of_the_module() -> None:
 def test_a_module_that_is_called_elsewhere_is_left_alone(before: str, after: str, why: str) -> None:
     assert before in IN_PLACE
     assert why in refusal("compile_returned", IN_PLACE.replace(before, after))
+
+
+def test_an_error_for_the_arguments_is_raised_before_the_call() -> None:
+    body = "y = x.tanh()\nif x.shape[0] > n:\n    raise ValueError(f'too long: {n}')\nreturn y"
+    text = edited(HEAD + compiled(body, "x, n"), [Edit("f.py", 7, "computed_before", ("raise",))])
+    assert "def call(x, n):\n        if x.shape[0] > n:\n            raise ValueError(" in text
+    assert "def f(x, n):  # here\n    y = x.tanh()\n    return y\n" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("x.shape[0] > n", "y.sum() > n", "`y` is computed in the function"),
+        ("x.shape[0] > n", "x.sum() > n", "may do more than read a shape"),
+        ("y = x.tanh()", "y = x.add_(1)", "`x` is changed in the function"),
+        ("y = x.tanh()", "record(x)", "may do more than compute a value"),
+        ("y = x.tanh()", "n = 4", "`n` is computed in the function"),
+        ("raise ValueError", "return ValueError", "is no error that the function raises"),
+        ("n}')", "n}') from None", "is no error that the function raises"),
+    ],
+)
+def test_an_error_of_something_else_stays(before: str, after: str, why: str) -> None:
+    body = "y = x.tanh()\nif x.shape[0] > n:\n    raise ValueError(f'too long: {n}')\nreturn y"
+    assert before in body
+    whole = HEAD + compiled(body.replace(before, after), "x, n")
+    with pytest.raises(EditImpossible) as error:
+        edited(whole, [Edit("f.py", 7, "computed_before", ("raise",))])
+    assert why in str(error.value)

@@ -34,6 +34,8 @@ def computed_before_candidates(case: Case) -> Iterator[Change]:
         yield from _of_list(case)
     elif case.finding.rule in _CALLS:
         yield from _of_call(case)
+    elif case.finding.rule == "CD213":
+        yield from _of_error(case)
     elif case.finding.rule == "CD207":
         yield from _of_attribute(case)
 
@@ -118,6 +120,15 @@ def _of_call(case: Case) -> Iterator[Change]:
     if name.isidentifier():
         what = f"call {name} before the compiled function, and pass what it returns as a tensor"
         yield from _edit(case, place.file, place.line, what, "call", name)
+
+
+def _of_error(case: Case) -> Iterator[Change]:
+    """An error that the function raises for its arguments."""
+    place = case.finding.location
+    if place is not None and place.line:
+        what = "raise the error before the call"
+        risk = "calls that fail are no calls of the compiled function"
+        yield from _edit(case, place.file, place.line, what, "raise", risk=risk)
 
 
 def _of_attribute(case: Case) -> Iterator[Change]:

@@ -43,6 +43,7 @@ def computed_before(source: Source, edits: Sequence[Edit]) -> Iterator[EditOfTre
     with "flag" behind it, an argument that is True or False. ("one_of", "name", …): the same of an
     argument that chooses a function (`choices.py`). ("call", "crc32"): the call of that
     function in the line. ("read",): the one attribute of an argument that the line reads.
+    ("raise",): the statement of the line that raises an error for the arguments.
     ("neutral", "request.bias", "8"): zeros or ones of that shape for None.
     """
     of_functions: dict[libcst.FunctionDef, list[Edit]] = {}
@@ -61,7 +62,8 @@ def _of_function(
     owner = None if first else owner_of_forward(source, function)
     parts = together([parts_of(scope, function, edit) for edit in edits])
     computed = _named(scope, function, parts)
-    name = fresh_name(source.module, f"{function.name.value}_with_tensors")
+    suffix = "with_tensors" if computed else "after_checks"
+    name = fresh_name(source.module, f"{function.name.value}_{suffix}")
     dropped = {
         each for each in parameter_names(function) if _is_used_up(source, function, each, parts)
     }

@@ -74,6 +74,8 @@ def parts_of(scope: Scope, function: libcst.FunctionDef, edit: Edit) -> Parts:
         return Parts([_called(scope, function, edit.line, rest[0])])
     if kind == "read":
         return Parts([_attribute_read(scope.source, function, edit.line)])
+    if kind == "raise":
+        return _raised(scope, function, edit.line)
     if kind == "neutral":
         return _neutral(scope.source, function, rest[0], rest[1])
     parts = _of_argument(scope, function, rest[0], flag=kind == "of" and "flag" in rest[1:])
@@ -318,6 +320,45 @@ def _require_always(
             inside = any(each is leaving for each in source.around(node, kind))
             if source.position(leaving) < source.position(node) and not inside:
                 raise why
+
+
+_OF_SHAPES = frozenset(("size", "dim", "numel", "len", "isinstance", "is_floating_point"))
+
+
+def _raised(scope: Scope, function: libcst.FunctionDef, line: int) -> Parts:
+    """A statement of the function that raises an error for its arguments, made before the call."""
+    source = scope.source
+    found = [
+        each
+        for each in function.body.body
+        if isinstance(each, libcst.If) and line in source.lines_of(each) and _only_raises(each)
+    ]
+    if len(found) != 1:
+        raise EditImpossible(f"line {line} is no error that the function raises for its arguments")
+    (check,) = found
+    names = names_in(check)
+    if own := names & {*bound_in(source, function.body)}:
+        raise EditImpossible(f"`{min(own)}` is computed in the function")
+    for name in names & {*parameter_names(function)}:
+        _require_unchanged(source, function, name)
+    for call in source.below(check.test, libcst.Call):
+        if dotted(call.func).rpartition(".")[2] not in _OF_SHAPES:
+            raise EditImpossible(f"`{code_of(call)}` may do more than read a shape")
+    _require_first(scope, function, check.test)
+    text = code_of(check.with_changes(leading_lines=())).strip()
+    return Parts(edits=[Replacement(check, _no_more)], checks=[text])
+
+
+def _no_more(_: libcst.CSTNode) -> libcst.RemovalSentinel:
+    return libcst.RemoveFromParent()
+
+
+def _only_raises(branch: libcst.If) -> bool:
+    if branch.orelse is not None or len(branch.body.body) != 1:
+        return False
+    statement = branch.body.body[0]
+    small = statement.body[0] if isinstance(statement, libcst.SimpleStatementLine) else statement
+    return isinstance(small, libcst.Raise) and small.exc is not None and small.cause is None
 
 
 def _called(
