@@ -93,7 +93,7 @@ def test_lines_of_one_rule_and_reason_in_a_function_are_edited_together() -> Non
         ("CD208", {"reason": "wrap nested Tensor"}, []),
         ("CD211", {"callee": {"name": "print", "module": None}}, ["unless_compiling"]),
         ("CD211", {"callee": {"name": "report", "module": "app"}}, ["message"]),
-        ("CD213", {}, []),
+        ("CD213", {}, ["computed_before"]),
     ],
 )  # fmt: skip
 def test_edits_by_rule(rule: str, evidence: dict[str, Any], kinds: list[str]) -> None:
