@@ -198,7 +198,10 @@ def test_logging_is_left_out_only_where_torch_can() -> None:
     assert lines("CD211", "2.7.1", **logger) == []
     reason = "logging.Logger method not supported for non-export cases"
     callee = {"name": "Logger.warning_once", "module": None}
-    option = "torch._dynamo.config.ignore_logging_functions = {logging.Logger.warning_once}"
+    option = (
+        "torch._dynamo.config.ignore_logging_functions = {logging.Logger.warning_once}"
+        "  # below the imports: a package adds it to the class"
+    )
     assert lines("CD211", callee=callee, reason=reason) == [option]
     assert lines("CD211", callee=callee) == []
     assert lines("CD211", callee={"name": "_warnings.warn", "module": "_warnings"}) == [
