@@ -50,6 +50,13 @@ class Declared:
     """Attributes whose type is another one, and not their value."""
     grown: frozenset[str] = frozenset()
     """Attributes that are the same at the end only."""
+    moved_out: int = 0
+    """Operations that enter and leave what is entered outside of the graph now."""
+    recaptured: bool = False
+    """Fewer backward graphs are captured: generated code of another number has what one of them
+    computed, and is compared by what the program makes of it."""
+    through_wrapper: bool = False
+    """A module of torch's is called through what `torch.compile` wraps it in."""
 
 
 NOTHING_DECLARED = Declared()
@@ -90,6 +97,12 @@ class Change:
     """It makes compiled code call a hook that it ignored, for which that is compiled once more."""
     disables: str = ""
     """The function that it leaves to Python: graphs are split where it is called."""
+    moved_out: int = 0
+    """So many operations enter and leave a context, which is entered outside of the graph then."""
+    recaptured: bool = False
+    """Compiled autograd captures fewer backward graphs with it."""
+    through_wrapper: bool = False
+    """It calls what `torch.compile` returns for a module of torch's: that compiles a wrapper."""
     searches: bool = False
     """A number in it is more than is needed: what is offered has the number that a run needed."""
 
@@ -138,6 +151,9 @@ def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Dec
         pads=_each(change.pads for change in changes if change.pads is not None),
         numbers=frozenset(item for change in every for item in change.numbers),
         grown=frozenset(name for change in every for name in change.grown),
+        moved_out=sum(change.moved_out for change in {*every}),
+        recaptured=any(change.recaptured for change in every),
+        through_wrapper=any(change.through_wrapper for change in every),
     )
 
 

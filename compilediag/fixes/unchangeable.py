@@ -56,6 +56,16 @@ _WHY: Mapping[str, str] = MappingProxyType(
 )
 
 
+_NOT_OF_THE_PROGRAM = frozenset(("CD613", "CD614", "CD641", "CD901", "CD902", "CD903"))
+"""About compile caches on the machine, other ranks, what was meant to be compiled ahead of time,
+and what was recorded."""
+
+
+def is_of_the_environment(rule: str) -> bool:
+    """Whether what has no candidate there is about something other than the program's own code."""
+    return rule in _NOT_OF_THE_PROGRAM
+
+
 def why_unchangeable(rule: str) -> str | None:
     """Why a finding of a rule can have no candidate; None for rules whose findings always have
     one where the program's text has the usual form."""

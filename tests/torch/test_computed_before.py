@@ -84,6 +84,63 @@ for mode in ("plain", "tanh"):
 results += model.parameters()
 """
 
+CHOICE = """\
+def brighter(image):
+    return image + 0.25
+def inverted(image):
+    return 1.0 - image
+@torch.compile(backend=backend)
+def augment(image, change, kind):
+    image = change(image)
+    return getattr(torch, kind)(image)
+for change, kind in ((brighter, "tanh"), (inverted, "sin"), (brighter, "relu"), (inverted, "sin")):
+    image = torch.arange(3.0, requires_grad=True)
+    value = augment(image, change, kind)
+    value.sum().backward()
+    results += [value, image.grad]
+"""
+
+BY_SIZE = """\
+def scale(rows):
+    if rows.size(0) == 6:
+        return rows * 0.5
+    return rows * 0.25
+@torch.compile(backend=backend, dynamic=True)
+def scaled(rows):
+    return scale(rows).sum(), rows.mean() if rows.shape[0] > 4 else rows.amax()
+for number in (3, 5, 6, 4):
+    results += scaled(torch.arange(2.0 * number).reshape(number, 2))
+"""
+
+OF_LISTS = """\
+@torch.compile(backend=backend)
+def fuse(features):
+    total = torch.zeros_like(features[0])
+    highest = features[0]
+    for feature in features:
+        total = total + feature.cos()
+        highest = torch.maximum(highest, total)
+    return total / len(features), highest
+for number in (2, 3, 1, 4):
+    results += fuse([torch.arange(3.0) + at for at in range(number)])
+"""
+
+INSTANCES = """\
+class Layer(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.mix = torch.nn.Linear(3, 3)
+        self.kind = kind
+    def forward(self, x):
+        return x + getattr(torch, self.kind)(self.mix(x))
+torch.manual_seed(0)
+layers = [torch.compile(Layer(kind), backend=backend) for kind in ("relu", "tanh", "sin")]
+for layer in layers:
+    value = layer(torch.arange(6.0).reshape(2, 3))
+    value.sum().backward()
+    results += [value, layer.mix.weight.grad]
+"""
+
 CHECKSUM = """\
 import zlib
 @torch.compile(backend=backend)
@@ -178,6 +235,13 @@ def before(line: int, *code: str) -> list[Edit]:
         (MEMBER, before(6, "of", "request.mode")),
         (NONE, before(6, "neutral", "request.bias", "3, dtype=torch.float32")),
         (MODULE, before(5, "of", "mode")),
+        (INSTANCES, [Edit("", 8, "chosen_by_buffer", ("kind", "relu", "sin", "tanh"))]),
+        (OF_LISTS, [Edit("", 3, "padded_list", ("features", "4"))]),
+        (BY_SIZE, [Edit("", line, "branch_on_size") for line in (3, 8)]),
+        (
+            CHOICE,
+            before(6, "one_of", "change") + before(6, "one_of", "kind", "relu", "sin", "tanh"),
+        ),
         (CHECKSUM, before(5, "call", "crc32")),
         (DRAWN, before(4, "call", "choice")),
         (APPLIED, [Edit("", 7, "applied")]),

@@ -292,3 +292,32 @@ def test_what_differs_between_unchanged_runs_is_not_compared() -> None:
 def test_what_cannot_be_left_out(again: Timeline) -> None:
     """Then nothing can be proved."""
     assert unstable(holding(1.0), again) is None
+
+
+def test_a_module_of_torch_answers_through_its_wrapper() -> None:
+    module = Location("/site/torch/nn/modules/container.py", 248, "Sequential.forward")
+    wrapper = Location("/site/torch/_dynamo/external_utils.py", 67, "wrap_inline.<locals>.inner")
+
+    def of(place: Location, value: float) -> Timeline:
+        calls = tuple(replace(each, function=place) for each in returned(tensor(value)).answers)
+        return Timeline(answers=calls)
+
+    through = Declared(through_wrapper=True)
+    assert compare(of(module, 1.0), of(wrapper, 1.0), through).difference is None
+    assert compare(of(module, 1.0), of(wrapper, 2.0), through).difference is not None
+    assert "is missing" in str(compare(of(module, 1.0), of(wrapper, 1.0)).difference)
+    assert "is missing" in str(compare(of(FUNCTION, 1.0), of(wrapper, 1.0), through).difference)
+
+
+def test_captured_graphs_are_compared_by_what_the_program_makes_of_them() -> None:
+    captured = Location("<eval_with_key>.5", 4, "forward")
+
+    def of(value: float, place: Location | None) -> Timeline:
+        calls = returned(tensor(value)).answers
+        more = tuple(replace(each, function=place) for each in calls) if place is not None else ()
+        return Timeline(answers=(*calls, *more))
+
+    fewer = Declared(recaptured=True)
+    assert compare(of(1.0, captured), of(1.0, None), fewer).difference is None
+    assert compare(of(1.0, captured), of(2.0, None), fewer).difference is not None
+    assert "is missing" in str(compare(of(1.0, captured), of(1.0, None)).difference)

@@ -93,7 +93,7 @@ def test_lines_of_one_rule_and_reason_in_a_function_are_edited_together() -> Non
         ("CD208", {"reason": "wrap nested Tensor"}, []),
         ("CD211", {"callee": {"name": "print", "module": None}}, ["unless_compiling"]),
         ("CD211", {"callee": {"name": "report", "module": "app"}}, ["message"]),
-        ("CD213", {}, []),
+        ("CD213", {}, ["computed_before"]),
     ],
 )  # fmt: skip
 def test_edits_by_rule(rule: str, evidence: dict[str, Any], kinds: list[str]) -> None:
@@ -121,7 +121,14 @@ def kinds(*findings: FindingRecord) -> list[tuple[str, int, tuple[str, ...]]]:
         (edit.kind, edit.line, edit.code)
         for change in edits_of(*findings)
         for edit in change.edits
-        if edit.kind in ("computed_before", "own_kernel", "generator_as_list", "without_switch")
+        if edit.kind
+        in (
+            "computed_before",
+            "own_kernel",
+            "generator_as_list",
+            "without_switch",
+            "compile_returned",
+        )
     ]
 
 
@@ -131,6 +138,7 @@ def test_what_torch_cannot_trace_is_computed_before_the_call() -> None:
         assert kinds(finding(rule, callee=callee)) == [("computed_before", 7, ("call", "crc32"))]
     assert kinds(finding("CD203", callee={"name": "<lambda>"})) == []
     assert kinds(finding("CD203")) == []
+    assert kinds(finding("CD213")) == [("computed_before", 7, ("raise",))]
     stack = [{"file": "app.py", "line": 4, "function": "f"}]
     stack.append({"file": "app.py", "line": 7, "function": "__getattribute__"})
     read = finding("CD207", stack=stack, frames=["f"])
@@ -148,3 +156,31 @@ def test_code_that_runs_eager_is_offered_to_be_compiled() -> None:
     assert kinds(generator) == [("generator_as_list", 7, ())]
     assert kinds(finding("CD904", stance="eager_on_recompile")) == []
     assert kinds(finding("CD901")) == [("without_switch", 1, ())]
+    of_torch = finding("CD901", why="torch_modules")
+    assert [kind for kind, *_ in kinds(of_torch)] == ["compile_returned", "without_switch"]
+
+
+def test_a_branch_on_a_size_is_offered_by_its_own_line() -> None:
+    needed = {"by": "branch", "file": "app.py", "line": 3}
+    for rule, wanted in (("CD118", [("branch_on_size", 3)]), ("CD106", [])):
+        found = edits_of(finding(rule, size_needed=needed))
+        edits = [(edit.kind, edit.line) for change in found for edit in change.edits]
+        assert [each for each in edits if each[0] == "branch_on_size"] == wanted
+    assert not edits_of(finding("CD118", size_needed=needed | {"by": "loop"}))
+    assert not edits_of(finding("CD118", size_needed=needed | {"file": "other.py"}))
+
+
+def test_constants_that_are_compared_are_offered_to_be_computed_once() -> None:
+    def offered(**kinds: int) -> list[str]:
+        found = edits_of(finding("CD621", kinds=kinds))
+        return [edit.kind for change in found for edit in change.edits]
+
+    assert offered(EQUALS_MATCH=80, TYPE_MATCH=3) == ["once_in_init"]
+    assert offered(EQUALS_MATCH=80, TENSOR_MATCH=90) == []
+    assert offered() == []
+
+
+def test_terms_are_offered_where_backward_is_called() -> None:
+    (change,) = edits_of(finding("CD153"))
+    assert [(edit.kind, edit.line) for edit in change.edits] == [("every_term", 40)]
+    assert not edits_of(finding("CD153"), own="other.py")

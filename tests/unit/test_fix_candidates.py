@@ -144,7 +144,13 @@ def test_what_an_argument_decides_is_computed_before_the_call() -> None:
         made = changes(rule, own=("model.py",), source=source, values=pairs)
         return [(edit.line, edit.code) for each in made for edit in each.edits]
 
-    assert edits("CD107", "L['mode']", "'a'", "'b'") == [(13, ("of", "mode"))]
+    of_mode = [(13, ("of", "mode")), (13, ("one_of", "mode", "a", "b"))]
+    assert edits("CD107", "L['mode']", "'a'", "'b'") == of_mode
+    assert edits("CD110", "L['f'].__code__", "code object", "code object") == [
+        (13, ("one_of", "f"))
+    ]
+    assert edits("CD108", "L['xs']", "2 items", "1 item", "4 items") == [(13, ("xs", "4"))]
+    assert edits("CD108", "L['xs']", "2 items", "many") == []
     assert edits("CD107", "L['o'].mode", "M.A", "M.B") == [(13, ("of", "o.mode"))]
     assert edits("CD107", "L['on']", "True", "False") == [(13, ("of", "on", "flag"))]
     assert edits("CD107", "L['args'][0]", "'a'", "'b'") == []
@@ -192,7 +198,10 @@ def test_logging_is_left_out_only_where_torch_can() -> None:
     assert lines("CD211", "2.7.1", **logger) == []
     reason = "logging.Logger method not supported for non-export cases"
     callee = {"name": "Logger.warning_once", "module": None}
-    option = "torch._dynamo.config.ignore_logging_functions = {logging.Logger.warning_once}"
+    option = (
+        "torch._dynamo.config.ignore_logging_functions = {logging.Logger.warning_once}"
+        "  # below the imports: a package adds it to the class"
+    )
     assert lines("CD211", callee=callee, reason=reason) == [option]
     assert lines("CD211", callee=callee) == []
     assert lines("CD211", callee={"name": "_warnings.warn", "module": "_warnings"}) == [

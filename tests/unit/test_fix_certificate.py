@@ -496,3 +496,38 @@ def test_a_hook_that_is_called_at_last_may_recompile_what_it_belongs_to() -> Non
     assert judge(subject, without, [called], declared=corrects).holds
     assert failed(judge(subject, without, [called])) == ["others"]
     assert failed(judge(subject, without, [other], declared=corrects)) == ["others"]
+
+
+def test_a_context_that_is_entered_outside_takes_its_own_operations_only() -> None:
+    def compiled(count: int) -> Timeline:
+        return replace(run(), compiles=(attempt("0/0", kind="first", graph_ops=count),))
+
+    without, outside = Without(replace(BASE, timeline=compiled(9)), EAGER), Declared(moved_out=2)
+    for left, holds in ((7, True), (6, False)):
+        found = judge(SUBJECT, without, [Observed(receipt(), compiled(left))], declared=outside)
+        assert found.holds == holds
+        assert holds or "graph operations 9 → 6" in found.reason
+
+
+def test_captures_of_generated_code_are_one() -> None:
+    places = [Location(f"<eval_with_key>.{at}", 4, "forward") for at in (2, 5)]
+    captures = [attempt("0/0", where=each, graph_ops=9) for each in places]
+    own = run().compiles
+    without = Without(replace(BASE, timeline=replace(run(), compiles=(*own, *captures))), EAGER)
+    after = replace(GOOD, timeline=replace(run(), compiles=(*own, captures[0])))
+    assert judge(SUBJECT, without, [after]).holds
+    smaller = attempt("0/0", where=places[0], graph_ops=8)
+    less = replace(GOOD, timeline=replace(run(), compiles=(*own, smaller)))
+    assert failed(judge(SUBJECT, without, [less])) == ["compiled"]
+
+
+def test_calls_of_what_has_no_graph_without_the_change_are_none() -> None:
+    """A function that raises runs eager, and is not called where its error is raised before."""
+    failing = replace(run().invocations[0], function=Location(WHERE.file, 80, "checked"), calls=5)
+    called = (*run().invocations, failing)
+    without = Without(replace(BASE, timeline=replace(run(), invocations=called)), EAGER)
+    assert judge(SUBJECT, without, [GOOD]).holds
+    compiled = (*run().compiles, attempt(where=failing.function))
+    both = replace(run(), invocations=called, compiles=compiled)
+    found = judge(SUBJECT, Without(replace(BASE, timeline=both), EAGER), [GOOD])
+    assert failed(found) == ["compiled"]

@@ -235,3 +235,127 @@ def test_a_function_of_each_element_becomes_operations(function: str, made: str)
         assert f"return {made}" in changed("applied", text)
     else:
         refusal("applied", text)
+
+
+CHOSEN = """
+def darker(x):
+    return x - 0.5
+
+def inverted(image):
+    "Of one."
+    return 1.0 - image
+
+def logged(x):
+    print(x)
+    return x
+
+@torch.compile
+def f(x, change):  # here
+    return change(x).clamp(0, 1)
+
+for each in (darker, inverted):
+    f(torch.rand(3), each)
+"""
+
+
+def test_a_function_that_is_passed_is_a_choice_between_what_each_computes() -> None:
+    text = changed("computed_before", CHOSEN, "one_of", "change")
+    assert "torch.where(change_is_darker, x - 0.5, 1.0 - x).clamp(0, 1)" in text
+    assert "if change not in (darker, inverted):\n            raise ValueError(" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("return x - 0.5", "return x.add_(1)", "`x.add_(1)`"),
+        ("return x - 0.5", "return secret(x)", "`secret(x)`"),
+        ("def darker(x):", "def darker(x, by):", "`darker` takes other arguments"),
+        ("(darker, inverted)", "(darker, darker)", "what `change` chooses between is not known"),
+        ("change(x).clamp(0, 1)", "change", "does not choose what is called"),
+        ("change(x).clamp(0, 1)", "keep(change)(change(x))", "`change` is used for more"),
+    ],
+)
+def test_a_choice_that_is_not_evident_is_refused(before: str, after: str, why: str) -> None:
+    assert before in CHOSEN
+    assert why in refusal("computed_before", CHOSEN.replace(before, after), "one_of", "change")
+
+
+def test_a_function_of_torch_that_a_string_names_is_one_of_those_seen() -> None:
+    text = compiled("return getattr(torch, kind)(x)", "x, kind")
+    done = changed("computed_before", text, "one_of", "kind", "relu", "tanh")
+    assert "torch.where(kind_is_relu, torch.relu(x), torch.tanh(x))" in done
+    assert "if kind not in ('relu', 'tanh'):" in done
+    for value in ("rand_like", "manual_seed"):
+        why = refusal("computed_before", text, "one_of", "kind", "relu", value)
+        assert f"`torch.{value}(x)`" in why
+
+
+def test_edits_of_one_function_share_a_decorator() -> None:
+    whole = HEAD + compiled("y = x.tanh() if a == 'p' else x\nreturn y * 2 if b else y", "x, a, b")
+    line = whole.splitlines().index("def f(x, a, b):  # here") + 1
+    edits = [
+        Edit("f.py", line, "computed_before", ("of", "a")),
+        Edit("f.py", line + 1, "computed_before", ("of", "b", "flag")),
+    ]
+    text = edited(whole, edits)
+    assert text.count("functools.wraps") == 1
+    assert "b_2=torch.tensor(b)" in text
+
+
+IN_PLACE = """
+model = torch.nn.Sequential(torch.nn.Linear(8, 2))
+model.compile(dynamic=True)  # here
+optimizer = torch.optim.SGD(model.parameters())
+for step in range(3):
+    model(torch.ones(8))
+"""
+
+
+def test_what_torch_compile_returns_is_called_instead_of_the_module() -> None:
+    text = changed("compile_returned", IN_PLACE)
+    assert "compiled_model = torch.compile(model, dynamic=True)  # here" in text
+    assert "    compiled_model(torch.ones(8))" in text
+    assert "SGD(model.parameters())" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("model.compile(dynamic=True)", "zlib.compile(model)", "no statement"),
+        ("for step", "model = model.eval()\nfor step", "`model` gets more than one value"),
+        ("for step in range(3):", "def f():", "is not called after its compile"),
+        ("    model(torch.ones(8))", "    f(lambda: model(torch.ones(8)))", "is not called after"),
+        ("    model(torch.ones(8))", "    train(model)", "is not called after its compile"),
+    ],
+)
+def test_a_module_that_is_called_elsewhere_is_left_alone(before: str, after: str, why: str) -> None:
+    assert before in IN_PLACE
+    assert why in refusal("compile_returned", IN_PLACE.replace(before, after))
+
+
+def test_an_error_for_the_arguments_is_raised_before_the_call() -> None:
+    body = "y = x.tanh()\nif x.shape[0] > n:\n    raise ValueError(f'too long: {n}')\nreturn y"
+    text = edited(HEAD + compiled(body, "x, n"), [Edit("f.py", 7, "computed_before", ("raise",))])
+    assert "def call(x, n):\n        if x.shape[0] > n:\n            raise ValueError(" in text
+    assert "def f(x, n):  # here\n    y = x.tanh()\n    return y\n" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("x.shape[0] > n", "y.sum() > n", "`y` is computed in the function"),
+        ("x.shape[0] > n", "x.sum() > n", "may do more than read a shape"),
+        ("y = x.tanh()", "y = x.add_(1)", "`x` is changed in the function"),
+        ("y = x.tanh()", "record(x)", "may do more than compute a value"),
+        ("y = x.tanh()", "n = 4", "`n` is computed in the function"),
+        ("raise ValueError", "return ValueError", "is no error that the function raises"),
+        ("n}')", "n}') from None", "is no error that the function raises"),
+    ],
+)
+def test_an_error_of_something_else_stays(before: str, after: str, why: str) -> None:
+    body = "y = x.tanh()\nif x.shape[0] > n:\n    raise ValueError(f'too long: {n}')\nreturn y"
+    assert before in body
+    whole = HEAD + compiled(body.replace(before, after), "x, n")
+    with pytest.raises(EditImpossible) as error:
+        edited(whole, [Edit("f.py", 7, "computed_before", ("raise",))])
+    assert why in str(error.value)

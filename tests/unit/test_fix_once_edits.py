@@ -258,6 +258,32 @@ def test_a_context_is_entered_outside_of_the_compiled_function() -> None:
     assert "used nowhere else" in refusal("around_call", called + "update(x)\n")
 
 
+MIXED = """\
+class Mixer(torch.nn.Module):
+    def forward(self, rows):
+        with torch.autocast("cpu"):  # here
+            rows = rows @ rows
+        return rows
+
+mixer = torch.compile(Mixer())
+mixer(torch.ones(2, 2))
+"""
+
+
+def test_a_with_of_forward_is_entered_around_the_compiled_module() -> None:
+    text = changed("around_call", MIXED)
+    assert "mixer = around_forward(torch.compile(Mixer()))" in text
+    assert "    def forward(self, rows):\n        rows = rows @ rows\n        return rows\n" in text
+    for before, after, why in (
+        ("return rows", "return rows.float()", "does more than what stands under its `with`"),
+        ('"cpu"', "self.device", "`self` is of the function's own"),
+        ("mixer(torch.ones(2, 2))", "save(mixer)", "used for more than calls"),
+        ("mixer(torch.ones(2, 2))", "Mixer()", "not made at one place"),
+    ):
+        assert before in MIXED
+        assert why in refusal("around_call", MIXED.replace(before, after))
+
+
 @pytest.mark.parametrize(
     ("program", "why"),
     [

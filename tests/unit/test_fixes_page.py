@@ -101,9 +101,30 @@ def test_the_page() -> None:
     assert "| one | CD101 self.n | refused | `` x = 1 ``: 1 of 1 recompiles remain |" in text
     assert "1 scenarios have no result yet" in text
     assert programs(text) == {"one": "0" * 12, "two": "0" * 12, "three": "-"}
-    assert "| one | CD101 self.n |  | cannot be changed from outside: the values are no" in text
-    assert "1 findings cannot be changed from outside" in text
+    assert "| one | CD101 self.n |  | cannot be changed: the values are no" in text
+    assert "1 findings have no change that could be tried" in text
+    assert (
+        "0 findings are about the environment, or of programs that fail as they are\n(none)" in text
+    )
     assert "- two: needs CUDA\n- three: no result\n" in text
+
+
+def test_findings_about_something_else_are_counted_apart_and_not_hidden() -> None:
+    fails = "the program itself fails: killed"
+    found = [
+        result(
+            finding(proof=("environment", "export A=1")),
+            finding(rule="CD613", why="no candidate"),
+            finding(rule="CD105", why=fails),
+            finding(rule="CD902", refused=[("x = 1", "1 of 1 findings remain")]),
+            finding(rule="CD101", why="no candidate"),
+        )
+    ]
+    text = pages.rendered(found, ["one"])
+    assert "**1 of 5 findings (20%) have a proved change**" in text
+    assert "2 findings are about the environment, or of programs that fail as they are" in text
+    assert "(CD105, CD613): of the other 3, 33% have a proved change" in text
+    assert f"| one | CD105 self.n |  | {fails} |" in text
 
 
 PROGRAM = """\

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
-from compilediag.fixes.unchangeable import why_unchangeable
+from compilediag.fixes.unchangeable import is_of_the_environment, why_unchangeable
 
 GOAL = 0.8
 
@@ -84,6 +84,10 @@ def _summary(results: Sequence[Result], missing: int) -> str:
     versions = sorted({result["torch"] for result in results})
     goal = "reached" if share >= GOAL else f"missed by {GOAL - share:.0%} of the findings"
     outside = sum((_why(each) or "").startswith("cannot be changed") for each in findings)
+    apart = [each for each in findings if _is_apart(each)]
+    others = len(findings) - len(apart)
+    of_program = _proved(findings) / max(others, 1)
+    rules = ", ".join(sorted({each["rule"] for each in apart}))
     checked = sum(bool(each["proof"]) and each["unchecked"] is None for each in findings)
     wrong = len(contradictions(results))
     proved = f"{_proved(findings)} of {len(findings)} findings ({share:.0%})"
@@ -96,7 +100,9 @@ def _summary(results: Sequence[Result], missing: int) -> str:
     return f"""\
 torch {", ".join(versions)}, CPU. **{proved} have a proved change**; the goal of {GOAL:.0%}
 is {goal}. By kind: {parts}.
-{outside} findings cannot be changed from outside, for the reasons below; they are counted too.
+{outside} findings have no change that could be tried, for the reasons below; they are counted too.
+{len(apart)} findings are about the environment, or of programs that fail as they are
+({rules or "none"}): of the other {others}, {of_program:.0%} have a proved change.
 {checked} proofs were checked in a plain run, {wrong} contradicted.{left}
 """
 
@@ -172,7 +178,16 @@ def _why(finding: Finding) -> str | None:
     if finding["why"] != "no candidate":
         return finding["why"]
     words = why_unchangeable(finding["rule"])
-    return f"cannot be changed from outside: {words}" if words else finding["why"]
+    return f"cannot be changed: {words}" if words else finding["why"]
+
+
+def _is_apart(finding: Finding) -> bool:
+    """Whether no change of the program's code could be proved: it does not run, or the finding is
+    about something else."""
+    if finding["proof"] is not None or finding["refused"]:
+        return False
+    fails = (finding["why"] or "").startswith("the program itself fails")
+    return fails or is_of_the_environment(finding["rule"])
 
 
 def _outcome(finding: Finding) -> Iterator[str]:

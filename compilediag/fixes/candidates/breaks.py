@@ -4,7 +4,7 @@ stands there, its codemod decides on the text."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from compilediag.fixes.candidates.case import Case
@@ -12,6 +12,9 @@ from compilediag.fixes.candidates.messages import message_writer
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit
 from compilediag.receipt.schema.compiles import FindingRecord
+
+_AUTOCAST = 2
+"""Operations of a graph that enter and leave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ _EDITS = (
         "computed in the tensor's dtype, a Python number has 64 bits",
     ),
     _AtLine(
-        ("CD206",),
+        ("CD206", "CD611"),
         "around_call",
         "enter the `with` around the compiled function, by a decorator outside of `torch.compile`",
         "what torch checks before each call, and a compile, are in the `with` too",
@@ -69,6 +72,45 @@ def break_edits(case: Case) -> Iterator[Change]:
     yield from _own_kernel(case)
     yield from _of_call(case)
     yield from _read_at_once(case)
+    yield from _on_size(case)
+    yield from _every_term(case)
+    yield from _once(case)
+
+
+def _once(case: Case) -> Iterator[Change]:
+    """Constants that are compared before each call, where they are most of what is."""
+    kinds: Any = case.finding.evidence.get("kinds") or {}
+    if case.finding.rule == "CD621" and 2 * kinds.get("EQUALS_MATCH", 0) > sum(kinds.values()):
+        risk = "where another file changes the list later, it is not computed again"
+        yield from _change(case, "once_in_init", "compute it once, in `__init__`", risk)
+
+
+def _every_term(case: Case) -> Iterator[Change]:
+    """Terms that the loss has in some steps, before the call of `backward`."""
+    called = case.finding.entered_at
+    if case.finding.rule == "CD153" and called is not None and case.is_own(called.file):
+        yield Change(
+            "source",
+            f"{called.file}:{called.line}: every term of the loss in every step, or 0 in its place",
+            "what only such a term reads gets zeros for its gradient, where it had none",
+            edits=(Edit(called.file or "", called.line or 0, "every_term"),),
+            recaptured=True,
+        )
+
+
+def _on_size(case: Case) -> Iterator[Change]:
+    """A branch that compares a size with a number."""
+    needed: Any = case.finding.evidence.get("size_needed") or {}
+    if case.finding.rule not in ("CD105", "CD118") or needed.get("by") != "branch":
+        return
+    file, line = needed.get("file"), needed.get("line")
+    if line and case.is_own(file):
+        yield Change(
+            "source",
+            f"{file}:{line}: decide by a tensor that holds the size, with `torch.where`",
+            "both sides are computed in every call",
+            edits=(Edit(file, line, "branch_on_size"),),
+        )
 
 
 def _at_line(case: Case) -> Iterator[Change]:
@@ -76,7 +118,8 @@ def _at_line(case: Case) -> Iterator[Change]:
         if case.finding.rule in item.rules:
             lines = case.lines_alike if item.kind == "branch" else ()
             several = lines if len(lines) > 1 else ()
-            yield from _change(case, item.kind, item.what, item.risk, *map(str, several))
+            for change in _change(case, item.kind, item.what, item.risk, *map(str, several)):
+                yield replace(change, moved_out=_AUTOCAST * (case.finding.rule == "CD611"))
 
 
 def _change(case: Case, kind: str, what: str, risk: str, *code: str) -> Iterator[Change]:

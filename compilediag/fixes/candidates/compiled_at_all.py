@@ -36,6 +36,14 @@ def _generator(case: Case) -> Iterator[Change]:
 def _of_files(case: Case) -> Iterator[Change]:
     """Whether a file of the program has such a statement, the codemods decide on its text."""
     for file in case.receipt.header.provenance.source_sha256:
+        if case.finding.evidence.get("why") == "torch_modules":
+            yield Change(
+                "source",
+                f"{file}: call what `torch.compile(module)` returns instead of `module.compile()`",
+                "what gets the module elsewhere still calls it uncompiled",
+                edits=(Edit(file, 1, "compile_returned"),),
+                through_wrapper=True,
+            )
         yield Change(
             "source",
             f"{file}: without the variable of the environment that switches compilation off",

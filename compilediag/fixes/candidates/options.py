@@ -21,6 +21,8 @@ _NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
 _EVERY_FUNCTION = "holds for every compiled function, which may run slower"
 _ORDER = "what is printed comes after the graph: its order and the values of mutated tensors change"
 _CALLED = "the hook is called, and what it belongs to compiled again; guards take longer"
+_OF_LOGGERS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log")
+_ADDED = "below the imports: a package adds it to the class"
 _LOST = "the messages are not written while compiled"
 
 
@@ -61,7 +63,9 @@ def _logging(case: Case) -> Iterator[Change]:
     if ignorable and writer == "print":
         yield _functions("ignore_logging_functions", "builtins.print", writer, _LOST)
     if ignorable and writer is not None and writer.startswith("logging.Logger."):
-        yield _functions("ignore_logging_functions", writer, writer, _LOST)
+        own = writer.rpartition(".")[2] in _OF_LOGGERS
+        change = _functions("ignore_logging_functions", writer, writer, _LOST)
+        yield change if own else replace(change, line=f"{change.line}  # {_ADDED}")
 
 
 def _functions(option: str, dotted: str, shown: str, risk: str) -> Change:

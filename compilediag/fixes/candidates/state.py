@@ -16,6 +16,12 @@ _NUMBERS = ("CD101", "CD104", "CD109", "CD117")
 _ATTRIBUTE = re.compile(r".*(?:\.|\._buffers\[')([A-Za-z_]\w*)(?:'\])?")
 _GLOBAL = re.compile(r"G\['([A-Za-z_]\w*)'\]")
 
+_QUOTED = re.compile(r"'[A-Za-z_]\w*'")
+
+_EVERY_FUNCTION = (
+    "each instance computes all of them in every call; another name raises a ValueError until it "
+    "is added, and a change of the attribute later has no effect"
+)
 _BOTH_SIDES = "what it decides is computed in every call, chosen by torch.where"
 _READ_BY_VALUE = "other code that reads it gets a tensor; `.item()` is its number"
 
@@ -23,6 +29,7 @@ _READ_BY_VALUE = "other code that reads it gets a tensor; `.item()` is its numbe
 def state_candidates(case: Case) -> Iterator[Change]:
     """Numbers as tensors."""
     yield from _numbers(case)
+    yield from _functions(case)
     yield from _grown(case)
     yield from _learning_rate(case)
 
@@ -38,6 +45,24 @@ def _numbers(case: Case) -> Iterator[Change]:
         return
     dtype = "int64" if all(map(is_integer, values)) else "float64"
     yield from _as_tensor(case, "number_as_tensor", dtype)
+
+
+def _functions(case: Case) -> Iterator[Change]:
+    """The names of functions that instances have."""
+    name, place = variable_name(case), case.finding.location
+    values = {value for pair in case.values for value in pair}
+    found = sorted(value[1:-1] for value in values if _QUOTED.fullmatch(value))
+    if case.finding.rule != "CD117" or name is None or place is None or not place.line:
+        return
+    if len(found) < max(len(values), 2) or not case.is_own(place.file):
+        return
+    yield Change(
+        "source",
+        f"{place.file}:{place.line}: compute by every function that {case.finding.variable} names, "
+        "and choose by a buffer of the instance",
+        _EVERY_FUNCTION,
+        edits=(Edit(place.file, place.line, "chosen_by_buffer", (name, *found)),),
+    )
 
 
 def _as_tensor(case: Case, kind: str, dtype: str) -> Iterator[Change]:

@@ -7,6 +7,7 @@ import libcst
 from compilediag.fixes.codemods.edit import EditImpossible
 from compilediag.fixes.codemods.names import uses_of
 from compilediag.fixes.codemods.purity import Scope, code_of
+from compilediag.fixes.codemods.tree import Source
 
 _COMPILE = "torch.compile"
 
@@ -37,6 +38,21 @@ def compiled_instance(scope: Scope, owner: libcst.ClassDef) -> libcst.Call:
         _require_uncalled(scope, given, wanted[0])
     _require_only_called(scope, wanted[0])
     return wanted[0]
+
+
+def owner_of_forward(source: Source, function: libcst.FunctionDef) -> libcst.ClassDef | None:
+    """The class of a `forward`; None for a function of the module.
+
+    Raises:
+        EditImpossible: it is neither.
+    """
+    if source.parent(function) is source.module:
+        return None
+    owner = source.parent(source.parent(function))
+    is_forward = function.name.value in ("forward", "__call__") and not function.decorators
+    if isinstance(owner, libcst.ClassDef) and source.parent(owner) is source.module and is_forward:
+        return owner
+    raise EditImpossible(f"`{function.name.value}` is not compiled where it is defined")
 
 
 def _variable(scope: Scope, value: libcst.BaseExpression) -> str:

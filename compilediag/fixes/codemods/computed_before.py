@@ -4,6 +4,7 @@ a tensor: a decorator outside of `torch.compile` does it. Branches that are deci
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,8 @@ import libcst
 from libcst import matchers
 
 from compilediag.fixes.codemods.branches import choose, chosen_expression
-from compilediag.fixes.codemods.compiled_instance import compiled_instance
+from compilediag.fixes.codemods.choices import function_at
+from compilediag.fixes.codemods.compiled_instance import compiled_instance, owner_of_forward
 from compilediag.fixes.codemods.computed_parts import (
     Parts,
     is_literal,
@@ -19,6 +21,7 @@ from compilediag.fixes.codemods.computed_parts import (
     numbers_of,
     parameter_names,
     parts_of,
+    together,
     uses_in_body,
 )
 from compilediag.fixes.codemods.contexts import Called, is_compile, only_compile
@@ -31,24 +34,36 @@ from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Replacement, 
 _LONGEST_LINE = 88
 
 
-def computed_before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Edit "computed_before": `code` has what is computed before the call of the function of the
-    line.
+def computed_before(source: Source, edits: Sequence[Edit]) -> Iterator[EditOfTree]:
+    """Edits "computed_before": `code` has what is computed before the call of the function of the
+    line; all those of one function get one decorator.
 
     ("of", "mode") or ("of", "request.mode"): all that the function reads of an argument that is no
     tensor, compared with constants, asked by a method of text, or looked up in a table of numbers;
-    with "flag" behind it, an argument that is True or False. ("call", "crc32"): the call of that
+    with "flag" behind it, an argument that is True or False. ("one_of", "name", …): the same of an
+    argument that chooses a function (`choices.py`). ("call", "crc32"): the call of that
     function in the line. ("read",): the one attribute of an argument that the line reads.
+    ("raise",): the statement of the line that raises an error for the arguments.
     ("neutral", "request.bias", "8"): zeros or ones of that shape for None.
     """
+    of_functions: dict[libcst.FunctionDef, list[Edit]] = {}
+    for edit in edits:
+        of_functions.setdefault(function_at(source, edit.line), []).append(edit)
+    for function, own in of_functions.items():
+        yield from _of_function(source, function, own)
+
+
+def _of_function(
+    source: Source, function: libcst.FunctionDef, edits: Sequence[Edit]
+) -> Iterator[EditOfTree]:
     scope = scope_of(source)
-    function = _function_at(source, edit.line)
     _require_simple(function)
     first = is_compile(scope, function)
-    owner = None if first else _owner(source, function)
-    parts = parts_of(scope, function, edit)
+    owner = None if first else owner_of_forward(source, function)
+    parts = together([parts_of(scope, function, edit) for edit in edits])
     computed = _named(scope, function, parts)
-    name = fresh_name(source.module, f"{function.name.value}_with_tensors")
+    suffix = "with_tensors" if computed else "after_checks"
+    name = fresh_name(source.module, f"{function.name.value}_{suffix}")
     dropped = {
         each for each in parameter_names(function) if _is_used_up(source, function, each, parts)
     }
@@ -66,17 +81,6 @@ def computed_before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     yield Replacement(function, Once(function, changed, code_of(changed)))
 
 
-def _owner(source: Source, function: libcst.FunctionDef) -> libcst.ClassDef | None:
-    """The class of a `forward`; None for a function of the module."""
-    if source.parent(function) is source.module:
-        return None
-    owner = source.parent(source.parent(function))
-    is_forward = function.name.value in ("forward", "__call__") and not function.decorators
-    if isinstance(owner, libcst.ClassDef) and source.parent(owner) is source.module and is_forward:
-        return owner
-    raise EditImpossible(f"`{function.name.value}` is not compiled where it is defined")
-
-
 @dataclass(frozen=True, slots=True)
 class _Computed:
     """An expression that is computed before the call."""
@@ -88,18 +92,6 @@ class _Computed:
     """The tensor, as the caller makes it."""
     decides: bool
     """Whether it is true or false."""
-
-
-def _function_at(source: Source, line: int) -> libcst.FunctionDef:
-    """The innermost function with a line, that of a decorator of it too."""
-    found = [
-        each
-        for each in source.below(source.module, libcst.FunctionDef)
-        if any(line in source.lines_of(part) for part in (each, *each.decorators))
-    ]
-    if not found:
-        raise EditImpossible(f"line {line} is in no function")
-    return found[-1]
 
 
 def _require_simple(function: libcst.FunctionDef) -> None:
@@ -182,6 +174,7 @@ def _decorator(
     if len(line) + 8 > _LONGEST_LINE:
         rows = "".join(f"            {each},\n" for each in passed)
         line = f"return {called}(\n{rows}        )"
+    checks = "".join(f"{textwrap.indent(each, ' ' * 8)}\n" for each in parts.checks)
     messages = "".join(
         f"        {code_of(each.with_changes(leading_lines=())).strip()}\n"
         for each in parts.messages
@@ -190,7 +183,7 @@ def _decorator(
         f"def {name}({called}):\n"
         f"    @functools.wraps({called})\n"
         f"    def call({code_of(parameters)}):\n"
-        f"{messages}        {line}\n"
+        f"{checks}{messages}        {line}\n"
         f"    return call\n"
     )
 

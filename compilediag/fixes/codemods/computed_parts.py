@@ -3,12 +3,14 @@ makes, is the same then, and is used as a tensor could be."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import libcst
 from libcst import matchers
 
 from compilediag.fixes.codemods.branches import require_arithmetic
+from compilediag.fixes.codemods.choices import CHOICE, is_function_of_module, unexpected
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.fixes.codemods.names import bound_in, names_in, uses_of, written_in
 from compilediag.fixes.codemods.neutral import operation_of
@@ -38,6 +40,21 @@ class Parts:
     """Statements that print."""
     edits: list[Replacement] = field(default_factory=list[Replacement])
     """What else is different in the function."""
+    checks: list[str] = field(default_factory=list[str])
+    """Statements before the call that raise where the function has no graph for it."""
+
+
+def together(each: Sequence[Parts]) -> Parts:
+    """What several edits of one function name."""
+    values = dict.fromkeys(value for parts in each for value in parts.values)
+    messages = dict.fromkeys(item for parts in each for item in parts.messages)
+    return Parts(
+        [*values],
+        {value: text for parts in each for value, text in parts.tensors.items()},
+        [*messages],
+        [item for parts in each for item in parts.edits],
+        [item for parts in each for item in parts.checks],
+    )
 
 
 def parameter_names(function: libcst.FunctionDef) -> list[str]:
@@ -57,9 +74,14 @@ def parts_of(scope: Scope, function: libcst.FunctionDef, edit: Edit) -> Parts:
         return Parts([_called(scope, function, edit.line, rest[0])])
     if kind == "read":
         return Parts([_attribute_read(scope.source, function, edit.line)])
+    if kind == "raise":
+        return _raised(scope, function, edit.line)
     if kind == "neutral":
         return _neutral(scope.source, function, rest[0], rest[1])
-    return _of_argument(scope, function, rest[0], flag="flag" in rest[1:])
+    parts = _of_argument(scope, function, rest[0], flag=kind == "of" and "flag" in rest[1:])
+    if kind == CHOICE:
+        parts.checks.append(unexpected(scope.source, function, edit))
+    return parts
 
 
 def _of_argument(scope: Scope, function: libcst.FunctionDef, path: str, *, flag: bool) -> Parts:
@@ -198,7 +220,8 @@ def _larger(
 ) -> libcst.BaseExpression | None:
     parent = source.parent(node)
     if isinstance(parent, libcst.Comparison) and len(parent.comparisons) == 1:
-        constant = _is_constant(function, parent.comparisons[0].comparator)
+        compared = parent.comparisons[0].comparator
+        constant = _is_constant(function, compared) or _is_function(source, function, compared)
         return parent if parent.left is node and constant else None
     if isinstance(parent, libcst.UnaryOperation) and isinstance(parent.operator, libcst.Not):
         return parent if _decides(node) else None
@@ -239,6 +262,13 @@ def _is_constant(function: libcst.FunctionDef, node: libcst.BaseExpression) -> b
         return all(_is_constant(function, each.value) for each in node.elements)
     root = dotted(node).partition(".")[0]
     return is_literal(node) or (isinstance(node, libcst.Attribute) and _is_outer(function, root))
+
+
+def _is_function(source: Source, function: libcst.FunctionDef, node: libcst.BaseExpression) -> bool:
+    """Whether it is a function of the module."""
+    if not isinstance(node, libcst.Name) or not _is_outer(function, node.value):
+        return False
+    return is_function_of_module(source, node.value)
 
 
 def is_literal(node: libcst.BaseExpression) -> bool:
@@ -290,6 +320,45 @@ def _require_always(
             inside = any(each is leaving for each in source.around(node, kind))
             if source.position(leaving) < source.position(node) and not inside:
                 raise why
+
+
+_OF_SHAPES = frozenset(("size", "dim", "numel", "len", "isinstance", "is_floating_point"))
+
+
+def _raised(scope: Scope, function: libcst.FunctionDef, line: int) -> Parts:
+    """A statement of the function that raises an error for its arguments, made before the call."""
+    source = scope.source
+    found = [
+        each
+        for each in function.body.body
+        if isinstance(each, libcst.If) and line in source.lines_of(each) and _only_raises(each)
+    ]
+    if len(found) != 1:
+        raise EditImpossible(f"line {line} is no error that the function raises for its arguments")
+    (check,) = found
+    names = names_in(check)
+    if own := names & {*bound_in(source, function.body)}:
+        raise EditImpossible(f"`{min(own)}` is computed in the function")
+    for name in names & {*parameter_names(function)}:
+        _require_unchanged(source, function, name)
+    for call in source.below(check.test, libcst.Call):
+        if dotted(call.func).rpartition(".")[2] not in _OF_SHAPES:
+            raise EditImpossible(f"`{code_of(call)}` may do more than read a shape")
+    _require_first(scope, function, check.test)
+    text = code_of(check.with_changes(leading_lines=())).strip()
+    return Parts(edits=[Replacement(check, _no_more)], checks=[text])
+
+
+def _no_more(_: libcst.CSTNode) -> libcst.RemovalSentinel:
+    return libcst.RemoveFromParent()
+
+
+def _only_raises(branch: libcst.If) -> bool:
+    if branch.orelse is not None or len(branch.body.body) != 1:
+        return False
+    statement = branch.body.body[0]
+    small = statement.body[0] if isinstance(statement, libcst.SimpleStatementLine) else statement
+    return isinstance(small, libcst.Raise) and small.exc is not None and small.cause is None
 
 
 def _called(

@@ -3,29 +3,36 @@ the call instead of in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import libcst
 from libcst import matchers
 
+from compilediag.fixes.codemods.compiled_instance import compiled_instance, owner_of_forward
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.fixes.codemods.names import bound_in, fresh_name, names_in, parameters_of, uses_of
 from compilediag.fixes.codemods.purity import Scope, code_of, scope_of
 from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Replacement, Source
 
 _COMPILE = "torch.compile"
+_NAMES = matchers.Tuple(elements=[matchers.AtLeastN(matchers.Element(matchers.Name()), n=1)])
+_RETURN_OF_NAMES = matchers.SimpleStatementLine(
+    body=[matchers.Return(value=matchers.Name() | _NAMES)]
+)
+"""It computes nothing."""
 
 
 def around_call(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Edit "around_call": the `with` of the line, which is the whole body of a compiled function,
-    is entered by a decorator of the function, outside of `torch.compile`."""
+    """Edit "around_call": the `with` of the line, which is all that a compiled function or the
+    `forward` of a compiled module does, is entered by a decorator, outside of `torch.compile`."""
     scope = scope_of(source)
     function = next(iter(source.functions_at(edit.line)), None)
-    if function is None or source.parent(function) is not source.module:
-        raise EditImpossible(f"line {edit.line} is in no function of the module")
-    block = _whole_body(function)
+    if function is None:
+        raise EditImpossible(f"line {edit.line} is in no function")
+    owner = owner_of_forward(source, function)
+    block = _whole_body(scope, function)
     items = ", ".join(
         code_of(each.with_changes(comma=libcst.MaybeSentinel.DEFAULT)) for each in block.items
     )
@@ -41,15 +48,19 @@ def around_call(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         f"    return entered\n"
     )
     first = is_compile(scope, function)
-    if not first:
+    if owner is not None:
+        yield Replacement(compiled_instance(scope, owner), Called(name))
+    elif not first:
         yield Replacement(only_compile(scope, function), Called(name))
-    yield Insertion(function, (decorator,))
+    yield Insertion(owner or function, (decorator,))
     yield Replacement(function, _Without(block, name if first else ""))
 
 
-def _whole_body(function: libcst.FunctionDef) -> libcst.With:
+def _whole_body(scope: Scope, function: libcst.FunctionDef) -> libcst.With:
     docstring = matchers.SimpleStatementLine(body=[matchers.Expr(matchers.SimpleString())])
     body = [each for each in function.body.body if not matchers.matches(each, docstring)]
+    if len(body) == 2 and matchers.matches(body[1], _RETURN_OF_NAMES) and _is_of_torch(scope, body):
+        body.pop()
     if len(body) != 1 or not isinstance(body[0], libcst.With):
         raise EditImpossible(f"`{function.name.value}` does more than what stands under its `with`")
     block = body[0]
@@ -58,6 +69,14 @@ def _whole_body(function: libcst.FunctionDef) -> libcst.With:
     if isinstance(block.body, libcst.SimpleStatementSuite):
         raise EditImpossible("the `with` is written in one line")
     return block
+
+
+def _is_of_torch(scope: Scope, body: Sequence[libcst.CSTNode]) -> bool:
+    """Whether a `with` swallows no exception, after which what stands behind it would run."""
+    items = body[0].items if isinstance(body[0], libcst.With) else ()
+    calls = [each.item.func for each in items if isinstance(each.item, libcst.Call)]
+    names = [scope.imported_name(each) or "" for each in calls]
+    return len(names) == len(items) and all(each.startswith("torch.") for each in names)
 
 
 def _require_outside(source: Source, function: libcst.FunctionDef, block: libcst.With) -> None:

@@ -66,7 +66,7 @@ def declaration(source: Source, variable: Variable, dtype: str) -> Replacement:
     made = made if zero else f"torch.tensor({text}, dtype=torch.{dtype})"
     if variable.owner is None or not variable.owner.bases:
         return Replacement(first, _Value(made))
-    if not _is_module(source, variable.owner, first):
+    if not is_module(source, variable.owner, first):
         raise EditImpossible(f"{variable.owner.name.value} is no module whose parts are known")
     me = source.code(_target(first)).partition(".")[0]
     call = f'{me}.register_buffer("{variable.name}", {made}, persistent=False)'
@@ -80,7 +80,7 @@ def _is_no_number(value: libcst.BaseExpression) -> bool:
     return isinstance(value, texts | libcst.BaseDict | libcst.List | libcst.Tuple | libcst.Lambda)
 
 
-def _is_module(source: Source, owner: libcst.ClassDef, first: libcst.CSTNode) -> bool:
+def is_module(source: Source, owner: libcst.ClassDef, first: libcst.CSTNode) -> bool:
     """Whether it is a module of torch's, and was made one before the statement."""
     bases = [source.code(each.value) for each in owner.bases]
     module = any(

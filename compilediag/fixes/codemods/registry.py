@@ -19,8 +19,11 @@ from compilediag.fixes.codemods import (
     global_state,
     hoisted,
     hooks,
+    in_init,
+    instances,
     lazy,
     learning_rate,
+    lists,
     masks,
     messages,
     neutral,
@@ -28,8 +31,11 @@ from compilediag.fixes.codemods import (
     operators,
     read_at_once,
     reads,
+    sizes,
     statements,
+    terms,
 )
+from compilediag.fixes.codemods.choices import with_choices
 from compilediag.fixes.codemods.edit import Edit
 from compilediag.fixes.codemods.separated import separated
 from compilediag.fixes.codemods.tree import EditOfTree, Source, uses, with_edits, with_imported
@@ -54,16 +60,21 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
         "fixed_shape": fixed_shape.around,
         "fixed_shape_buckets": fixed_shape.other_buckets,
         "branch": branches.branch,
+        "branch_on_size": sizes.branch_on_size,
         "message": messages.message,
         "without_disable": calls.without_disable,
-        "computed_before": computed_before.computed_before,
         "around_call": contexts.around_call,
         "disabled_hook": hooks.disabled_hook,
         "hoisted": hoisted.hoisted,
         "neutral_argument": neutral.neutral_argument,
         "registered_once": hooks.registered_once,
+        "every_term": terms.every_term,
+        "once_in_init": in_init.once_in_init,
+        "chosen_by_buffer": instances.chosen_by_buffer,
+        "padded_list": lists.padded_list,
         "own_kernel": operators.own_kernel,
         "generator_as_list": generators.generator_as_list,
+        "compile_returned": compiled_at_all.compile_returned,
         "without_switch": compiled_at_all.without_switch,
         "as_list": calls.as_list,
         "as_dense": calls.as_dense,
@@ -72,6 +83,12 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
         "read_at_once": read_at_once.read_at_once,
     }
 )
+
+
+_OF_A_FILE: Mapping[str, Callable[[Source, Sequence[Edit]], Iterator[EditOfTree]]] = (
+    MappingProxyType({"computed_before": computed_before.computed_before})
+)
+"""Those that make all edits of their kind in a file at once."""
 
 
 _SHOWN: Mapping[str, Callable[[Source, Edit], tuple[int, str]]] = MappingProxyType(
@@ -92,8 +109,14 @@ def edited_by_codemods(text: str, edits: Sequence[Edit]) -> str:
         EditImpossible: one of them does not fit the text.
     """
     names = {edit.code[0] for edit in edits if edit.kind in _OF_ONE_NAME}
-    source = separated(Source(text), names)
-    found = [each for edit in dict.fromkeys(edits) for each in CODEMODS[edit.kind](source, edit)]
+    source = with_choices(separated(Source(text), names), edits)
+    source = sizes.with_sizes_as_tensors(source, edits)
+    once = [*dict.fromkeys(edits)]
+    found = [
+        each for edit in once if edit.kind in CODEMODS for each in CODEMODS[edit.kind](source, edit)
+    ]
+    for kind, codemod in _OF_A_FILE.items():
+        found += codemod(source, [edit for edit in once if edit.kind == kind])
     tree = with_edits(source, found)
     for package in ("functools", "torch", "compilediag"):
         tree = with_imported(tree, package) if uses(tree, package) else tree
