@@ -64,10 +64,7 @@ CALLEES = {
     "br_getitem_os_environ": 2 * (("posix.putenv", "posix", NO_SOURCE),),
     "br_warn": 2 * (("_warnings.warn", "_warnings", NO_SOURCE),),
     "br_random": 2 * (("Random.random", None, NO_SOURCE),),
-    "br_random_choice": (
-        ("random.Random.choice", "random", ON_PURPOSE),
-        ("random.Random.choice", "random", "file is under skip directory (<stdlib>/random.py)"),
-    ),
+    "br_random_choice": 2 * (("random.Random.choice", "random", ON_PURPOSE),),
     "br_manual_seed": (
         ("torch.random.manual_seed", "torch.random", ON_PURPOSE),
         (

@@ -222,9 +222,11 @@ def _options_of(cause: str) -> tuple[tuple[str, str], ...]:
 def _why(printed: str, explanation: str) -> str | None:
     if "C extension or builtin" in printed or _BUILTIN.search(explanation):
         return "no Python source: a builtin or a C extension"
-    if printed.strip() not in ("", "<missing reason>"):
+    # Where a folder is skipped torch prints it, and that is of the machine.
+    in_folder = printed.strip().startswith("file is under skip directory")
+    if not in_folder and printed.strip() not in ("", "<missing reason>"):
         return printed.strip()
-    if "intentionally marked" in explanation:
+    if in_folder or "intentionally marked" in explanation:
         return "Dynamo skips its file on purpose"
     return None
 
