@@ -168,14 +168,17 @@ def test_with_torch_it_is_raised_once() -> None:
 
 FORKED = """
 import torch
+waits, goes_on = os.pipe()
 child = os.fork()
 if not child:
     if sys.argv[1] == "ignore":
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    print("ready", flush=True)
+    os.read(waits, 1)
+    print("ready", flush=True)  # the parent is in its `try` by now
     time.sleep(1)
     os._exit(3)
 try:
+    os.write(goes_on, b".")
     os.waitpid(child, 0)
 except KeyboardInterrupt:
     pass
