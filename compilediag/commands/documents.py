@@ -22,6 +22,11 @@ DOCUMENTS = (
         "run, probe, analyze, show",
     ),
     Declared("compilediag.fix", "compilediag.runs.trials.document:FixDocument", "fix"),
+    Declared(
+        "compilediag.fix-plan",
+        "compilediag.runs.trials.document:FixPlanDocument",
+        "fix --dry-run",
+    ),
     Declared("compilediag.rule", "compilediag.views.explained:RuleDocument", "explain CODE"),
     Declared("compilediag.rules", "compilediag.views.explained:RulesDocument", "explain --list"),
     Declared("compilediag.finding", "compilediag.views.explained:FindingDocument", "explain N"),

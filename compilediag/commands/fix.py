@@ -40,13 +40,14 @@ from compilediag.runs.trials.campaign import (
 )
 from compilediag.runs.trials.first_run import campaign_folder, first_run
 from compilediag.runs.trials.one import Program, Trial
-from compilediag.runs.trials.results import as_json, environment_lines, save
+from compilediag.runs.trials.results import as_json, environment_lines, plan_as_json, save
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
 from compilediag.runs.trials.state import ROUNDS, Campaign, Result, Tried
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.fix import (
     FindingFixes,
+    PlannedFixes,
     Together,
     TriedChange,
     render_candidates,
@@ -217,10 +218,7 @@ def _fix_latest(options: FixOptions, number: int | None) -> int:
             raise UsageError(f"{path} has {known}, and no {number}")
         findings = findings[number - 1 : number]
     if options.dry_run:
-        listed = candidates_by_finding(receipt, findings)
-        rows = [(int(each.id[1:]), each, listed[each.id]) for each in findings]
-        write(render_candidates(receipt, rows, render_options()) if rows else "no findings\n")
-        return EXIT_OK
+        return _plan(options, receipt, findings)
     if changed := changed_files(receipt):
         what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
         raise UsageError(
@@ -228,10 +226,21 @@ def _fix_latest(options: FixOptions, number: int | None) -> int:
             "program: name it, `compilediag fix train.py`"
         )
     words = receipt.header.run.argv_redacted
-    if any(candidates_by_finding(receipt, findings).values()):
+    if any(each.possible for each in candidates_by_finding(receipt, findings).values()):
         _confirm(options, words)
     run_options = Options(steps=options.steps, timeout_s=options.timeout_s)
     return _fix(options, receipt, path, findings, None, run_options)
+
+
+def _plan(options: FixOptions, receipt: Receipt, findings: tuple[FindingRecord, ...]) -> int:
+    listed = candidates_by_finding(receipt, findings)
+    rows = [(each, listed[each.id]) for each in findings]
+    if options.as_json:
+        write_json(plan_as_json(receipt, rows))
+        return EXIT_OK
+    plans = [PlannedFixes(int(each.id[1:]), each, *found) for each, found in rows]
+    write(render_candidates(receipt, plans, render_options()) if plans else "no findings\n")
+    return EXIT_OK
 
 
 def _confirm(options: FixOptions | RunOptions, words: tuple[str, ...]) -> None:
@@ -329,7 +338,8 @@ def _report(
             int(item.finding.id[1:]),
             item.finding,
             [_shown(each) for each in item.tried],
-            item.candidates,
+            item.listed.possible,
+            item.listed.impossible,
         )
         for item in results
     ]

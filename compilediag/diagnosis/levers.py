@@ -34,8 +34,12 @@ _FLOAT = re.compile(r"-?(?:\d+\.\d*|\d*\.\d+)(?:e[+-]?\d+)?|-?\d+e[+-]?\d+")
 # torch removes blanks from the list, and splits it at commas.
 _LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
 
+_BREAKS = "CD2"
 _OPTIMIZER = "CD116"
 _NUMBERS = frozenset(("CD101", "CD104", "CD107", "CD109", "CD117"))
+
+_HELD = (("CD103", "shape"), ("CD106", "parameter"))
+"""What a module gets in another size: a tensor that grows, a parameter that is replaced."""
 
 _EVERY_FRAME = "holds for every compiled function, which may run slower"
 _EVERY_NAMESAKE = "holds for every compiled function with a variable of this name"
@@ -53,10 +57,12 @@ def with_levers(
 
 
 def _with_levers(finding: Finding, groups: Mapping[CauseId, Group], version: Version) -> Finding:
-    own = [
-        groups[about] for about in finding.about if isinstance(about, CauseId) and about in groups
-    ]
-    found = [*_of_causes(own, version), *_of_break(finding, version)]
+    if finding.rule.startswith(_BREAKS):  # a recompile behind one is part of it, and goes with it
+        found = [*_of_break(finding)]
+    else:
+        abouts = [about for about in finding.about if isinstance(about, CauseId)]
+        own = [groups[about] for about in abouts if about in groups]
+        found = [*_of_causes(own, version)]
     if finding.severity == "info" or "size_needed" in finding.evidence or not found:
         return finding  # a line that needs the number of a size needs it under any setting
     return replace(finding, fix=replace(finding.fix, candidates=tuple(dict.fromkeys(found))))
@@ -101,13 +107,17 @@ def _dynamic_int(group: Group, version: Version) -> str | None:
 
 
 def _dynamic_size(group: Group, version: Version) -> str | None:
-    """0 and 1 stay constants, and so does a size that the graph made one."""
+    """0 and 1 stay constants, and so does a size that the graph made one. A tensor of a module that
+    grows where the code asks for its size is another branch while it does."""
     source = group.first.source
     changed = [
         item for cause in group.causes for item in changed_dimensions(cause.expected, cause.actual)
     ]
     dimensions = sorted({item.dimension for item in changed})
-    if group.code != "CD105" or group.kind == "marking" or not dimensions:
+    held = (group.code, group.kind) in _HELD and not is_branched_on(group)
+    held = held and version >= _FIRST_WITH_OVERRIDES
+    passed = group.code == "CD105" and group.kind != "marking"
+    if not dimensions or not (passed or held):
         return None
     small = any({item.before, item.after} & {"0", "1"} for item in changed)
     if small or constant_dimensions(group.causes, group.recompiles):
@@ -139,7 +149,7 @@ def _all_values(group: Group, kind: re.Pattern[str]) -> bool:
     return all(value is not None and kind.fullmatch(value) for value in shown)
 
 
-def _of_break(finding: Finding, version: Version) -> Iterator[Candidate]:
+def _of_break(finding: Finding) -> Iterator[Candidate]:
     """Where torch's own report of the break names the setting."""
     text = " ".join(str(finding.evidence.get(key, "")) for key in ("reason", "explanation"))
     for mark, variable in _CAPTURES.items():

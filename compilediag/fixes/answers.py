@@ -89,24 +89,35 @@ def exact_answers(eager: Timeline, precise: Timeline) -> Mapping[Key, Exact]:
 
 
 UNSTABLE_SHARE = 0.25
-"""Where more values differ between two unchanged runs, nothing is concluded from the rest."""
+"""Where more tensors differ between two unchanged runs, nothing is concluded from the rest."""
 
 
 def unstable(before: Timeline, again: Timeline) -> frozenset[Key] | None:
     """What modules hold that differs between two unchanged runs: parameters whose gradient is zero,
-    which Adam moves by its rounding, where sums are added in another order each time. None where
-    anything else differs, an output first of all, or too much."""
+    which Adam moves by its rounding, where sums are added in another order each time; and seconds,
+    dates, identifiers. None where anything else differs, an output first of all, or too much."""
     ours, theirs = _answers(before), _answers(again)
-    found = set[Key]()
+    tensors, others = set[Key](), set[Key]()
     for key, (_, answer) in ours.items():
         other = theirs.get(key)
         if other is not None and difference_of(answer, other[1])[0] is None:
             continue
-        if other is None or key[2] != _STATE or not _may_round(answer, other[1]):
+        if other is None or key[2] != _STATE:
             return None
-        found.add(_at_any_call(key))
-    every = {_at_any_call(key) for key in ours}
-    return frozenset(found) if len(found) <= UNSTABLE_SHARE * len(every) else None
+        if _may_round(answer, other[1]):
+            tensors.add(_at_any_call(key))
+        elif _are_plain(answer, other[1]):
+            others.add(_at_any_call(key))
+        else:
+            return None
+    every = {_at_any_call(key) for key, (_, answer) in ours.items() if answer.kind == "tensor"}
+    return frozenset(tensors | others) if len(tensors) <= UNSTABLE_SHARE * len(every) else None
+
+
+def _are_plain(before: Answer, after: Answer) -> bool:
+    """Whether both are values of Python's, of one type."""
+    kinds = {(item.kind, item.dtype) for item in (before, after)}
+    return len(kinds) == 1 and before.kind != "tensor"
 
 
 def _at_any_call(key: Key) -> Key:
@@ -151,6 +162,8 @@ def compare(
             continue
         if declared.recaptured and _file(key).startswith(GENERATED):
             skipped += 1
+            continue
+        if other is None and (_is_gone(key, theirs) or _is_in_table(key, declared, theirs)):
             continue
         if other is None:
             first, by_rounding = first or f"{name} is missing", False
@@ -250,6 +263,24 @@ def _is_generator(answer: Answer) -> bool:
     """Whether nothing is known of it, as what it yields is made later: in its place a list may be
     returned. What the program makes of the items is compared."""
     return (answer.kind, answer.dtype) == ("other", "generator")
+
+
+def _is_in_table(key: Key, declared: Declared, theirs: Mapping[Key, tuple[str, Answer]]) -> bool:
+    """Whether it is an item of a list that is one tensor now."""
+    if not declared.tables or key[2] != _STATE:
+        return False
+    whole = theirs.get((*key[:-1], str(key[-1]).rpartition("[")[0]))
+    return whole is not None and whole[1].kind == "tensor"
+
+
+def _is_gone(key: Key, theirs: Mapping[Key, object]) -> bool:
+    """Whether it is of an object that the program had dropped before it ended, and that was read
+    after calls: torch keeps a module that was compiled, and eager code does not."""
+    if key[2] != _STATE:
+        return False
+    *held, call, _ = key
+    ends = [each[-2] for each in theirs if list(each[:-2]) == held]
+    return call is None and bool(ends) and None not in ends
 
 
 def _is_later(

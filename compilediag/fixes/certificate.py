@@ -43,7 +43,7 @@ def judge(
         return Certificate((Point("applied", False, f"does not run: {broken}"),), len(runs))
     points = [
         _applied(without.baseline, runs, labels),
-        _finding(subject, without.baseline, runs, declared.left),
+        _finding(subject, without.baseline, runs, declared),
         others_point(subject, without.baseline, runs, declared),
         compiled_point(without.baseline, runs, declared),
         *padding_points(declared.pads, without.baseline.timeline, [run.timeline for run in runs]),
@@ -76,14 +76,24 @@ def _changed_file(before: Receipt, after: Receipt) -> str | None:
     return next((name for name in both if old[name] != new[name]), None)
 
 
-def _finding(subject: Subject, baseline: Observed, runs: Sequence[Observed], left: int) -> Point:
+def _finding(
+    subject: Subject, baseline: Observed, runs: Sequence[Observed], declared: Declared
+) -> Point:
+    """A call that recompiles for two causes does so until the last one is gone: where the program
+    has as many recompiles as before, the finding has another name now and is not gone."""
     before = count_in(subject, baseline.receipt)
     after = max(count_in(subject, run.receipt) for run in runs)
     figures = (Figure(subject.unit, before, after),)
     if before == 0:
         return Point("finding", False, "the finding did not come again without the change", figures)
-    allowed = min(left, before - 1)
+    allowed = min(declared.left, before - 1)
     if after > allowed:
         remain = f"{after} of {before} {subject.unit} remain"
         return Point("finding", False, remain, figures)
+    total = baseline.receipt.compile.recompiles
+    now = max(run.receipt.compile.recompiles for run in runs)
+    freed = declared.unlimits or declared.corrects
+    if subject.causes and now >= total and not freed:
+        why = f"as many recompiles as before ({total} → {now}): the same calls have other causes"
+        return Point("finding", False, why, figures)
     return Point("finding", True, f"{subject.unit} {before} → {after}", figures)

@@ -50,6 +50,8 @@ class Declared:
     """Attributes whose type is another one, and not their value."""
     grown: frozenset[str] = frozenset()
     """Attributes that are the same at the end only."""
+    tables: bool = False
+    """Lists of numbers that nothing changes may be tensors."""
     moved_out: int = 0
     """Operations that enter and leave what is entered outside of the graph now."""
     recaptured: bool = False
@@ -85,6 +87,8 @@ class Change:
     """Attributes whose type it changes, and not their value."""
     grown: tuple[str, ...] = ()
     """Attributes that have their last size from the start."""
+    tables: bool = False
+    """It makes tensors of lists of numbers."""
     left: int = 0
     """Recompiles of the finding that remain with it, as is known."""
     pads: Location | None = None
@@ -151,6 +155,7 @@ def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Dec
         pads=_each(change.pads for change in changes if change.pads is not None),
         numbers=frozenset(item for change in every for item in change.numbers),
         grown=frozenset(name for change in every for name in change.grown),
+        tables=any(change.tables for change in every),
         moved_out=sum(change.moved_out for change in {*every}),
         recaptured=any(change.recaptured for change in every),
         through_wrapper=any(change.through_wrapper for change in every),

@@ -31,7 +31,13 @@ class Subject:
 
 
 def subject_of(finding: FindingRecord, receipt: Receipt) -> Subject:
-    """What a finding of the receipt is about."""
+    """What a finding of the receipt is about. That of a graph break is about the break, also where
+    what goes on behind it is recompiled."""
+    breaks = frozenset(
+        break_key(site) for site in receipt.compile.breaks if site.finding == finding.id
+    )
+    if breaks:
+        return Subject("graph breaks", breaks=breaks)
     causes = frozenset(
         cause_key(cause)
         for event in receipt.compile.events
@@ -40,11 +46,6 @@ def subject_of(finding: FindingRecord, receipt: Receipt) -> Subject:
     )
     if causes:
         return Subject("recompiles", causes=causes)
-    breaks = frozenset(
-        break_key(site) for site in receipt.compile.breaks if site.finding == finding.id
-    )
-    if breaks:
-        return Subject("graph breaks", breaks=breaks)
     return Subject("findings", key=finding_key(finding))
 
 

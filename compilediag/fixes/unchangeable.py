@@ -15,9 +15,12 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "CD101": f"{_SEVERAL}, or change what other code sees",
         "CD102": "what the container holds decides which code runs",
         "CD104": f"{_SEVERAL}, or other parameters go with them",
+        "CD106": "each kind of tensor needs a graph of its own, and the program makes another kind",
         "CD107": _SEVERAL,
         "CD108": "the loop over the container is unrolled: each length is other code",
         "CD110": "each callable is other code, and each code needs a graph",
+        "CD111": "each mode is other code and needs a graph of its own: one call in each mode "
+        "before the loop compiles them there",
         "CD114": "with and without the value other code runs",
         "CD117": "each instance is other code, and each code needs a graph",
         "CD118": "what the code does with the size needs it to be a number",

@@ -13,10 +13,12 @@ from compilediag.views.text import pad
 if TYPE_CHECKING:
     from compilediag.fixes.changes import Change
     from compilediag.fixes.points import Certificate, Figure
-    from compilediag.receipt.schema.compiles import FindingRecord
+    from compilediag.receipt.schema.compiles import FindingRecord, RefusedChange
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.views.style import RenderOptions
 
+
+_MAX_IMPOSSIBLE = 2
 
 NOTHING = "no finding of at least `warning`: nothing to fix"
 
@@ -37,7 +39,19 @@ class FindingFixes(NamedTuple):
     number: int
     finding: FindingRecord
     tried: Sequence[TriedChange]
-    candidates: int
+    possible: Sequence[Change]
+    impossible: Sequence[RefusedChange]
+    """Edits that the program's text does not allow."""
+
+
+class PlannedFixes(NamedTuple):
+    """A finding and what would be tried."""
+
+    number: int
+    finding: FindingRecord
+    possible: Sequence[Change]
+    impossible: Sequence[RefusedChange]
+    """Edits that the program's text does not allow."""
 
 
 class Together(NamedTuple):
@@ -80,18 +94,19 @@ def render_fixes(
 
 def render_candidates(
     receipt: Receipt,
-    candidates: Sequence[tuple[int, FindingRecord, Sequence[Change]]],
+    plans: Sequence[PlannedFixes],
     options: RenderOptions,
 ) -> str:
     """What would be tried."""
     lines: list[str] = []
-    for number, finding, changes in candidates:
-        lines += _head(number, finding, receipt, options)
-        for change in changes:
+    for plan in plans:
+        lines += _head(plan.number, plan.finding, receipt, options)
+        for change in plan.possible:
             lines.append(f"{INDENT}{options.dot.strip()} {options.text(change.line, 4096)}")
             lines += options.wrap(options.text(change.risk), f"{INDENT}  ", style="dim")
-        if not changes:
+        if not plan.possible:
             lines.append(f"{INDENT}no change to try")
+            lines += _why_none(plan, options)
     return "\n".join(lines) + "\n"
 
 
@@ -111,13 +126,25 @@ def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> lis
     for item in fix.tried:
         lines += _outcome(item, options)
     if not any(item.certificate.holds for item in fix.tried):
-        why = "no change to try" if not fix.candidates else "not tried"
+        why = "no change to try" if not fix.possible else "not tried"
         why = "none of them works" if fix.tried else why
         text = f"{why}: compilediag explain {fix.number} says what to edit"
         lines.append(f"{INDENT}{options.sign('warn')} {text}")
-        words = None if fix.candidates else why_unchangeable(fix.finding.rule)
-        lines += options.wrap(words, f"{INDENT}  ", style="dim") if words else []
+        lines += _why_none(fix, options) if fix.tried or not fix.possible else []
     return [*lines, ""]
+
+
+def _why_none(fix: FindingFixes | PlannedFixes, options: RenderOptions) -> list[str]:
+    """What stands in the way of the edits that would remove the finding, in its program or, where
+    there are none, for its rule."""
+    words = [f"not possible: {each.change}: {each.reason}" for each in fix.impossible]
+    if not words and not fix.possible and (general := why_unchangeable(fix.finding.rule)):
+        words = [general]
+    return [
+        line
+        for each in words[:_MAX_IMPOSSIBLE]
+        for line in options.wrap(options.text(each, 600), f"{INDENT}  ", style="dim")
+    ]
 
 
 def _outcome(item: TriedChange, options: RenderOptions) -> list[str]:

@@ -45,6 +45,13 @@ class Layer(nn.Module):
     def forward(self, hidden):
         return hidden * (self.index + 2)
 
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.ones(4, 2))
+    def forward(self, x):
+        return x.sum() * self.table.sum()
+
 class Config:
     pass
 
@@ -113,6 +120,11 @@ scaled = Scaled()
 call = compiled(scaled)
 for value in (0.5, 1.5, 2.5):
     scaled.scale = value
+    results.append(call(x))
+table = Table()
+call = compiled(table)
+for rows in (4, 6, 9, 12):
+    table.table = torch.ones(rows, 2)
     results.append(call(x))
 call = compiled(global_int)
 for POWER in (2, 3, 4):

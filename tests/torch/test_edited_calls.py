@@ -122,7 +122,7 @@ for number in range(4):
                 "",
                 9,
                 "neutral_argument",
-                ("call(torch.ones(3) * number, mask)", "mask", "mask", "3"),
+                ("call(torch.ones(3) * number, mask)", "mask", "mask", "3", "torch.float32"),
             ),
         ),
     ],

@@ -46,6 +46,48 @@ for _ in range(5):
 results.append(net.calls)
 """
 
+EVERY_OTHER = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.every, self.calls = nn.Linear(4, 4), 2, 0
+
+    def forward(self, x):
+        out = self.layer(x)
+        if self.calls % self.every == 0:
+            out = out + x.pow(2).mean()
+        self.calls += 1
+        return out * 2 if self.calls > 3 else out
+
+net = Net()
+call = torch.compile(net, backend=backend)
+for _ in range(6):
+    results.append(call(torch.randn(3, 4)))
+results.append(net.calls)
+"""
+
+TABLE = """
+class Diffusion(nn.Module):
+    def __init__(self, count=10):
+        super().__init__()
+        self.net = nn.Linear(8, 8)
+        self.betas = [0.01 * i for i in range(1, count + 1)]
+        self.spans = [i * 2 for i in range(len(self.betas))]
+
+    def forward(self, x, t):
+        beta = self.betas[t]
+        return x * (1 - beta) ** 0.5 + self.net(x) * beta + self.spans[t - 1]
+
+net = Diffusion()
+call = torch.compile(net, backend=backend)
+x = torch.randn(4, 8)
+with torch.no_grad():
+    for t in range(9, 1, -1):
+        x = call(x, t)
+        results.append(x)
+results.append(net.betas[3])
+"""
+
 GROWN = """
 class Net(nn.Module):
     def __init__(self):
@@ -154,6 +196,7 @@ print(json.dumps([numbers, backend.frame_count, sum(counters["graph_break"].valu
     ("program", "at", "kind", "code"),
     [
         (COUNTED, "self.calls += 1", "number_as_tensor", ("calls", "int64")),
+        (EVERY_OTHER, "if self.calls %", "number_as_tensor", ("calls", "int64")),
         (WEIGHT, "return x.sum() * WEIGHT", "number_as_tensor", ("WEIGHT", "float64")),
         (GROWN, "if self.table", "largest_in_init", ("table", "6")),
         (FLAG, "if on:", "flag_as_tensor", ("on", "bool")),
@@ -167,6 +210,21 @@ def test_nothing_is_compiled_again(program: str, at: str, kind: str, code: tuple
     after, compiled, breaks = runs(edited(text, [Edit("", line_of(text, at), kind, code)]))
     assert compiled_before > 1
     assert (compiled, breaks) == (1, breaks_before)
+    torch.testing.assert_close(
+        [torch.as_tensor(each) for each in after],
+        [torch.as_tensor(each) for each in before],
+        check_dtype=False,
+    )
+
+
+@pytest.mark.parametrize("at", ["beta = self.betas[t]", "return x * (1 - beta)"])
+def test_tables_are_compiled_again_once(at: str) -> None:
+    """The number that indexes them is dynamic then."""
+    text = HEAD + TABLE
+    before, compiled_before, _ = run_program(text)
+    new = edited(text, [Edit("", line_of(text, at), "tables_as_tensors")])
+    after, compiled, breaks = run_program(new)
+    assert (compiled_before, compiled, breaks) == (8, 2, 0)
     torch.testing.assert_close(
         [torch.as_tensor(each) for each in after],
         [torch.as_tensor(each) for each in before],

@@ -294,6 +294,51 @@ def test_what_cannot_be_left_out(again: Timeline) -> None:
     assert unstable(holding(1.0), again) is None
 
 
+def timed(seconds: float, kind: str = "number", out: float = 2.0) -> Timeline:
+    """The same with the seconds that its module counts."""
+    held = replace(tensor(seconds), kind=kind, dtype="float", shape=(), path=".seconds")
+    timeline = holding(1.0, out=out)
+    states = [replace(each, answers=(*each.answers, held)) for each in timeline.held_states]
+    return replace(timeline, held_states=tuple(states))
+
+
+def test_a_clock_differs_between_unchanged_runs() -> None:
+    """It is left out; what decides an output is not."""
+    ignored = unstable(timed(1.0), timed(1.5))
+    assert ignored is not None
+    assert len(ignored) == 1
+    assert compare(timed(1.0), timed(7.0), ignored=ignored).difference is None
+    assert unstable(timed(1.0), timed(1.5, out=9.0)) is None
+    assert unstable(timed(1.0), timed(1.5, kind="tensor")) is None
+
+
+def test_what_is_gone_at_the_end_was_read_after_a_call() -> None:
+    whole = holding(1.0)
+    gone = replace(whole, held_states=whole.held_states[:1])
+    assert whole.held_states[0].call is not None
+    assert compare(whole, gone).difference is None
+    never = replace(whole, held_states=())
+    assert str(compare(whole, never).difference).endswith("is missing")
+
+
+def test_a_list_that_is_a_tensor_now() -> None:
+    """Where the change says so: its items are no values of their own any more."""
+    items = [
+        replace(tensor(0.5), kind="number", dtype="float", path=f".betas[{n}]") for n in (0, 1)
+    ]
+    before, after = (
+        replace(returned(tensor(2.0)), held_states=(held,))
+        for held in (
+            HeldState(0, FUNCTION, 0, "Model", None, tuple(items), True),
+            HeldState(0, FUNCTION, 0, "Model", None, (replace(tensor(0.5), path=".betas"),), True),
+        )
+    )
+    assert compare(before, after, Declared(tables=True)).difference is None
+    assert str(compare(before, after).difference).endswith("is missing")
+    gone = replace(after, held_states=())
+    assert compare(before, gone, Declared(tables=True)).difference
+
+
 def test_a_module_of_torch_answers_through_its_wrapper() -> None:
     module = Location("/site/torch/nn/modules/container.py", 248, "Sequential.forward")
     wrapper = Location("/site/torch/_dynamo/external_utils.py", 67, "wrap_inline.<locals>.inner")

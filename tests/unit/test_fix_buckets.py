@@ -16,7 +16,7 @@ from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
 from compilediag.receipt.schema.invocations import Invocation, VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection
-from compilediag.runs.trials.sources import possible
+from compilediag.runs.trials.sources import listed
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
 from compilediag.timeline.invocations import Invocations
 from compilediag_harness.wire import PaddingChecked
@@ -184,10 +184,12 @@ def test_of_two_ways_to_do_the_same_the_first_that_can_be_made_is_tried(tmp_path
     impossible = replace(
         outside, edits=(Edit(str(tmp_path / "gone.py"), 1, "fixed_shape", ("f", ARGUMENTS)),)
     )
-    assert possible([impossible, outside], {}) == (outside,)
-    assert possible([outside, replace(outside, line="another")], {}) == (outside,)
+    found = listed([impossible, outside], {})
+    assert found.possible == (outside,)
+    assert [each.change for each in found.impossible] == [impossible.line]
+    assert listed([outside, replace(outside, line="another")], {}).possible == (outside,)
     apart = replace(outside, same_as="")
-    assert possible([apart, replace(apart, line="another")], {}) == (
+    assert listed([apart, replace(apart, line="another")], {}).possible == (
         apart,
         replace(apart, line="another"),
     )

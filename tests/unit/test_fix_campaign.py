@@ -18,7 +18,12 @@ from compilediag.fixes.observed import Observed
 from compilediag.fixes.unchangeable import why_unchangeable
 from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.proofs import missing_proof
-from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
+from compilediag.receipt.schema.compiles import (
+    CandidateRecord,
+    FindingRecord,
+    FixRecord,
+    RefusedChange,
+)
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.trials import running
@@ -28,7 +33,14 @@ from compilediag.runs.trials.one import Program, Trial
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.state import Campaign, Result
-from compilediag.views.fix import FindingFixes, Together, TriedChange, render_fixes
+from compilediag.views.fix import (
+    FindingFixes,
+    PlannedFixes,
+    Together,
+    TriedChange,
+    render_candidates,
+    render_fixes,
+)
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan
 from tests.support.built_receipt import built
@@ -283,7 +295,8 @@ def test_the_screen(runs: Runs) -> None:
                 TriedChange(each.change, each.certificate, each.proved, each.risk)
                 for each in item.tried
             ],
-            item.candidates,
+            item.listed.possible,
+            item.listed.impossible,
         )
         for number, item in enumerate(results, start=1)
     ]
@@ -312,13 +325,27 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(
 ) -> None:
     refused = run_campaign(campaign())[0].tried[0]
     outcomes = [TriedChange(refused.change, refused.certificate, False, refused.risk)] * tried
-    fixes = [FindingFixes(1, FIRST, outcomes, candidates)]
+    possible = [refused.change] * candidates
+    fixes = [FindingFixes(1, FIRST, outcomes, possible, ())]
     text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
     assert text.startswith("0 of 1 finding has a proved change\n")
     assert f"     {sentence}\n" in text
     words = why_unchangeable(FIRST.rule)
     assert words is not None
     assert (" ".join(words.split()[:4]) in text) == (not candidates)
+
+
+def test_the_screen_says_what_stands_in_the_way_of_an_edit() -> None:
+    """Of the program, instead of what its rule says in general."""
+    edits = [RefusedChange(change=f"edit {n}", reason=f"`x[{n}]` is kept") for n in range(3)]
+    fixes = [FindingFixes(1, FIRST, (), (), edits)]
+    text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
+    assert "not possible: edit 0: `x[0]` is kept\n" in text
+    assert text.count("not possible") == 2
+    assert str(why_unchangeable(FIRST.rule)) not in text
+    plan = render_candidates(BEFORE, [PlannedFixes(1, FIRST, (), edits)], RenderOptions())
+    assert "no change to try\n" in plan
+    assert "not possible: edit 0: `x[0]` is kept\n" in plan
 
 
 def test_the_screen_puts_each_line_where_it_belongs() -> None:

@@ -178,6 +178,8 @@ def test_a_subject_is_found_again_by_its_cause_not_by_its_number() -> None:
     assert count_in(SUBJECT, other) == 1
     broken = receipt(breaks=(site(finding="F1"),), findings=(FINDING,))
     assert subject_of(FINDING, broken).unit == "graph breaks"
+    both = receipt(again(1, cause()), breaks=(site(finding="F1"),), findings=(FINDING,))
+    assert subject_of(FINDING, both) == subject_of(FINDING, broken)
     assert subject_of(FINDING, receipt()).key == ("CD107", "n", "model.py", "forward")
 
 
@@ -188,6 +190,17 @@ def test_some_may_remain_where_that_is_known() -> None:
     assert failed(judged(replace(GOOD, receipt=REMAINS))) == ["finding"]
     assert judged(replace(GOOD, receipt=REMAINS), declared=Declared(left=1)).holds
     assert failed(judged(GOOD, replace(GOOD, receipt=REMAINS))) == ["finding"]  # in each run
+
+
+def test_as_many_recompiles_under_another_name_are_not_gone() -> None:
+    """Each call that recompiled for `n` did so for `m` too: a plain run has as many as before."""
+    both = receipt(again(1, cause(), cause("m", "F2")), findings=(FINDING, finding(number="F2")))
+    other = receipt(again(1, cause("m", "F1")), findings=(finding(number="F2"),))
+    before = replace(BASE, receipt=both)
+    found = judge(SUBJECT, Without(before, EAGER), (replace(GOOD, receipt=other),))
+    assert failed(found)[0] == "finding"
+    assert "as many recompiles as before (1 → 1)" in found.reason
+    assert judge(SUBJECT, Without(before, EAGER), (GOOD,)).holds
 
 
 def test_a_finding_that_did_not_come_again_is_not_proved() -> None:
@@ -273,6 +286,17 @@ def test_other_printed_results() -> None:
     assert judge(SUBJECT, printed, (same,)).holds
     assert "prints 'loss 1.5'" in judge(SUBJECT, printed, (other,)).reason
     assert "1 → 0 results are printed" in judge(SUBJECT, printed, (GOOD,)).reason
+
+
+def test_what_is_printed_is_compared_where_calls_return_nothing() -> None:
+    """An optimizer's step, say: its result is what the program prints."""
+    nothing = {"timeline": run(answers=(), held_states=())}
+    bare, eager = replace(BASE, **nothing), replace(EAGER, **nothing)
+    after = replace(GOOD, **nothing)
+    assert "no number" in judge(SUBJECT, Without(bare, eager), (after,)).reason
+    printed = Without(replace(bare, printed=("loss 1.0",)), eager)
+    assert judge(SUBJECT, printed, (replace(after, printed=("loss 1.0",)),)).holds
+    assert not judge(SUBJECT, printed, (replace(after, printed=("loss 2.0",)),)).holds
 
 
 def test_equal_to_eager_where_the_program_itself_was_not() -> None:

@@ -314,12 +314,47 @@ CHOICE = "torch.ones(4) if step % 2 else None"
 
 @pytest.mark.parametrize(
     ("used", "neutral"),
-    [("x = x * mask", "ones"), ("x /= mask", "ones"), ("x = x + mask", "zeros")],
+    [
+        ("x = x * mask", "ones"),
+        ("x /= mask", "ones"),
+        ("x = x + mask", "zeros"),
+        ("x = x.masked_fill(mask, 0)", "zeros"),
+        ("x = x.masked_fill(mask == 0, 0)", "ones"),
+        ("x = x.masked_fill(~mask, 0)", "ones"),
+        ("x = torch.where(mask, x, 0)", "ones"),
+        ("x = torch.where(mask, 0, x)", "zeros"),
+    ],
 )
 def test_none_becomes_what_changes_nothing(used: str, neutral: str) -> None:
-    code = ("pool(x, mask)", "mask", "mask", "6")
+    code = ("pool(x, mask)", "mask", "mask", "6", "torch.float32")
     found = changed("neutral_argument", POOL.format(used, CHOICE), *code)
     assert f"torch.ones(4) if step % 2 else torch.{neutral}_like(torch.ones(4))" in found
+
+
+ATTENDED = """\
+from torch import nn
+
+class Attention(nn.Module):
+    def forward(self, x, mask=None):
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+class Block(nn.Module):
+    def forward(self, x, mask=None):
+        return self.attention(x, mask)
+
+for step in range(4):
+    block(x, mask=causal if step % 2 else None)  # here
+"""
+
+
+@pytest.mark.parametrize(("dtype", "neutral"), [("bool", "ones"), ("float32", "zeros")])
+def test_a_mask_of_attention_that_hides_nothing(dtype: str, neutral: str) -> None:
+    call = "block(x, mask=causal if step % 2 else None)"
+    code = (call, "causal if step % 2 else None", "mask", "12", f"torch.{dtype}")
+    found = changed("neutral_argument", ATTENDED, *code)
+    assert f"causal if step % 2 else torch.{neutral}_like(causal)" in found
+    kept = ATTENDED.replace("self.attention(x, mask)", "self.attention(x, mask.sum())")
+    assert "more than one operand" in refusal("neutral_argument", kept, *code)
 
 
 @pytest.mark.parametrize(
@@ -327,12 +362,32 @@ def test_none_becomes_what_changes_nothing(used: str, neutral: str) -> None:
     [
         ("x = x * mask + 1", CHOICE, "more than one operand"),
         ("x = mask * y", CHOICE, "more than one operand"),
-        ("x = x.masked_fill(mask, 0)", CHOICE, "more than one operand"),
+        ("x = y.masked_fill(mask, 0)", CHOICE, "more than one operand"),
+        ("x = x.masked_fill(mask > 3, 0)", CHOICE, "more than one operand"),
+        ("x = torch.relu(mask)", CHOICE, "more than one operand"),
         ("x = x * mask", "torch.rand(4) if step % 2 else None", "may do more"),
         ("x = x * mask", "given if given is not None else None", "decides"),
         ("x = x * mask", "made(step)", "not made by one choice"),
     ],
 )
 def test_none_that_means_more_stays(used: str, choice: str, why: str) -> None:
-    code = ("pool(x, mask)", "mask", "mask", "6")
+    code = ("pool(x, mask)", "mask", "mask", "6", "torch.float32")
     assert why in refusal("neutral_argument", POOL.format(used, choice), *code)
+
+
+BEFORE = "torch._dynamo.maybe_mark_dynamic(x, 0)"
+
+
+def test_a_line_before_a_call() -> None:
+    assert changed("before", "for x in loader:\n    model(x)  # here\n", BEFORE) == (
+        f"for x in loader:\n    {BEFORE}\n    model(x)  # here\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["total = sum(model(x) for x in loader)", "map(lambda x: model(x), loader)", "f(x := y)"],
+)
+def test_a_name_that_the_statement_binds(statement: str) -> None:
+    """The line before it would be about another tensor."""
+    assert "only inside of the statement" in refusal("before", f"{statement}  # here\n", BEFORE)

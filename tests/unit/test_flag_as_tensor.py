@@ -143,7 +143,7 @@ def test_a_branch_that_is_not_evidently_a_choice(body: str, why: str) -> None:
         ("if self.on:", "if self.on and y:", "more than a branch of its own"),
         ("if self.on:", "while self.on:", "more than a branch of its own"),
         ("self.on = False", "self.on = 0", "neither True nor False"),
-        ("self.on = False", "self.on = off = False", "does not set|more than one|together"),
+        ("self.on = False", "self.on = off = made()", "does not set|more than one|together"),
     ],
 )
 def test_what_is_no_plain_flag(before: str, after: str, why: str) -> None:

@@ -75,6 +75,17 @@ def test_tensors_that_changed_together_are_in_one_list() -> None:
     assert settings(run) == [(DYNAMIC, "L['x']:0,L['mask']:0")]
 
 
+@pytest.mark.parametrize(
+    "source", ["L['self']._buffers['pe']", "L['self']._modules['head']._parameters['weight']"]
+)
+def test_what_a_module_gets_in_another_size(source: str) -> None:
+    """Seen on 2.13 and later; where the code branches on the size, it is another branch."""
+    run = recompiled(tensor("[4, 8]", "[6, 8]", source))
+    assert settings(run) == [(DYNAMIC, f"{source}:0")]
+    assert settings(run, "2.7.1") == []
+    assert settings(recompiled(tensor("[1, 8]", "[6, 8]", source))) == []
+
+
 @pytest.mark.parametrize("sizes", [("[1, 8]", "[6, 8]"), ("[4, 8]", "[0, 8]")])
 def test_sizes_of_0_and_1_stay_constants(sizes: tuple[str, str]) -> None:
     assert settings(recompiled(tensor(*sizes))) == []

@@ -107,6 +107,39 @@ def test_an_attribute_of_a_module_is_a_buffer() -> None:
     assert as_tensor(MODULE, 13, "calls", "int64") == wanted
 
 
+@pytest.mark.parametrize(
+    ("branch", "chosen"),
+    [
+        ("if self.n % 2 == 0:\n            x = x * 2", "torch.where(self.n % 2 == 0, x * 2, x)"),
+        ("if self.n > 3:\n            x = x.pow(2)", "torch.where(self.n > 3, x.pow(2), x)"),
+        ("x = x * 2 if self.n == 1 else x", "torch.where(self.n == 1, x * 2, x)"),
+        ("if self.n % self.n:\n            x = -x", "torch.where((self.n % self.n).bool(), -x, x)"),
+    ],
+)
+def test_a_branch_that_the_number_decides(branch: str, chosen: str) -> None:
+    text = REFUSING.replace("BODY", branch)
+    line = next(n for n, each in enumerate(text.splitlines(), 1) if "if self.n" in each)
+    assert f"x = {chosen}\n" in as_tensor(text, line, "n", "int64")
+
+
+@pytest.mark.parametrize(
+    ("first", "apart"),
+    [
+        ("self.k, self.n = 2, 0", "self.k = 2; self.n = torch.zeros("),
+        ("self.k, self.n = make(), 0", "self.k = make(); self.n = torch.zeros("),
+        ("self.k = self.n = 0", "self.k = 0; self.n = torch.zeros("),
+        ("self.n, self.k = 0, make()", "; self.k = make()"),
+    ],
+)
+def test_a_number_that_is_set_together_with_others(first: str, apart: str) -> None:
+    text = f"class Ema:\n    def __init__(self):\n        {first}\n\n    def step(self, x):\n"
+    text += "        self.n += 1\n        return x * self.n\n"
+    assert apart in as_tensor(text, 6, "n", "int64")
+    for value in ("self.made(), 0", "0, self.made()"):
+        with pytest.raises(EditImpossible):
+            as_tensor(text.replace(first, f"self.n, self.k = {value}"), 6, "n", "int64")
+
+
 def test_a_number_of_a_closure() -> None:
     wanted = (
         CLOSURE.replace("n = 0\n", "n = torch.zeros((), dtype=torch.int64)\n")
@@ -128,8 +161,9 @@ def test_a_number_of_a_module() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("if self.n % 10 == 0: x = -x", "`self.n % 10 == 0` decides a branch"),
-        ("x = -x if self.n else x", "decides a branch"),
+        ("if self.n % 10 == 0: save(x)", "is no assignment to a variable"),
+        ("x = -x if self.n else save(x)", "may do more than compute"),
+        ("while self.n < 3: x = -x", "decides a branch"),
         ("x = x and not self.n", "decides a branch"),
         ("x = x[self.n]", "is an index"),
         ("x = x[:self.n]", "is an index"),
@@ -147,11 +181,11 @@ def test_a_number_of_a_module() -> None:
         ("self.n = self.n / 2", "to no integer"),
         ("self.n /= 2", "to no integer"),
         ("self.n **= 2", "to no integer|no method"),
-        ("self.n, y = 1, 2", "together with others"),
-        ("self.n = y = 1", "more than one name|together with others"),
+        ("self.n, *y = 1, 2", "together with others"),
+        ("self.n = y = make()", "more than one name|together with others"),
         ("del self.n", "together with others"),
         ('x = x + getattr(self, "n")', "has 'n' as text"),
-        ("x = x + 1 if 1 < self.n < 3 else x", "compares more than two"),
+        ("x = x + 1 if 1 < self.n < 3 else x", "may do more than compute"),
     ],
 )
 def test_where_python_needs_the_number(body: str, why: str) -> None:

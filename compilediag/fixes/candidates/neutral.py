@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from compilediag.fixes.candidates.case import PARAMETER, Case
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit
+
+_DTYPE = re.compile(r"torch\.\w+$")
 
 _ALWAYS = "one more operation and tensor where there was none"
 
@@ -21,7 +24,8 @@ def neutral_candidates(case: Case) -> Iterator[Change]:
     here = place is not None and place.file == called.file and case.is_own(called.file)
     if not here or place is None or not called.text or len(passed) != 1:
         return
-    code = (called.text, passed[0], found[1], str(place.line))
+    dtype = next((kind[0] for pair in case.values for v in pair if (kind := _DTYPE.findall(v))), "")
+    code = (called.text, passed[0], found[1], str(place.line), dtype)
     yield Change(
         "source",
         f"{called.file}:{called.line}: for {found[1]} the ones or zeros that change nothing, "

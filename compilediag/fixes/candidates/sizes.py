@@ -44,6 +44,19 @@ def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
     return sorted({item.dimension for item in changed}), small
 
 
+def growing_source(case: Case) -> str | None:
+    """A tensor of a module that grows, as a dynamic source: each growth is another branch, and the
+    sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
+    constant."""
+    if (case.finding.rule, case.kind) != ("CD103", "shape") or case.version < FIRST_WITH_UNBACKED:
+        return None
+    changed = [item for pair in case.values for item in changed_dimensions(*pair)]
+    small = any({item.before, item.after} & {"0", "1"} for item in changed)
+    if not changed or small or "," in case.source:
+        return None
+    return ",".join(f"{case.source}:{each}" for each in sorted({i.dimension for i in changed}))
+
+
 def _dynamic_sizes(case: Case) -> Iterator[Change]:
     """Marks on the argument, then everything dynamic."""
     dimensions, small = dimensions_to_mark(case)

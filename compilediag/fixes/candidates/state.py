@@ -30,6 +30,7 @@ def state_candidates(case: Case) -> Iterator[Change]:
     """Numbers as tensors."""
     yield from _numbers(case)
     yield from _functions(case)
+    yield from _tables(case)
     yield from _grown(case)
     yield from _learning_rate(case)
 
@@ -62,6 +63,24 @@ def _functions(case: Case) -> Iterator[Change]:
         "and choose by a buffer of the instance",
         _EVERY_FUNCTION,
         edits=(Edit(place.file, place.line, "chosen_by_buffer", (name, *found)),),
+    )
+
+
+def _tables(case: Case) -> Iterator[Change]:
+    """The lists that an integer indexes. The first other value makes it dynamic: one recompile."""
+    place = case.finding.location
+    values = [value for pair in case.values for value in pair]
+    if case.finding.rule not in (*_NUMBERS, "CD107") or place is None or not place.line:
+        return
+    if not values or not all(map(is_integer, values)) or not case.is_own(place.file):
+        return
+    yield Change(
+        "source",
+        f"{place.file}:{place.line}: the lists that {case.finding.variable} indexes as tensors",
+        "other code that takes an item gets a tensor; `.item()` is its number",
+        edits=(Edit(place.file, place.line, "tables_as_tensors"),),
+        left=1,
+        tables=True,
     )
 
 

@@ -7,8 +7,10 @@ must be equal, as a constant: the batch of two arguments is dynamic only if both
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from compilediag.fixes.candidates.case import Case
+from compilediag.fixes.candidates.sizes import growing_source
 from compilediag.fixes.changes import Change
 from compilediag.fixes.environment import export_line, joined
 from compilediag.receipt.schema.compiles import FindingRecord
@@ -25,14 +27,20 @@ _EVERY_NAMESAKE = "holds for every compiled function with variables of these nam
 def together_candidates(case: Case) -> Iterator[Change]:
     """Every dynamic source of the findings of its frames at once."""
     own = _listed(case.finding)
-    if not own and case.finding.rule not in _OF_SEVERAL:
+    if not own and growing_source(case) is None and case.finding.rule not in _OF_SEVERAL:
         return
-    every = [value for finding in _beside(case) for value in _listed(finding)]
+    found = [*_beside(case)]
+    grows = [source for each in found if (source := growing_source(replace(case, finding=each)))]
+    every = [*grows, *(value for finding in found for value in _listed(finding))]
     value = joined((SOURCES, item) for item in every).get(SOURCES, "")
     if not value or set(value.split(",")) == {item for each in own for item in each.split(",")}:
         return
     yield Change(
-        "environment", export_line(SOURCES, value), _EVERY_NAMESAKE, variables=((SOURCES, value),)
+        "environment",
+        export_line(SOURCES, value),
+        _EVERY_NAMESAKE,
+        variables=((SOURCES, value),),
+        left=int(bool(grows)),
     )
 
 

@@ -3,7 +3,7 @@ sides are computed then, so both must only compute."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst
 from libcst import matchers
@@ -52,13 +52,29 @@ def branch(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 def choose(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Edit "choose": a branch on a tensor's value, between values, becomes `torch.where`."""
-    found = conditional_at(source, edit.line)
-    if isinstance(found, libcst.IfExp):
-        yield chosen_expression(source, found)
-    elif is_chain(source, found):
-        yield from chosen_chain(source, found, [int(line) for line in edit.code])
+    yield from chosen(source, conditional_at(source, edit.line), [int(line) for line in edit.code])
+
+
+def chosen(
+    source: Source, node: libcst.If | libcst.IfExp, lines: Sequence[int] = ()
+) -> Iterator[EditOfTree]:
+    """A branch as `torch.where`; `lines` are those of the tests of a chain that are tensors."""
+    if isinstance(node, libcst.IfExp):
+        yield chosen_expression(source, node)
+    elif is_chain(source, node):
+        yield from chosen_chain(source, node, lines)
     else:
-        yield from _chosen_statement(source, found)
+        yield from _chosen_statement(source, node)
+
+
+def decided_by(source: Source, value: libcst.CSTNode) -> libcst.If | libcst.IfExp | None:
+    """The branch in whose test a value stands; None for other places."""
+    inner = value
+    for each in source.around(value, libcst.CSTNode):
+        if isinstance(each, (libcst.If, libcst.IfExp)) and each.test is inner:
+            return each
+        inner = each
+    return None
 
 
 def chosen_expression(source: Source, node: libcst.IfExp) -> EditOfTree:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst
 from libcst import matchers
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, NothingToEdit
 from compilediag.fixes.codemods.purity import Scope, code_of, scope_of
 from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
 
@@ -63,7 +63,7 @@ def as_list(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         return
     bound = [each for name in names for each in _binding(source, name)]
     if arguments or len(bound) != 1:
-        raise EditImpossible(f"line {edit.line} passes not one generator that is made there")
+        raise NothingToEdit(f"line {edit.line} passes not one generator that is made there")
     yield Replacement(bound[0], _list_of)
 
 

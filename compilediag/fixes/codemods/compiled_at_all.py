@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, NothingToEdit
 from compilediag.fixes.codemods.names import bound_in, fresh_name, uses_of
 from compilediag.fixes.codemods.placed import Once
 from compilediag.fixes.codemods.purity import code_of
@@ -24,7 +24,7 @@ def without_switch(source: Source, _: Edit) -> Iterator[EditOfTree]:
         if isinstance(statement, libcst.SimpleStatementLine) and _switches(statement)
     ]
     if not found:
-        raise EditImpossible("no statement of the file switches compilation off")
+        raise NothingToEdit("no statement of the file switches compilation off")
     for statement in found:
         if any(line.comment is not None for line in statement.leading_lines):
             raise EditImpossible("a comment stands at the switch: it may have a reason")
@@ -36,7 +36,7 @@ def compile_returned(source: Source, _: Edit) -> Iterator[EditOfTree]:
     returns, and the calls of `model` that follow call that."""
     found = list(_in_place(source))
     if not found:
-        raise EditImpossible("no statement of the file compiles a module in place")
+        raise NothingToEdit("no statement of the file compiles a module in place")
     for statement, call, name in found:
         around: libcst.CSTNode = next(source.around(statement, libcst.FunctionDef), source.module)
         uses = uses_of(source, around, name)

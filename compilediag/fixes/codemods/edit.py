@@ -17,6 +17,10 @@ class EditImpossible(CompilediagError):
     """The source does not have what the edit is about; the message says what."""
 
 
+class NothingToEdit(EditImpossible):
+    """The place has nothing of the kind that the edit is about: there is nothing to say of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """A change at one place of a file."""

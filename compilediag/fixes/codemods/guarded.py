@@ -41,6 +41,10 @@ def guarded(condition: Condition, value: libcst.BaseExpression, *, taken: bool) 
     return code_of(new)
 
 
+def _is_count(exponent: libcst.BaseExpression) -> bool:
+    return isinstance(exponent, libcst.Integer) and exponent.evaluated_value > 0
+
+
 class _Guard(libcst.CSTTransformer):
     def __init__(self, condition: Condition, *, taken: bool) -> None:
         super().__init__()
@@ -59,7 +63,7 @@ class _Guard(libcst.CSTTransformer):
         if isinstance(original_node.operator, libcst.Divide) and not is_nonzero_number(right):
             return updated_node.with_changes(right=self._one_unless_taken(updated_node.right))
         if isinstance(original_node.operator, libcst.Power):
-            if isinstance(right, libcst.Integer) and right.evaluated_value > 0:
+            if _is_count(right):
                 return updated_node
             if is_number(left):
                 return updated_node.with_changes(right=self._one_unless_taken(updated_node.right))
@@ -72,6 +76,8 @@ class _Guard(libcst.CSTTransformer):
         scope = self._condition.scope
         name = scope.torch_function(original_node)
         if name not in FINITE_AT_ONE:
+            return updated_node
+        if name == "pow" and _is_count(original_node.args[-1].value):
             return updated_node
         if name in ("pow", "div"):
             raise EditImpossible(f"`{code_of(original_node)}` may be not finite")

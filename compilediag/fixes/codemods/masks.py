@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import libcst
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, NothingToEdit
 from compilediag.fixes.codemods.purity import (
     ELEMENTWISE,
     FINITE_AT_ONE,
@@ -38,7 +38,7 @@ def masked(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         if edit.line in source.lines_of(call) and (reduced := _reduced(scope, call)) is not None
     ]
     if len(found) != 1:
-        raise EditImpossible(f"line {edit.line} has not one sum or mean of masked elements")
+        raise NothingToEdit(f"line {edit.line} has not one sum or mean of masked elements")
     call, (kind, values, texts) = found[0]
     masks = {code_of(_mask_of(each)) for value in values for each in _selections(source, value)}
     if len(masks) != 1 or not all(any(_selections(source, value)) for value in values):

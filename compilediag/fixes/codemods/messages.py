@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst
 from libcst import matchers
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, NothingToEdit
 from compilediag.fixes.codemods.purity import Scope, code_of, scope_of, words
 from compilediag.fixes.codemods.statements import under_condition
 from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
@@ -163,14 +163,15 @@ def _time_in(scope: Scope, statement: libcst.SimpleStatementLine, *, first: bool
     """The variable that holds a time; None for a message."""
     if not first and _writes_text(scope, statement, set()):
         return None
+    problem = NothingToEdit if first else EditImpossible
     small = statement.body[0]
     if len(statement.body) != 1 or not isinstance(small, libcst.Assign):
-        raise EditImpossible(f"`{code_of(statement).strip()}` does more than write text")
+        raise problem(f"`{code_of(statement).strip()}` does more than write text")
     target = small.targets[0].target
     calls = list(scope.source.below(small.value, libcst.Call))
     clocks = all(scope.imported_name(call.func) in _CLOCKS and not call.args for call in calls)
     if len(small.targets) != 1 or not isinstance(target, libcst.Name) or not clocks:
-        raise EditImpossible(f"`{code_of(statement).strip()}` does more than write text")
+        raise problem(f"`{code_of(statement).strip()}` does more than write text")
     if first and not calls:
-        raise EditImpossible(f"`{code_of(statement).strip()}` reads no clock")
+        raise problem(f"`{code_of(statement).strip()}` reads no clock")
     return target.value

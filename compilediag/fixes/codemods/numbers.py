@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import libcst
 
+from compilediag.fixes.codemods.branches import chosen, decided_by
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.fixes.codemods.tensor_uses import (
     compiled_functions,
@@ -41,10 +42,12 @@ def number_as_tensor(source: Source, edit: Edit) -> Iterator[EditOfTree]:
             _require_integer(source, variable, write)
         yield in_place(source, write)
     for read in variable.reads:
-        if is_compiled(source, read, compiled):
-            require_tensor_use(source, variable, read)
-        else:
+        if not is_compiled(source, read, compiled):
             yield as_number(read)
+        elif (decided := decided_by(source, read)) is not None:
+            yield from chosen(source, decided)
+        else:
+            require_tensor_use(source, variable, read)
     yield from undeclared(source, variable)
 
 
@@ -64,6 +67,17 @@ def declaration(source: Source, variable: Variable, dtype: str) -> Replacement:
     zero = text in ("0", "0.0", "False")
     made = f"torch.zeros((), dtype=torch.{dtype})"
     made = made if zero else f"torch.tensor({text}, dtype=torch.{dtype})"
+    return declared_as(source, variable, made)
+
+
+def declared_as(source: Source, variable: Variable, made: str) -> Replacement:
+    """The first value of a variable as the text of a tensor: of a module a buffer that no
+    checkpoint has.
+
+    Raises:
+        EditImpossible: the class is none of which this is known.
+    """
+    first = variable.declared
     if variable.owner is None or not variable.owner.bases:
         return Replacement(first, _Value(made))
     if not is_module(source, variable.owner, first):

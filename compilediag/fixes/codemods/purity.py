@@ -95,6 +95,9 @@ class Scope:
     source: Source
     imported: Mapping[str, str]
     """Names of the file by what they are imported as, "F" for "torch.nn.functional"."""
+    raises_anyway: bool = False
+    """The expression is computed in every call, with or without an edit: where it divides by 0, it
+    raises in both."""
 
     def torch_function(self, call: libcst.Call) -> str | None:
         """The name of the function of torch that is called, or of the method of a tensor."""
@@ -147,7 +150,8 @@ class Scope:
         if isinstance(node, libcst.UnaryOperation):
             return not isinstance(node.operator, libcst.Not) and self._is_pure(node.expression)
         if isinstance(node, libcst.BinaryOperation):
-            return _is_arithmetic(node) and self._is_pure(node.left) and self._is_pure(node.right)
+            allowed = self.raises_anyway or _is_arithmetic(node)
+            return allowed and self._is_pure(node.left) and self._is_pure(node.right)
         if isinstance(node, libcst.Comparison):
             compared = [node.left, *(each.comparator for each in node.comparisons)]
             ordered = all(isinstance(each.operator, _ORDERS) for each in node.comparisons)

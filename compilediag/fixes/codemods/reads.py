@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst
 from libcst import matchers
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, NothingToEdit
 from compilediag.fixes.codemods.names import names_in, parameters_of, require_not_shared
 from compilediag.fixes.codemods.purity import (
     ELEMENTWISE,
@@ -44,11 +44,11 @@ def as_tensor(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         if matchers.matches(call, READ) and edit.line in source.lines_of(call)
     ]
     if len(reads) != 1:
-        raise EditImpossible(f"line {edit.line} does not read one number from a tensor")
+        raise NothingToEdit(f"line {edit.line} does not read one number from a tensor")
     (read,) = reads
     function = next(source.around(read, libcst.FunctionDef), None)
     if function is None:
-        raise EditImpossible(f"line {edit.line} is in no function")
+        raise NothingToEdit(f"line {edit.line} is in no function")
     tensor = read_tensor(read)
     scope.require_pure(tensor)
     name = _assigned_to(source, read)

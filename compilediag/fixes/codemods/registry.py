@@ -33,6 +33,7 @@ from compilediag.fixes.codemods import (
     reads,
     sizes,
     statements,
+    tables,
     terms,
 )
 from compilediag.fixes.codemods.choices import with_choices
@@ -80,6 +81,7 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
         "as_dense": calls.as_dense,
         "masked": masks.masked,
         "as_tensor": reads.as_tensor,
+        "tables_as_tensors": tables.tables_as_tensors,
         "read_at_once": read_at_once.read_at_once,
     }
 )

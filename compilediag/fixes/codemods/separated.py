@@ -1,5 +1,5 @@
-"""Assignments of several names at once, written one by one in the same line: edits of one of the
-names need a statement that sets it alone."""
+"""Assignments of several names or attributes at once, written one by one in the same line: edits of
+one of them need a statement that sets it alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import libcst
 
 from compilediag.fixes.codemods.names import names_in
+from compilediag.fixes.codemods.purity import code_of
 from compilediag.fixes.codemods.tree import Replacement, Source, with_edits
 
 
@@ -29,16 +30,43 @@ def _one_by_one(
     if len(line.body) != 1 or not isinstance(small, libcst.Assign):
         return
     pairs = list(_pairs(small))
-    targets = [target.value for target, _ in pairs]
-    if len(pairs) < 2 or not names & {*targets} or len({*targets}) < len(targets):
+    targets = [code_of(target) for target, _ in pairs]
+    set_here = {_name_of(target) for target, _ in pairs}
+    if len(pairs) < 2 or not names & set_here or len({*targets}) < len(targets):
         return
-    if any(names_in(value) & {*targets} for _, value in pairs):
+    roots = {_root_of(target) for target, _ in pairs}
+    if any(names_in(value) & set_here for _, value in pairs) or any(
+        names_in(value) & roots for _, value in pairs[1:] if not _is_plain(value)
+    ):
         return
     statements = [libcst.Assign([libcst.AssignTarget(name)], value) for name, value in pairs]
     yield line.with_changes(body=statements)
 
 
-def _pairs(assign: libcst.Assign) -> Iterator[tuple[libcst.Name, libcst.BaseExpression]]:
+_Target = libcst.Name | libcst.Attribute
+
+
+def _name_of(target: _Target) -> str:
+    return target.value if isinstance(target, libcst.Name) else target.attr.value
+
+
+def _root_of(target: _Target) -> str:
+    """The object that gets an attribute: what is computed from it may depend on that."""
+    return code_of(target.value) if isinstance(target, libcst.Attribute) else ""
+
+
+def _is_plain(value: libcst.BaseExpression) -> bool:
+    return isinstance(value, libcst.Name | libcst.Integer | libcst.Float)
+
+
+def _is_target(node: libcst.BaseExpression) -> bool:
+    """A variable, or an attribute of one."""
+    if isinstance(node, libcst.Attribute):
+        return isinstance(node.value, libcst.Name)
+    return isinstance(node, libcst.Name)
+
+
+def _pairs(assign: libcst.Assign) -> Iterator[tuple[_Target, libcst.BaseExpression]]:
     """Each name with its value; nothing where one of them is something else."""
     targets = [each.target for each in assign.targets]
     if len(targets) > 1:
@@ -46,16 +74,16 @@ def _pairs(assign: libcst.Assign) -> Iterator[tuple[libcst.Name, libcst.BaseExpr
         constant = isinstance(value, (libcst.Integer, libcst.Float)) or (
             isinstance(value, libcst.Name) and value.value in ("True", "False")
         )
-        if constant and all(isinstance(each, libcst.Name) for each in targets):
-            yield from ((each, value) for each in targets if isinstance(each, libcst.Name))
+        if constant and all(map(_is_target, targets)):
+            yield from ((each, value) for each in targets if isinstance(each, _Target))
         return
     target, values = targets[0], assign.value
     if not isinstance(target, libcst.Tuple) or not isinstance(values, libcst.Tuple):
         return
     given = [each.value for each in values.elements]
-    plain = all(isinstance(each, (libcst.Name, libcst.Integer, libcst.Float)) for each in given)
+    every = (*target.elements, *values.elements)
+    one_each = not any(isinstance(each, libcst.StarredElement) for each in every)
     named = [each.value for each in target.elements]
-    if plain and len(named) == len(given):
-        pairs = [(n, v) for n, v in zip(named, given, strict=True) if isinstance(n, libcst.Name)]
-        if len(pairs) == len(named):
-            yield from pairs
+    if one_each and len(named) == len(given) and all(map(_is_target, named)):
+        pairs = zip(named, given, strict=True)
+        yield from ((name, value) for name, value in pairs if isinstance(name, _Target))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst
 from libcst import matchers
@@ -91,7 +91,7 @@ def require_condition(scope: Scope, test: libcst.BaseExpression) -> None:
     """Raises EditImpossible where a condition is none of one tensor."""
     if isinstance(test, (libcst.BooleanOperation, libcst.NamedExpr)):
         raise EditImpossible(f"`{code_of(test)}` is more than one condition")
-    scope.require_pure(test)
+    replace(scope, raises_anyway=True).require_pure(test)
 
 
 def require_side(

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import libcst
 from libcst import matchers
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, NothingToEdit
+from compilediag.fixes.codemods.names import names_in
 from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Replacement, Source
 
 _CALL = matchers.SimpleStatementLine(body=[matchers.Expr(value=matchers.Call())])
@@ -15,7 +16,21 @@ _CALL = matchers.SimpleStatementLine(body=[matchers.Expr(value=matchers.Call())]
 
 def before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Edit "before": puts `code`, statements of a line each, in front of the statement."""
-    yield Insertion(source.statement_at(edit.line), edit.code)
+    statement = source.statement_at(edit.line)
+    used = {name for line in edit.code for name in names_in(libcst.parse_statement(line))}
+    if inside := used & {*_bound_inside(source, statement)}:
+        raise EditImpossible(f"`{min(inside)}` has its value only inside of the statement")
+    yield Insertion(statement, edit.code)
+
+
+def _bound_inside(source: Source, statement: libcst.CSTNode) -> Iterator[str]:
+    """Names that comprehensions, lambdas and `:=` of a statement give values."""
+    for each in source.below(statement, libcst.CompFor):
+        yield from names_in(each.target)
+    for each in source.below(statement, libcst.Param):
+        yield each.name.value
+    for each in source.below(statement, libcst.NamedExpr):
+        yield from names_in(each.target)
 
 
 def unless_compiling(source: Source, edit: Edit) -> Iterator[EditOfTree]:
@@ -23,7 +38,7 @@ def unless_compiling(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     torch.compiler.is_compiling():`."""
     statement = source.statement_at(edit.line)
     if not matchers.matches(statement, _CALL):
-        raise EditImpossible(f"line {edit.line} is more than a call whose result nobody uses")
+        raise NothingToEdit(f"line {edit.line} is more than a call whose result nobody uses")
     yield Replacement(statement, under_condition)
 
 

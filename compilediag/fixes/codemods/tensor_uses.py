@@ -34,13 +34,21 @@ _BRANCHES = (
 )
 
 
-def require_tensor_use(source: Source, variable: Variable, read: libcst.BaseExpression) -> None:
+def require_tensor_use(
+    source: Source, variable: Variable, read: libcst.BaseExpression, *, is_fresh: bool = False
+) -> None:
     """Follows what is computed from a read until it meets a tensor.
+
+    Args:
+        source: of the file.
+        variable: what is read.
+        read: where.
+        is_fresh: it is a new value, not the variable itself: an item of it.
 
     Raises:
         EditImpossible: Python needs the number there, or it cannot be followed.
     """
-    _follow(source, variable, read, set(), is_fresh=False)
+    _follow(source, variable, read, set(), is_fresh=is_fresh)
 
 
 def _follow(

@@ -24,22 +24,20 @@ from compilediag.runs.trials.confirming import confirm
 from compilediag.runs.trials.on_top import try_on_top
 from compilediag.runs.trials.one import Trial
 from compilediag.runs.trials.running import make_trial
-from compilediag.runs.trials.sources import possible
+from compilediag.runs.trials.sources import Listed, listed
 from compilediag.runs.trials.state import Campaign, Evidence, Result, Stop, Tried
 
 
-def candidates_by_finding(
-    receipt: Receipt, wanted: Sequence[FindingRecord]
-) -> dict[str, tuple[Change, ...]]:
-    """What would be tried for each finding, by its id."""
+def candidates_by_finding(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[str, Listed]:
+    """What would be tried for each finding, by its id, and what cannot be."""
     digests = receipt.header.provenance.source_sha256
-    return {each.id: possible(candidates_of(each, receipt), digests) for each in wanted}
+    return {each.id: listed(candidates_of(each, receipt), digests) for each in wanted}
 
 
 def editable_files(campaign: Campaign) -> list[str]:
     """The files that candidates edit."""
-    listed = candidates_by_finding(campaign.receipt, campaign.wanted).values()
-    edits = [edit for changes in listed for change in changes for edit in change.edits]
+    found = candidates_by_finding(campaign.receipt, campaign.wanted).values()
+    edits = [edit for each in found for change in each.possible for edit in change.edits]
     return list(by_file(edits))
 
 
@@ -65,7 +63,8 @@ def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Res
 
 
 def _run(campaign: Campaign, given: Trial | None) -> None:
-    candidates = candidates_by_finding(campaign.receipt, campaign.wanted)
+    found = candidates_by_finding(campaign.receipt, campaign.wanted)
+    candidates = {finding: each.possible for finding, each in found.items()}
     if not any(candidates.values()):
         return
     baseline = campaign.baseline = given or make_trial(campaign, "the program as it is", ())
@@ -129,9 +128,9 @@ def _without(campaign: Campaign, baseline: Observed) -> Without:
 
 
 def _results(campaign: Campaign) -> tuple[Result, ...]:
-    candidates = candidates_by_finding(campaign.receipt, campaign.wanted)
+    found = candidates_by_finding(campaign.receipt, campaign.wanted)
     return tuple(
-        Result(finding, tuple(_tried(campaign, finding.id)), len(candidates[finding.id]))
+        Result(finding, tuple(_tried(campaign, finding.id)), found[finding.id])
         for finding in campaign.wanted
     )
 

@@ -1,9 +1,9 @@
-"""What `fix --json` prints and `fix.json` holds."""
+"""What `fix --json` prints and `fix.json` holds, and what `fix --dry-run --json` prints."""
 
 from msgspec import Struct
 
 from compilediag.json_document import Document
-from compilediag.receipt.schema.compiles import Place, ProofRecord
+from compilediag.receipt.schema.compiles import Place, ProofRecord, RefusedChange
 
 
 class TriedRecord(ProofRecord, frozen=True, kw_only=True):
@@ -29,6 +29,8 @@ class FixedFinding(Struct, frozen=True, kw_only=True):
     location: Place | None
     candidates: int
     """Changes that there were to try."""
+    impossible: tuple[RefusedChange, ...]
+    """Edits that the program's text does not allow, each with what stands in the way."""
     tried: tuple[TriedRecord, ...]
     next: str
     """The command that leads on."""
@@ -47,3 +49,37 @@ class FixDocument(Document, frozen=True, kw_only=True):
     environment: tuple[str, ...]
     """The proved variables as lines for a shell."""
     findings: tuple[FixedFinding, ...]
+
+
+class PlannedChange(Struct, frozen=True):
+    """A change that would be tried."""
+
+    kind: str
+    change: str
+    """The line that a user would write."""
+    risk: str
+    """What else it changes."""
+
+
+class PlannedFinding(Struct, frozen=True, kw_only=True):
+    """One finding and what would be tried for it."""
+
+    id: str
+    rule: str
+    severity: str
+    variable: str | None
+    title: str | None
+    location: Place | None
+    changes: tuple[PlannedChange, ...]
+    """In the order of trying."""
+    impossible: tuple[RefusedChange, ...]
+    """Edits that the program's text does not allow, each with what stands in the way."""
+    next: str
+    """The command that leads on."""
+
+
+class FixPlanDocument(Document, frozen=True, kw_only=True):
+    """What would be tried for each finding; nothing was run."""
+
+    receipt_id: str
+    findings: tuple[PlannedFinding, ...]

@@ -24,9 +24,16 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
-from compilediag.runs.trials.document import FixDocument, FixedFinding, TriedRecord
+from compilediag.runs.trials.document import (
+    FixDocument,
+    FixedFinding,
+    FixPlanDocument,
+    PlannedChange,
+    PlannedFinding,
+    TriedRecord,
+)
 from compilediag.runs.trials.running import edited_files
-from compilediag.runs.trials.sources import as_patch
+from compilediag.runs.trials.sources import Listed, as_patch
 from compilediag.runs.trials.state import SEED, Campaign, Result, Tried
 from compilediag_harness.base import atomic_write
 
@@ -106,6 +113,32 @@ def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
     return builtins_of(document)
 
 
+def plan_as_json(
+    receipt: Receipt, listed: Sequence[tuple[FindingRecord, Listed]]
+) -> dict[str, Any]:
+    """What would be tried, by finding: a `FixPlanDocument`."""
+    document = FixPlanDocument(
+        schema="compilediag.fix-plan",
+        receipt_id=receipt.receipt_id,
+        findings=tuple(_planned(finding, item) for finding, item in listed),
+    )
+    return builtins_of(document)
+
+
+def _planned(finding: FindingRecord, item: Listed) -> PlannedFinding:
+    return PlannedFinding(
+        id=finding.id,
+        rule=finding.rule,
+        severity=finding.severity,
+        variable=finding.variable,
+        title=finding.title,
+        location=finding.location,
+        changes=tuple(PlannedChange(each.kind, each.line, each.risk) for each in item.possible),
+        impossible=item.impossible,
+        next=f"compilediag fix {finding.id[1:]}",
+    )
+
+
 def _finding(item: Result, campaign: Campaign) -> FixedFinding:
     finding, number = item.finding, item.finding.id[1:]
     edited = item.proof is not None and item.proof.change.edits
@@ -116,7 +149,8 @@ def _finding(item: Result, campaign: Campaign) -> FixedFinding:
         variable=finding.variable,
         title=finding.title,
         location=finding.location,
-        candidates=item.candidates,
+        candidates=len(item.listed.possible),
+        impossible=item.listed.impossible,
         tried=tuple(_tried(each, campaign) for each in item.tried),
         next=f"compilediag fix {number} --apply" if edited else f"compilediag explain {number}",
     )

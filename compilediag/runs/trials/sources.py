@@ -8,10 +8,19 @@ import importlib.util
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit, EditImpossible, by_file, edited, shown
+from compilediag.fixes.codemods.edit import (
+    Edit,
+    EditImpossible,
+    NothingToEdit,
+    by_file,
+    edited,
+    shown,
+)
+from compilediag.receipt.schema.compiles import RefusedChange
 from compilediag.runs.git import git
 from compilediag_harness.base import atomic_write
 from compilediag_harness.wire import SourceChange
@@ -22,11 +31,27 @@ def is_available() -> bool:
     return importlib.util.find_spec("libcst") is not None
 
 
-def possible(changes: Iterable[Change], digests: Mapping[str, str]) -> tuple[Change, ...]:
-    """Those whose edits can be made in the files that ran; of what does the same, the first."""
-    found = [_worded(change) for change in changes if _is_possible(change, digests)]
+class Listed(NamedTuple):
+    """What there is to try for a finding."""
+
+    possible: tuple[Change, ...]
+    impossible: tuple[RefusedChange, ...]
+    """Edits that the files do not allow, each with what stands in the way."""
+
+
+def listed(changes: Iterable[Change], digests: Mapping[str, str]) -> Listed:
+    """Which changes can be made in the files that ran; of what does the same, the first."""
+    found: list[Change] = []
+    impossible: list[RefusedChange] = []
+    for change in changes:
+        why = _why_impossible(change, digests)
+        if why is None:
+            found.append(_worded(change))
+        elif why:
+            impossible.append(RefusedChange(change=change.line, reason=why))
     first = {change.same_as: change for change in reversed(found)}
-    return tuple(each for each in found if not each.same_as or first[each.same_as] == each)
+    chosen = [each for each in found if not each.same_as or first[each.same_as] == each]
+    return Listed(tuple(chosen), tuple(dict.fromkeys(impossible)))
 
 
 def _worded(change: Change) -> Change:
@@ -40,11 +65,19 @@ def _worded(change: Change) -> Change:
     return change
 
 
-def _is_possible(change: Change, digests: Mapping[str, str]) -> bool:
+def _why_impossible(change: Change, digests: Mapping[str, str]) -> str | None:
+    """None where it can be made; empty where there is nothing to say."""
+    if not change.edits:
+        return None
+    if not is_available():
+        return 'edits need libcst: pip install "compilediag[fix]"'
     try:
-        return not change.edits or (is_available() and bool(source_changes(change.edits, digests)))
-    except EditImpossible:
-        return False
+        source_changes(change.edits, digests)
+    except NothingToEdit:
+        return ""
+    except EditImpossible as error:
+        return str(error)
+    return None
 
 
 def source_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[SourceChange, ...]:

@@ -13,6 +13,7 @@ from compilediag.fixes.subject import Subject, count_in
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.trials.one import Program, Trial
+from compilediag.runs.trials.sources import Listed
 
 SEED = 20_261_123
 """Of every generator, in every run of a campaign."""
@@ -53,8 +54,8 @@ class Result:
 
     finding: FindingRecord
     tried: tuple[Tried, ...]
-    candidates: int
-    """How many changes there were to try."""
+    listed: Listed
+    """What there was to try."""
 
     @property
     def proof(self) -> Tried | None:
