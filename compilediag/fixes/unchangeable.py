@@ -32,7 +32,8 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "CD190": "torch does not say what the recompile is for",
         "CD203": "the call may do more than compute a value",
         "CD207": "what the object does for an attribute cannot be seen from its text",
-        "CD209": "what a graph returns needs the gradient switch inside of it",
+        "CD209": "what autograd does there is not part of a graph: call it outside of the compiled "
+        "function",
         "CD210": "the shapes of what the operator returns cannot be derived from its kernel",
         "CD212": "the draw would come at another time, or not in every call",
         "CD213": "the error is what the program wants: only a function that returns is compiled",

@@ -183,12 +183,30 @@ def test_numbers_have_an_option_only_where_there_is_no_variable_for_it() -> None
     integer = {"source": "L['self'].n", "expected": "0", "actual": "1"}
     option = "torch._dynamo.config.allow_unspec_int_on_nn_module = True"
     assert lines("CD104", "2.7.1", **integer) == [option]
-    assert lines("CD104", **integer) == []
     assert lines("CD107", "2.7.1", **integer) == []
     fraction = {**integer, "expected": "0.5", "actual": "1.5"}
     assert lines("CD107", "2.7.1", **fraction) == [
         "torch._dynamo.config.assume_static_by_default = False"
     ]
+
+
+def test_numbers_that_decide_a_branch() -> None:
+    """Their finding has no variable: each outcome keeps a graph, so one recompile may remain."""
+    integer = {"source": "L['self'].n", "expected": "0", "actual": "1"}
+    (change,) = changes("CD104", **integer)
+    assert change.variables == (("TORCH_COMPILE_DYNAMIC_SOURCES", "L['self'].n"),)
+    assert change.left == 1
+    fraction = {**integer, "actual": "1.5"}
+    option = ">=0:assume_static_by_default=False"
+    assert [each.variables for each in changes("CD104", **fraction)] == [
+        (("TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS", option),)
+    ]
+    assert changes("CD104", "2.7.1", **fraction) == ()
+    assert changes("CD104", **{**integer, "actual": "None"}) == ()
+    known = CandidateRecord(
+        kind="environment", setting="TORCH_COMPILE_DYNAMIC_SOURCES", value="L['self'].n", risk=""
+    )
+    assert len(changes("CD104", candidates=(known,), **integer)) == 1
 
 
 def test_logging_is_left_out_only_where_torch_can() -> None:
@@ -269,9 +287,12 @@ def test_state_that_code_changes(
     rule: str, evidence: dict[str, Any], edit: tuple[str, tuple[str, ...]], declared: Declared
 ) -> None:
     """Only in a file of the program's own; with it the certificate takes what it declares."""
-    assert changes(rule, **evidence) == ()
+    assert all(each.kind == "environment" for each in changes(rule, **evidence))
     change, *others = changes(rule, own=("model.py", "train.py"), **evidence)
-    assert {edit.kind for each in others for edit in each.edits} <= {"tables_as_tensors"}
+    assert all(
+        each.kind == "environment" or each.edits[0].kind in ("tables_as_tensors", "disabled_hook")
+        for each in others
+    )
     assert [(each.kind, each.code) for each in change.edits] == [edit]
     assert declared_by([change]) == declared
 

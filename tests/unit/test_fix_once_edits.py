@@ -230,6 +230,14 @@ def test_a_hook_is_disabled_where_that_one_is_registered() -> None:
     )
 
 
+def test_a_hook_that_is_a_function_of_the_module() -> None:
+    hook = "def record(module, inputs, output):\n    print(output)  # here\n\n"
+    found = changed("disabled_hook", f"{hook}model.register_forward_hook(record)\n")
+    assert "model.register_forward_hook(torch.compiler.disable(record))" in found
+    used = f"{hook}def show(net):\n    return net.record\n"
+    assert "registers record" in refusal("disabled_hook", used)
+
+
 LOCKED = """\
 @torch.compile
 def update(values):

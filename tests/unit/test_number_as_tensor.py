@@ -122,6 +122,13 @@ def test_a_branch_that_the_number_decides(branch: str, chosen: str) -> None:
     assert f"x = {chosen}\n" in as_tensor(text, line, "n", "int64")
 
 
+def test_an_attribute_that_a_function_of_the_module_reads() -> None:
+    text = (
+        REFUSING.replace("BODY", "x = x * self.n") + "\n\ndef shown(block):\n    return block.n\n"
+    )
+    assert "return block.n.item()" in as_tensor(text, 11, "n", "int64")
+
+
 @pytest.mark.parametrize(
     ("first", "apart"),
     [

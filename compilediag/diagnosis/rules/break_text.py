@@ -39,7 +39,10 @@ _CONTEXT = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _HINT = re.compile(r"^ {2}Hint: (?P<text>[^\n]{0,4096})", re.MULTILINE)
-_OPTION = re.compile(r"torch\._dynamo\.config\.(\w{1,80})`?\s?(?:=|to)\s?`?(True|False)\b")
+_OPTION = re.compile(
+    # One hint of torch's leaves out the module of the options.
+    r"torch\._dynamo\.(?:config\.)?(\w{1,80})`?\s?(?:=|to)\s?`?(True|False)\b"
+)
 _GB_ID = re.compile(r"/gb/gb(\d{4})\b")
 _MODULE = re.compile(r"module: (?P<module>[\w.]{1,200}), qualname: ")
 _SKIPPED = re.compile(

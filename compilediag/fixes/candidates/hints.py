@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, Case
-from compilediag.fixes.candidates.options import DYNAMO, setting
+from compilediag.fixes.candidates.options import DYNAMO, OVERRIDES, setting, variable
 from compilediag.fixes.changes import Change
-from compilediag.fixes.environment import export_line
 
-_OVERRIDES = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
 _RISK = "holds for every compiled function; torch supports it only in part"
 
 _UNFAITHFUL = frozenset(
@@ -37,10 +35,4 @@ def hint_candidates(case: Case) -> Iterator[Change]:
         if case.version < FIRST_WITH_UNBACKED or name in _READ_OUTSIDE:
             yield setting(DYNAMO, name, value == "True", _RISK)
         else:
-            override = f">=0:{name}={value}"
-            yield Change(
-                "environment",
-                export_line(_OVERRIDES, override),
-                _RISK,
-                variables=((_OVERRIDES, override),),
-            )
+            yield variable(OVERRIDES, f">=0:{name}={value}", _RISK)

@@ -47,10 +47,13 @@ def _hyperparameter(case: Case) -> Iterator[Change]:
 def _hook(case: Case) -> Iterator[Change]:
     """A guard on what a hook reads is one on all of the compiled function."""
     place = case.finding.location
-    if case.finding.rule not in ("CD101", "CD102", "CD103", "CD104") or place is None:
+    if case.finding.rule not in ("CD101", "CD102", "CD103", "CD104", "CD109") or place is None:
         return
     name = (place.function or "").rpartition(".")[2]
-    if not _HOOK.search(case.source) or not name.isidentifier() or not case.is_own(place.file):
+    of_hook = _HOOK.search(case.source) is not None
+    if not of_hook and case.finding.rule != "CD109":  # that a hook reads it shows its registration
+        return
+    if not name.isidentifier() or not case.is_own(place.file):
         return
     one = f"disable_hook:{place.file}:{name}:{place.line}"
     yield Change(
@@ -61,6 +64,8 @@ def _hook(case: Case) -> Iterator[Change]:
         edits=(Edit(place.file or "", place.line or 0, "disabled_hook"),),
         same_as=one,
     )
+    if not of_hook:
+        return
     yield Change(
         "object",
         f"torch.compiler.disable({name})  # where it is registered as a hook, "

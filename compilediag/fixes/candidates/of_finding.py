@@ -21,7 +21,7 @@ from compilediag.fixes.candidates.limits import limit_candidates
 from compilediag.fixes.candidates.made_anew import made_anew_candidates
 from compilediag.fixes.candidates.neutral import neutral_candidates
 from compilediag.fixes.candidates.objects import object_candidates
-from compilediag.fixes.candidates.options import option_candidates
+from compilediag.fixes.candidates.options import branched_candidates, option_candidates
 from compilediag.fixes.candidates.passed import passed_candidates
 from compilediag.fixes.candidates.sizes import size_candidates
 from compilediag.fixes.candidates.state import state_candidates
@@ -46,6 +46,7 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     computed_before_candidates,
     compiled_at_all_candidates,
     object_candidates,
+    branched_candidates,
     limit_candidates,
     bucket_candidates,
 )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, Case
 from compilediag.fixes.candidates.messages import message_writer
 from compilediag.fixes.changes import Change
+from compilediag.fixes.environment import export_line
 from compilediag_harness.wire import SettingChange
 
 DYNAMO = "torch._dynamo.config"
@@ -18,6 +19,12 @@ _INT = re.compile(r"-?\d+")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*|\d*\.\d+)(?:e[+-]?\d+)?|-?\d+e[+-]?\d+")
 _NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
 
+SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
+OVERRIDES = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
+
+_LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
+
+_EVERY_NAMESAKE = "holds for every compiled function with a variable of this name"
 _EVERY_FUNCTION = "holds for every compiled function, which may run slower"
 _ORDER = "what is printed comes after the graph: its order and the values of mutated tensors change"
 _CALLED = "the hook is called, and what it belongs to compiled again; guards take longer"
@@ -52,6 +59,25 @@ def _numbers(case: Case) -> Iterator[Change]:
         yield setting(DYNAMO, "assume_static_by_default", False, _EVERY_FUNCTION)
     elif values and all(map(is_integer, values)) and case.finding.rule in ("CD104", "CD117"):
         yield setting(DYNAMO, "allow_unspec_int_on_nn_module", True, _EVERY_FUNCTION, left=1)
+
+
+def branched_candidates(case: Case) -> Iterator[Change]:
+    """For a number that the code branches on: each outcome of the branch has a graph then, not each
+    number. An edit that leaves no recompile comes first."""
+    values = [value for pair in case.values for value in pair]
+    new = case.version >= FIRST_WITH_UNBACKED
+    if case.finding.rule not in _NUMBERS or not new or case.finding.fix.candidates or not values:
+        return
+    if all(map(is_integer, values)) and _LISTABLE.fullmatch(case.source):
+        yield variable(SOURCES, case.source, _EVERY_NAMESAKE, left=1)
+    elif all(is_integer(value) or is_float(value) for value in values):
+        yield variable(OVERRIDES, ">=0:assume_static_by_default=False", _EVERY_FUNCTION, left=1)
+
+
+def variable(name: str, value: str, risk: str, left: int = 0) -> Change:
+    """A variable of the environment."""
+    line = export_line(name, value)
+    return Change("environment", line, risk, variables=((name, value),), left=left)
 
 
 def _logging(case: Case) -> Iterator[Change]:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, PARAMETER, Case
-from compilediag.fixes.candidates.options import DYNAMO, SHAPES, setting
+from compilediag.fixes.candidates.options import DYNAMO, SHAPES, setting, variable
 from compilediag.fixes.changes import Change
-from compilediag.fixes.environment import export_line
 from compilediag_harness.wire import ArgumentChange, CompileOption
 
 _SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
@@ -100,10 +99,7 @@ def _unbacked(case: Case, source: str, dimensions: list[int]) -> Iterator[Change
     """0 and 1 are constants of every graph, but for a size that is taken for unknown."""
     if case.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
         value = ",".join(f"{source}:{dimension}" for dimension in dimensions)
-        name = "TORCH_COMPILE_UNBACKED_SOURCES"
-        yield Change(
-            "environment", export_line(name, value), _DATA_DEPENDENT, variables=((name, value),)
-        )
+        yield variable("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
     yield from _mark(case, "mark_unbacked", source, dimensions, _DATA_DEPENDENT)
 
 

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from compilediag.fixes.candidates.case import Case
+from compilediag.fixes.candidates.options import SOURCES, variable
 from compilediag.fixes.candidates.sizes import growing_source
 from compilediag.fixes.changes import Change
-from compilediag.fixes.environment import export_line, joined
+from compilediag.fixes.environment import joined
 from compilediag.receipt.schema.compiles import FindingRecord
-
-SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
 
 _OF_SEVERAL = ("CD118", "CD120")
 """Rules whose findings name no source of their own: what two sizes have to do with each other, and
@@ -35,13 +34,7 @@ def together_candidates(case: Case) -> Iterator[Change]:
     value = joined((SOURCES, item) for item in every).get(SOURCES, "")
     if not value or set(value.split(",")) == {item for each in own for item in each.split(",")}:
         return
-    yield Change(
-        "environment",
-        export_line(SOURCES, value),
-        _EVERY_NAMESAKE,
-        variables=((SOURCES, value),),
-        left=int(bool(grows)),
-    )
+    yield variable(SOURCES, value, _EVERY_NAMESAKE, left=int(bool(grows)))
 
 
 def _beside(case: Case) -> Iterator[FindingRecord]:

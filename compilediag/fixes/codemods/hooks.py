@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import libcst
 from libcst import matchers
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, NothingToEdit
 from compilediag.fixes.codemods.names import bound_in, fresh_name, names_in, parameters_of, uses_of
 from compilediag.fixes.codemods.purity import Scope, code_of, is_number, scope_of
 from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Replacement, Source
@@ -70,7 +70,7 @@ def _registered(source: Source, edit: Edit) -> list[libcst.Name | libcst.Attribu
         for node in _names_of(source, argument.value, hook, is_method=is_method)
     ]
     if not found:
-        raise EditImpossible(f"no call of the file registers {hook.name.value} by its name")
+        raise NothingToEdit(f"no call of the file registers {hook.name.value} by its name")
     return found
 
 

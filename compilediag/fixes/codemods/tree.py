@@ -101,8 +101,8 @@ class Source:
         return range(place.start.line, place.end.line + 1)
 
     def parent(self, node: libcst.CSTNode) -> libcst.CSTNode:
-        """What a node stands in."""
-        return self._parents[node]
+        """What a node stands in; of the module, itself."""
+        return self._parents.get(node, self.module)
 
     def around(self, node: libcst.CSTNode, kind: type[Node]) -> Iterator[Node]:
         """The nodes of a type that a node stands in, the innermost first."""
