@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator
 from typing import Any, cast
@@ -19,6 +20,9 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a receipt, meanings included. Unknown fields are allowed everywhere."""
     (root,), parts = msgspec.json.schema_components((Receipt,), ref_template="#/$defs/{name}")
+    for part in parts.values():  # from 3.13 on Python itself removes the indentation of docstrings
+        if "description" in part:
+            part["description"] = inspect.cleandoc(part["description"])
     schema: dict[str, Any] = {
         "$schema": _DIALECT,
         "title": f"compilediag receipt {SCHEMA_VERSION}",

@@ -130,7 +130,9 @@ def write_rows(folder: str, rows: Iterable[Row], gone: Iterable[str]) -> None:
         NotAnIndex: a file of that name is not ours.
         sqlite3.Error: the folder or the disk does not take it; the index stays as it was.
     """
-    with contextlib.closing(sqlite3.connect(_path(folder), WAIT_S, isolation_level=None)) as index:
+    with contextlib.closing(
+        sqlite3.connect(_path(folder), timeout=WAIT_S, isolation_level=None)
+    ) as index:
         index.execute("BEGIN IMMEDIATE")
         with index:
             empty = index.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
@@ -168,7 +170,7 @@ def _opened(folder: str) -> Generator[sqlite3.Connection | None, None, None]:
         return
     # "rw", so that SQLite can roll back what a killed writer left; a read-only file stays readable.
     uri = f"file:{quote(os.path.abspath(path))}?mode=rw"
-    with contextlib.closing(sqlite3.connect(uri, WAIT_S, uri=True)) as index:
+    with contextlib.closing(sqlite3.connect(uri, timeout=WAIT_S, uri=True)) as index:
         index.text_factory = _text
         yield index if _pragma(index, "user_version") == user_version() else None
 

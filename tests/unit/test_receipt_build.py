@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -65,11 +66,17 @@ def golden() -> bytes:
 
 
 def test_golden() -> None:
-    """The receipt of one run, byte for byte; running this file as a program makes it anew.
+    """The receipt of one run, byte for byte but for the last digits of sums, which Python adds up
+    better from 3.12 on; running this file as a program makes it anew.
 
     After the release of a version its golden file must not change any more.
     """
-    assert golden() == GOLDEN.read_bytes()
+    assert _rounded(golden()) == _rounded(GOLDEN.read_bytes())
+
+
+def _rounded(text: bytes) -> str:
+    """Twelve digits of each fraction, everything else as it is."""
+    return re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda found: f"{float(found[0]):.12g}", text.decode())
 
 
 def test_causes_and_breaks_name_their_findings() -> None:
