@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.findings import Candidate, CauseId, Finding
-from compilediag.diagnosis.rules.fix_choice import is_branched_on
+from compilediag.diagnosis.rules.fix_choice import is_branched_on, is_constant
 from compilediag.timeline.timeline import Timeline
 
 _FIRST_WITH_OVERRIDES = Version("2.13")
@@ -103,6 +103,8 @@ def _dynamic_int(group: Group, version: Version) -> str | None:
         return None
     if "cell_contents" in source:  # a captured int is reached as a local of the compiled function
         return None
+    if group.code == "CD107" and is_constant(group):
+        return None
     return source if _all_values(group, _INT) and not is_branched_on(group) else None
 
 
@@ -134,6 +136,7 @@ def _dynamic_float(group: Group, version: Version) -> str | None:
     if group.code not in (*_NUMBERS, _OPTIMIZER) or version < _FIRST_WITH_OVERRIDES:
         return None
     works = _all_values(group, _FLOAT) and not is_branched_on(group)
+    works = works and not (group.code == "CD107" and is_constant(group))
     return "assume_static_by_default=False" if works else None
 
 

@@ -55,6 +55,20 @@ def test_nothing_where_no_setting_works(values: tuple[str, str]) -> None:
     assert settings(recompiled(false_guard(expected=before, actual=after))) == []
 
 
+def test_nothing_where_the_code_needs_the_value_as_a_constant() -> None:
+    """An item of a list: torch made the argument dynamic at its second value, and to no avail."""
+    again = [
+        attempt(
+            f"0/{number}",
+            kind="recompile",
+            step=number,
+            cause=recompile(guards=(false_guard(expected=str(number), actual=str(number + 1)),)),
+        )
+        for number in (1, 2)
+    ]
+    assert settings(timeline([attempt("0/0"), *again])) == []
+
+
 def test_nothing_where_the_code_branches_on_the_value() -> None:
     assert settings(recompiled(false_guard(line_text="if n > 2:"))) == []
 

@@ -11,7 +11,7 @@ import pytest
 from compilediag.diagnosis.codes import REGISTER, info
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules import hooks, recompile_fixes
-from compilediag.diagnosis.rules.branching import decides_by, fills
+from compilediag.diagnosis.rules.branching import decides_by, fills, takes_item
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
@@ -266,6 +266,23 @@ def test_code_on_pages_is_python(code: str) -> None:
 def test_a_line_decides_by_its_conditions_alone(line: str, variable: str, decides: bool) -> None:
     """Neither words of a comment nor what a branch computes make a value one to branch on."""
     assert decides_by(line, variable) is decides
+
+
+@pytest.mark.parametrize(
+    ("line", "variable", "takes"),
+    [
+        ("beta = self.betas[t]", "t", True),
+        ("return x * BETAS[step - 1]", "step", True),
+        ("beta = self.betas[self.t]", "self.t", True),
+        ("x = self.layers[t](x)", "t", False),  # a module
+        ("x = x[:t]", "t", False),
+        ("beta = self.betas[0] * t", "t", False),
+        ("beta = betas.pop(t)", "t", False),
+        ("self.betas[t", "t", False),
+    ],
+)
+def test_a_line_takes_an_item_by_its_index(line: str, variable: str, takes: bool) -> None:
+    assert takes_item(line, variable) is takes
 
 
 @pytest.mark.parametrize(

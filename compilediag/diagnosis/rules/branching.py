@@ -46,6 +46,22 @@ def _taken_from(node: ast.AST) -> ast.expr | None:
     return None
 
 
+def takes_item(line: str, variable: str) -> bool:
+    """Whether the line takes an item by the variable, `betas[t]`, and does not call it: a list of
+    functions or modules is no table of numbers."""
+    tree = _parsed(line)
+    if tree is None or not variable:
+        return False
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    items = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
+    return any(
+        _is(part, variable)
+        for item in items
+        if id(item) not in called and not isinstance(item.slice, ast.Slice)
+        for part in ast.walk(item.slice)
+    )
+
+
 def reads(line: str, name: str) -> bool:
     """Whether the line mentions the name."""
     return re.search(rf"\b{re.escape(name)}\b", line) is not None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.guards.tensors import keys_of
-from compilediag.diagnosis.rules.branching import decides_by, fills, reads
+from compilediag.diagnosis.rules.branching import decides_by, fills, reads, takes_item
 from compilediag.timeline.compiles import frame_id_of
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import GuardFacts, Location
@@ -139,7 +139,7 @@ def _is_dynamic_counter(group: Group) -> bool:
     was compiled again only once: torch has made it dynamic."""
     if group.code != "CD104" or not _INT.fullmatch(group.first.expected or ""):
         return False
-    return _is_changed_here(group) and not _is_constant(group) and is_of_object(group)
+    return _is_changed_here(group) and not is_constant(group) and is_of_object(group)
 
 
 def _of_line(group: Group) -> Iterator[str]:
@@ -336,7 +336,9 @@ def _of_value(group: Group) -> Iterator[str]:
     if number is not None:
         if is_of_object(group):
             yield "object_number"
-        if _is_constant(group):
+        if is_constant(group):
+            if any(takes_item(cause.line_text or "", cause.variable) for cause in group.causes):
+                yield "table"
             yield "constant"
         if isinstance(number, int):
             yield "int"
@@ -352,7 +354,7 @@ def _number(text: str | None) -> float | None:
     return None
 
 
-def _is_constant(group: Group) -> bool:
+def is_constant(group: Group) -> bool:
     """One frame of one process was compiled again for a further value: torch makes a number dynamic
     at its second value, unless the code needs it as a constant."""
     frames = Counter(

@@ -364,6 +364,12 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "torch.where computes both sides",
     ),
     ("CD107", "branch"): _DECIDE._replace(title=_ARGUMENT),
+    ("CD107", "table"): Wording(
+        _NUMBER,
+        "where {name} indexes a list of numbers, make the list a tensor (in a module by "
+        f"register_buffer) and compile with torch.compile(dynamic=True); or {_WARM}",
+        "an item of a list needs its index as a constant of the graph, one of a tensor does not",
+    ),
     ("CD107", "constant"): Wording(
         _NUMBER,
         _WARM,

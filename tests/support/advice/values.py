@@ -449,6 +449,25 @@ case(
     lambda: once_each(compiled(functional.dropout), (0.1, 0.2, 0.3)),
     equal=False,
 )
+BETAS = [0.1, 0.2, 0.3, 0.4]
+TABLE = torch.tensor(BETAS, dtype=torch.float64)
+
+
+def by_list(x: Any, step: int) -> Any:
+    return x * BETAS[step] + 1
+
+
+def by_tensor(x: Any, step: int) -> Any:
+    return x * TABLE[step] + 1
+
+
+case(
+    "a table of numbers",
+    ("CD107", "table"),
+    lambda: each(compiled(by_list), (3, 2, 1)),
+    lambda: each(compiled(by_tensor, dynamic=True), (3, 2, 1)),
+    lambda: once_each(compiled(by_list), (3, 2, 1)),
+)
 LAYERS = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
 
 
