@@ -422,9 +422,10 @@ def test_a_ceiling_on_compile_seconds() -> None:
     assert limited(run, "compile_s>61,first_compile_s>20").passed
     found = limited(run, "compile_s>60,first_compile_s>=20")
     assert [item.message for item in found.failures] == [
-        "compile s: 60.5, and the limit is compile_s>60",
-        "first compile s: 20.0, and the limit is first_compile_s>=20",
+        "compile seconds: 60.5, and the limit is compile_s>60",
+        "first compile seconds: 20.0, and the limit is first_compile_s>=20",
     ]
+    assert {(item.before, item.after) for item in found.failures} == {(None, None)}  # no counts
     assert not limited(run, "recompile_s>5").judged
     assert not limited(run, "compile_s>61", own_code_only=True).judged
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import ceil
 
 from compilediag.compare.gate.entries import finding_item, item_of
 from compilediag.compare.gate.expression import SECONDS, Limit
@@ -73,9 +72,12 @@ def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[
             continue
         if limit.forbids_more:
             found += _sources(receipt, run, limit)
-        shown = f"{count:.1f}" if limit.name in SECONDS else f"{count}"
-        message = f"{limit.name.replace('_', ' ')}: {shown}, and the limit is {limit}"
-        found.append(Item("limit", limit.name, message, before=limit.bound, after=ceil(count)))
+        timed = limit.name in SECONDS  # only the message has the fraction
+        shown = f"{count:.1f}" if timed else f"{count}"
+        words = limit.name.removesuffix("_s").replace("_", " ") + " seconds" * timed
+        message = f"{words}: {shown}, and the limit is {limit}"
+        before, after = (None, None) if timed else (limit.bound, int(count))
+        found.append(Item("limit", limit.name, message, before=before, after=after))
     return found
 
 

@@ -122,10 +122,15 @@ def short(item: Item) -> str:
     return _title(item, _known_noun(item)[0])
 
 
+def limit_words(name: str) -> str:
+    """The name of a count or limit in words: "graph breaks", "compile seconds"."""
+    return re.sub(r" s$", " seconds", name.replace("_", " "))
+
+
 def _title(item: Item, noun: str) -> str:
     """The noun behind its code, or behind the name of the count, then the variable or function."""
     subject = item.variable or item.function
-    rule = f"{item.rule.replace('_', ' ')} " if item.rule else ""
+    rule = f"{limit_words(item.rule)} " if item.rule else ""
     named = re.fullmatch(r"CD\d{3}", item.rule) or item.kind in ("count", "limit")
     return f"{rule if named else ''}{noun}{f': {subject}' if subject else ''}"
 
