@@ -28,7 +28,8 @@ def against_eager_sentence(section: AgainstEagerSection) -> str:
     if ratio is None:
         return f"not concluded: {section.problem}"
     if section.verdict == "not_resolved":
-        return f"not resolved: the noise is wider than the effect: {_ratio(ratio)}"
+        more = f"more pairs of runs (--rounds {2 * section.pairs}) or longer ones narrow it"
+        return f"not resolved, the noise is wider than the effect: {_ratio(ratio)}; {more}"
     if section.verdict == "does_not_pay":
         return f"does not pay: {_ratio(ratio)} as fast as eager"
     if section.verdict == "same":
@@ -83,12 +84,18 @@ def _callables(items: tuple[CallableAgainstEager, ...], options: RenderOptions) 
     return table(head, rows, options, right=head[1:], shrink=head[0]) if rows else []
 
 
+_FAR = 1000
+
+
 def _ratio(ratio: EagerRatio) -> str:
     return f"{_times(ratio.middle)} ({_times(ratio.low)} to {_times(ratio.high)})"
 
 
 def _times(value: float) -> str:
-    """Two digits after the point where the ratio is near one, so that 0.98x is not 1x."""
+    """Two digits after the point where the ratio is near one, so that 0.98x is not 1x. The interval
+    of two noisy pairs has no end worth writing."""
+    if value > _FAR:
+        return f"over {_FAR:,}x"
     return f"{value:.2f}x" if value < 9.995 else f"{three_figures(value)}x"
 
 
