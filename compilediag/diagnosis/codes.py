@@ -40,17 +40,17 @@ def info(code: str) -> CodeInfo:
 _TABLE = """
 CD101 closure-flag: a value captured by a function changed
 CD102 closure-container: a container captured by a function changed its length, keys or membership
-CD103 lazy-buffer: a buffer or cached tensor was created or reassigned with another shape, or its
+CD103 lazy-buffer: a buffer or cached tensor was created or reassigned with a new shape, or its
     companion int or flag changed
 CD104 module-attribute: a Python attribute of an object changed
-CD105 dynamic-size: a tensor argument has another size
+CD105 dynamic-size: a tensor argument has a different size
 CD106 tensor-metadata: dtype, stride, device, rank, requires_grad or type of a tensor changed
 CD107 python-scalar: an int, float, bool, str or enum argument changed
 CD108 container-structure: length, keys, order or type of an argument container changed
 CD109 global-variable: a module-level name, config global or environment value changed
 CD110 object-identity: another function, class or object type was passed, or a guarded object died
 CD111 global-mode: grad mode, train/eval, autocast, precision, threads, device or mode stack changed
-CD112 backend-identity: the same code was compiled again with another backend object or options
+CD112 backend-identity: the same code was compiled with a different backend object or options
 CD113 aliasing: inputs became or stopped being the same tensor, or overlap
 CD114 optional-argument: an argument alternates between None and tensor
 CD115 hook-set: the number of hooks on a module changed
@@ -106,15 +106,15 @@ CD502 allocation-retries: allocation retries or out-of-memory events
 CD503 memory-growth: a memory pool grows every step
 CD511 cache-use info: compile cache hits and misses
 CD512 fallback-kernel info: extern kernels in the compiled graph
-CD601 repeated-blocks info: equal blocks are compiled as one graph, which takes most compile seconds
+CD601 repeated-blocks info: equal blocks are compiled as one graph, which takes most compile time
 CD602 analysis-restarts info: a frame was traced again and again, at each of its graph breaks
-CD603 autotuning-dominates info: trying kernels takes most compile seconds
-CD604 builds-without-cache info: kernels are built at every start, since torch's caches are off
-CD611 cache-bypass: torch caches nothing of a graph, so that every start compiles it again
-CD612 changing-cache-key: a key of a compile cache is another at every start
+CD603 autotuning-dominates info: trying kernels takes at least half of the compile time
+CD604 builds-without-cache info: kernels are built at every start because torch's caches are off
+CD611 cache-bypass: torch caches nothing of a graph, so every start compiles it again
+CD612 changing-cache-key: a compile cache gets a different key at every start
 CD613 cache-not-kept: the compile caches cannot be written, or do not last
-CD614 half-cached: one compile cache had what an earlier start made, the other had not
-CD621 guard-cost: evaluating guards takes more than a twentieth of each step
+CD614 half-cached: one compile cache had the result of an earlier start, the other did not
+CD621 guard-cost: evaluating guards takes at least a twentieth of each step
 CD631 slower-than-eager: a compiled callable, or the steps, take longer than eager in steady state
 CD641 ranks-wait-for-compiles: ranks wait while others compile, as long as a collective's timeout
 CD651 other-numbers error: compiled calls give numbers that eager's own rounding does not explain
