@@ -41,6 +41,10 @@ _NUMBERS = frozenset(("CD101", "CD104", "CD107", "CD109", "CD117"))
 _HELD = (("CD103", "shape"), ("CD106", "parameter"))
 """What a module gets in another size: a tensor that grows, a parameter that is replaced."""
 
+_STATIC = re.compile(r"\._(?:buffers|parameters)\[")
+"""Their sizes are constants of every graph, whether the code needs that or not: torch's options
+`force_nn_module_property_static_shapes` and `force_parameter_static_shapes`."""
+
 _EVERY_FRAME = "holds for every compiled function, which may run slower"
 _EVERY_NAMESAKE = "holds for every compiled function with a variable of this name"
 
@@ -122,7 +126,8 @@ def _dynamic_size(group: Group, version: Version) -> str | None:
     if not dimensions or not (passed or held):
         return None
     small = any({item.before, item.after} & {"0", "1"} for item in changed)
-    if small or constant_dimensions(group.causes, group.recompiles):
+    static = _STATIC.search(source) is not None
+    if small or (not static and constant_dimensions(group.causes, group.recompiles)):
         return None
     if not _LISTABLE.fullmatch(source):
         return None

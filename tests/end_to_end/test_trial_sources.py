@@ -11,7 +11,7 @@ import pytest
 from compilediag.errors import UsageError
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
-from compilediag.runs.trials.sources import apply, as_patch, possible, source_changes
+from compilediag.runs.trials.sources import apply, as_patch, listed, source_changes
 
 TEXT = "import torch\nprint(1)\n"
 EDIT = Edit("program.py", 2, "unless_compiling")
@@ -91,4 +91,4 @@ def test_what_cannot_be_edited_is_not_tried(program: Path) -> None:
     other = Change("source", "b", "", edits=(Edit("program.py", 9, "before", ("pass",)),))
     gone = Change("source", "c", "", edits=(Edit("gone.py", 1, "before", ("pass",)),))
     plain = Change("environment", "d", "", variables=(("A", "1"),))
-    assert possible([fits, other, gone, plain], as_ran()) == (fits, plain)
+    assert listed([fits, other, gone, plain], as_ran()).possible == (fits, plain)
