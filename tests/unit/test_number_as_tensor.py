@@ -122,6 +122,14 @@ def test_a_branch_that_the_number_decides(branch: str, chosen: str) -> None:
     assert f"x = {chosen}\n" in as_tensor(text, line, "n", "int64")
 
 
+def test_lines_that_the_author_shares_stay() -> None:
+    text = "a = 1; b = 2\n\nclass Ema:\n    def __init__(self):\n        self.k, self.n = 2, 0\n\n"
+    text += "    def step(self, x):\n        self.n += 1\n        return x * self.n\n"
+    found = as_tensor(text, 8, "n", "int64")
+    assert "a = 1; b = 2\n" in found
+    assert "self.k = 2; self.n = torch.zeros(" in found
+
+
 def test_an_attribute_that_a_function_of_the_module_reads() -> None:
     text = (
         REFUSING.replace("BODY", "x = x * self.n") + "\n\ndef shown(block):\n    return block.n\n"
@@ -132,10 +140,10 @@ def test_an_attribute_that_a_function_of_the_module_reads() -> None:
 @pytest.mark.parametrize(
     ("first", "apart"),
     [
-        ("self.k, self.n = 2, 0", "self.k = 2; self.n = torch.zeros("),
-        ("self.k, self.n = make(), 0", "self.k = make(); self.n = torch.zeros("),
-        ("self.k = self.n = 0", "self.k = 0; self.n = torch.zeros("),
-        ("self.n, self.k = 0, make()", "; self.k = make()"),
+        ("self.k, self.n = 2, 0", "        self.k = 2\n        self.n = torch.zeros("),
+        ("self.k, self.n = make(), 0", "        self.k = make()\n        self.n = torch.zeros("),
+        ("self.k = self.n = 0  # why", "        self.k = 0\n        self.n = torch.zeros("),
+        ("self.n, self.k = 0, make()", "\n        self.k = make()\n"),
     ],
 )
 def test_a_number_that_is_set_together_with_others(first: str, apart: str) -> None:

@@ -38,7 +38,7 @@ from compilediag.fixes.codemods import (
 )
 from compilediag.fixes.codemods.choices import with_choices
 from compilediag.fixes.codemods.edit import Edit
-from compilediag.fixes.codemods.separated import separated
+from compilediag.fixes.codemods.separated import has_shared_lines, on_lines, separated
 from compilediag.fixes.codemods.tree import EditOfTree, Source, uses, with_edits, with_imported
 
 _OF_ONE_NAME = ("flag_as_tensor", "number_as_tensor")
@@ -111,7 +111,9 @@ def edited_by_codemods(text: str, edits: Sequence[Edit]) -> str:
         EditImpossible: one of them does not fit the text.
     """
     names = {edit.code[0] for edit in edits if edit.kind in _OF_ONE_NAME}
-    source = with_choices(separated(Source(text), names), edits)
+    written = Source(text)
+    apart = separated(written, names)
+    source = with_choices(apart, edits)
     source = sizes.with_sizes_as_tensors(source, edits)
     once = [*dict.fromkeys(edits)]
     found = [
@@ -120,6 +122,8 @@ def edited_by_codemods(text: str, edits: Sequence[Edit]) -> str:
     for kind, codemod in _OF_A_FILE.items():
         found += codemod(source, [edit for edit in once if edit.kind == kind])
     tree = with_edits(source, found)
+    if apart is not written and not has_shared_lines(written):
+        tree = on_lines(Source(tree.code)).module
     for package in ("functools", "torch", "compilediag"):
         tree = with_imported(tree, package) if uses(tree, package) else tree
     return tree.code

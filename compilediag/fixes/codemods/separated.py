@@ -1,5 +1,5 @@
 """Assignments of several names or attributes at once, written one by one in the same line: edits of
-one of them need a statement that sets it alone."""
+one of them need a statement that sets it alone. A line each is made of them when all is edited."""
 
 from __future__ import annotations
 
@@ -21,6 +21,30 @@ def separated(source: Source, names: set[str]) -> Source:
         for new in _one_by_one(line, names)
     ]
     return Source(with_edits(source, found).code) if found else source
+
+
+def on_lines(source: Source) -> Source:
+    """The file with each of several statements of a line on a line of its own."""
+    lines = source.below(source.module, libcst.SimpleStatementLine)
+    found = [Replacement(line, _on_lines) for line in lines if len(line.body) > 1]
+    return Source(with_edits(source, found).code) if found else source
+
+
+def has_shared_lines(source: Source) -> bool:
+    """Whether the author wrote several statements in one line."""
+    lines = source.below(source.module, libcst.SimpleStatementLine)
+    return any(len(line.body) > 1 for line in lines)
+
+
+def _on_lines(
+    line: libcst.SimpleStatementLine,
+) -> libcst.FlattenSentinel[libcst.SimpleStatementLine]:
+    alone = [small.with_changes(semicolon=libcst.MaybeSentinel.DEFAULT) for small in line.body]
+    first, *others = alone
+    made = [libcst.SimpleStatementLine([first], line.leading_lines)]
+    made += [libcst.SimpleStatementLine([each]) for each in others]
+    made[-1] = made[-1].with_changes(trailing_whitespace=line.trailing_whitespace)
+    return libcst.FlattenSentinel(made)
 
 
 def _one_by_one(
