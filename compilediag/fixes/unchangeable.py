@@ -41,7 +41,8 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "CD290": "a Python function for each element has no operation of torch",
         "CD302": "a compile must come once; an earlier call would be one more of the program",
         "CD304": "the cause of the slow steps is a finding of its own",
-        "CD306": "how a batch is packed is the program's own algorithm",
+        "CD306": "something may hold the batch of an earlier step, or rows are not written in a "
+        "plain loop",
         "CD307": "how data is made is not compiled code; what workers gain is time, no count",
         "CD308": "in which order parts of the program run is its own decision",
         "CD406": "the function must be told which rows are real",

@@ -254,6 +254,7 @@ def test_a_context_is_entered_outside_of_the_compiled_function() -> None:
                 with LOCK:
                     return function(*args, **kwargs)
             return entered
+
         @around_update
         @torch.compile
         def update(values):

@@ -75,6 +75,19 @@ def break_edits(case: Case) -> Iterator[Change]:
     yield from _on_size(case)
     yield from _every_term(case)
     yield from _once(case)
+    yield from _packed(case)
+
+
+def _packed(case: Case) -> Iterator[Change]:
+    """One buffer for all steps, where rows are packed into a new one each time."""
+    place, name = case.finding.location, case.finding.variable or ""
+    if case.finding.rule == "CD306" and place is not None and case.is_own(place.file):
+        yield Change(
+            "source",
+            f"{place.file}:{place.line}: keep {name} for all steps, fill only what no row covers",
+            "each step overwrites the batch of the one before: nothing may hold it",
+            edits=(Edit(place.file, place.line or 0, "kept_buffer", (name,)),),
+        )
 
 
 def _once(case: Case) -> Iterator[Change]:

@@ -176,7 +176,8 @@ def _below(
 ) -> libcst.FlattenSentinel[libcst.BaseStatement]:
     first, *others = (libcst.parse_statement(line) for line in code)
     first = first.with_changes(leading_lines=statement.leading_lines)
-    apart = [libcst.EmptyLine(indent=False)] * 2 if isinstance(statement, libcst.ClassDef) else []
+    defines = isinstance(statement, (libcst.ClassDef, libcst.FunctionDef))
+    apart = [each for each in statement.leading_lines if each.comment is None] if defines else []
     return libcst.FlattenSentinel([first, *others, statement.with_changes(leading_lines=apart)])
 
 
