@@ -92,8 +92,8 @@ def _finding(
         return Point("finding", False, remain, figures)
     total = baseline.receipt.compile.recompiles
     now = max(run.receipt.compile.recompiles for run in runs)
-    freed = declared.unlimits or declared.corrects
-    if subject.causes and now >= total and not freed:
-        why = f"as many recompiles as before ({total} → {now}): the same calls have other causes"
+    if subject.causes and now >= total and not declared.corrects:
+        rest = "calls that ran eager" if declared.unlimits else "the same calls"
+        why = f"as many recompiles as before ({total} → {now}): {rest} have other causes"
         return Point("finding", False, why, figures)
     return Point("finding", True, f"{subject.unit} {before} → {after}", figures)

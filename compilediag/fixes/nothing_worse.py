@@ -155,12 +155,13 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Decla
         # No other frame has more compiles: guards of what these frames call are theirs.
         unlimited |= _guarded_in(unlimited, run.receipt)
     fewer = _is_fewer(subject, baseline, run)
+    joined = _are_joined(subject, baseline, run)
     known = set[Named]().union(
         *(_named(key) for key, change in changes.causes.items() if fewer and change.count_before)
     )
     for key, change in changes.causes.items():
         hidden = (key.file, key.function) in unlimited or _is_known(_named(key), known)
-        hidden |= declared.corrects and key.rule == _LATE_HOOK
+        hidden |= joined or (declared.corrects and key.rule == _LATE_HOOK)
         if change.count_after > change.count_before and key not in subject.causes and not hidden:
             times = f"{change.count_before} → {change.count_after}"
             return f"recompiles for {key.variable} ({key.rule}) {times}"
@@ -172,7 +173,7 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Decla
             return f"{key.function} runs eager"
     if declared.corrects:
         unlimited |= _of_late_hooks(run.receipt)
-    return _new_finding(baseline.receipt, run.receipt, unlimited, known)
+    return _new_finding(baseline.receipt, run.receipt, unlimited, known, joined=joined)
 
 
 def _is_fewer(subject: Subject, baseline: Observed, run: Observed) -> bool:
@@ -180,6 +181,15 @@ def _is_fewer(subject: Subject, baseline: Observed, run: Observed) -> bool:
     another name now, and are no more than before."""
     gone = count_in(subject, baseline.receipt) - count_in(subject, run.receipt)
     return run.receipt.compile.recompiles <= baseline.receipt.compile.recompiles - gone
+
+
+def _are_joined(subject: Subject, baseline: Observed, run: Observed) -> bool:
+    """Without a graph break, what stood behind it is part of the frame before it, and guards have
+    other names there: of as many recompiles none is new."""
+    return (
+        bool(subject.breaks)
+        and run.receipt.compile.recompiles <= baseline.receipt.compile.recompiles
+    )
 
 
 def _named(key: CauseKey) -> set[Named]:
@@ -202,14 +212,17 @@ def _new_finding(
     after: Receipt,
     unlimited: set[tuple[str | None, str | None]],
     variables: set[Named],
+    *,
+    joined: bool,
 ) -> str | None:
     known = {finding_key(finding) for finding in before.findings}
+    causes = {cause.finding for event in after.compile.events for cause in event.causes}
     for finding in after.findings:
         key = finding_key(finding)
         file, function = key[2:] if len(key) > 2 else (None, None)
         met = _variables(file, function, finding.variable)
         again = finding.rule == COMBINATION and _is_known(met, variables)
-        hidden = key[2:] in unlimited or again
+        hidden = key[2:] in unlimited or again or (joined and finding.id in causes)
         judged = finding.severity != "info" and finding.rule.startswith(_JUDGED)
         if judged and not hidden and key not in known:
             return f"a new finding, {finding.rule}: {finding.title or finding.slug}"

@@ -232,6 +232,23 @@ def test_a_break_that_only_moved_is_new() -> None:
     assert "a new graph break in forward: other" in found.reason
 
 
+def test_a_recompile_behind_a_break_may_have_another_name_without_it() -> None:
+    """What stood behind the break is part of the frame before it then."""
+    broken = receipt(
+        again(1, cause("kept", "F2")), findings=(FINDING,), breaks=(site(finding="F1"),)
+    )
+    before = replace(BASE, receipt=broken)
+    subject = subject_of(FINDING, broken)
+    renamed = receipt(again(1, cause("self.kept", "F2")), findings=(finding(number="F2"),))
+    assert judge(subject, Without(before, EAGER), (replace(GOOD, receipt=renamed),)).holds
+    more = receipt(again(1, cause("self.kept", "F2")), again(2, cause("m", "F3")))
+    found = judge(subject, Without(before, EAGER), (replace(GOOD, receipt=more),))
+    assert "all recompiles 1 → 2" in found.reason
+    other = receipt(findings=(finding("CD150"),))
+    found = judge(subject, Without(before, EAGER), (replace(GOOD, receipt=other),))
+    assert "a new finding, CD150" in found.reason
+
+
 def test_what_the_limit_hid_is_no_worse() -> None:
     limited = finding("CD152", "F2", None)
     before = receipt(
@@ -456,6 +473,22 @@ def test_variants_that_ran_eager_at_the_limit_may_compile() -> None:
     more = limited(again(1, cause()), again(2, cause()), again(3, cause()), hit=False)
     assert raised(more, declared=Declared(unlimits=True)).holds
     assert failed(raised(more)) == ["others"]
+
+
+def test_a_cause_is_not_removed_by_compiling_elsewhere_what_it_recompiled() -> None:
+    """One compiled object for each instance: its recompiles are first compiles, and what ran eager
+    at the limit recompiles."""
+    before = receipt(again(1, cause()), again(2, cause()), recompile_limit_hits=1)
+    before = msgspec.structs.replace(before, findings=(FINDING, finding("CD152", "F2", None)))
+    after = receipt(again(1, cause("m")), again(2, cause("m")))
+    found = judge(
+        SUBJECT,
+        Without(replace(BASE, receipt=before), EAGER),
+        (replace(GOOD, receipt=after),),
+        declared=Declared(unlimits=True),
+    )
+    assert failed(found)[0] == "finding"
+    assert "as many recompiles as before (2 → 2): calls that ran eager" in found.reason
 
 
 @pytest.mark.parametrize(
