@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator
 
 from compilediag.fixes.candidates.case import PARAMETER, Case
 from compilediag.fixes.candidates.messages import message_writer
+from compilediag.fixes.candidates.program_calls import PLAIN
 from compilediag.fixes.candidates.sizes import DYNAMIC, MARK, dimensions_to_mark
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit
 from compilediag.receipt.schema.compiles import CompileEvent
-
-_VARIABLE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[(?:\w+|'[^']*')\])*")
-"""Read twice, it is the same tensor, and nothing else happens."""
 
 
 def edit_candidates(case: Case) -> Iterator[Change]:
@@ -76,7 +74,7 @@ def _at_calls(
         passed = {} if entered is None else {a.parameter: a.expression for a in entered.arguments}
         whole, root = f"{source[1]}{source[2]}", passed.get(source[1], "")
         name = passed.get(whole) or (f"{root}{source[2]}" if root.isidentifier() else "")
-        if entered is None or not entered.file or not _VARIABLE.fullmatch(name):
+        if entered is None or not entered.file or not PLAIN.fullmatch(name):
             yield None
             continue
         code = tuple(f"torch._dynamo.{MARK}({name}, {at})" for at in chosen)

@@ -15,11 +15,13 @@ from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.compiled_at_all import compiled_at_all_candidates
 from compilediag.fixes.candidates.computed_before import computed_before_candidates
 from compilediag.fixes.candidates.edits import edit_candidates
+from compilediag.fixes.candidates.filled import filled_candidates
 from compilediag.fixes.candidates.global_state import global_state_candidates
 from compilediag.fixes.candidates.hints import hint_candidates
 from compilediag.fixes.candidates.limits import limit_candidates
 from compilediag.fixes.candidates.made_anew import made_anew_candidates
 from compilediag.fixes.candidates.neutral import neutral_candidates
+from compilediag.fixes.candidates.neutral_calls import neutral_call_candidates
 from compilediag.fixes.candidates.objects import object_candidates
 from compilediag.fixes.candidates.options import branched_candidates, option_candidates
 from compilediag.fixes.candidates.passed import passed_candidates
@@ -40,8 +42,10 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     global_state_candidates,
     edit_candidates,
     state_candidates,
+    filled_candidates,
     made_anew_candidates,
     neutral_candidates,
+    neutral_call_candidates,
     break_edits,
     computed_before_candidates,
     compiled_at_all_candidates,

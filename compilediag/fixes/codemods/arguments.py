@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import libcst
 from libcst import matchers
@@ -20,22 +21,46 @@ def argument(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     writes it, which of its arguments, and what is passed, with `_` for the argument:
     "_.contiguous()"."""
     text, index, template = edit.code
-    found = [
-        call
-        for call in source.below(source.module, libcst.Call)
-        if edit.line in source.lines_of(call) and _plain(source.module.code_for_node(call)) == text
-    ]
-    if not found:
-        raise EditImpossible(f"line {edit.line} has no call {text}")
-    for call in found:
+    for call in _calls_of(source, edit.line, text):
         passed = call.args[int(index)]
         if passed.star:
             raise EditImpossible(f"line {edit.line} passes what it holds, not the argument itself")
         yield Replacement(passed.value, _Made(template))
 
 
+def keyword(source: Source, edit: Edit) -> Iterator[EditOfTree]:
+    """Kind "keyword": passes one more argument by name. `code`: the call as `ast.unparse` writes
+    it, the keyword, and the expression."""
+    text, name, expression = edit.code
+    for call in _calls_of(source, edit.line, text):
+        if any(each.keyword is not None and each.keyword.value == name for each in call.args):
+            raise EditImpossible(f"line {edit.line} passes {name} already")
+        yield Replacement(call, _With(name, expression))
+
+
+def _calls_of(source: Source, line: int, text: str) -> list[libcst.Call]:
+    found = [
+        call
+        for call in source.below(source.module, libcst.Call)
+        if line in source.lines_of(call) and _plain(source.module.code_for_node(call)) == text
+    ]
+    if not found:
+        raise EditImpossible(f"line {line} has no call {text}")
+    return found
+
+
 def _plain(code: str) -> str:
     return ast.unparse(ast.parse(code.strip(), mode="eval"))
+
+
+@dataclass(frozen=True, slots=True)
+class _With:
+    name: str
+    expression: str
+
+    def __call__(self, call: libcst.Call) -> libcst.Call:
+        made = libcst.parse_expression(f"f({self.name}={self.expression})")
+        return call.with_changes(args=[*call.args, *libcst.ensure_type(made, libcst.Call).args])
 
 
 class _Made:
@@ -51,10 +76,11 @@ class _Made:
         return hash(self._template)
 
     def __call__(self, value: libcst.BaseExpression) -> libcst.BaseExpression:
-        whole = libcst.parse_expression(self._template)
-        place = matchers.findall(whole, matchers.Name(_PLACEHOLDER))[0]
+        whole: libcst.CSTNode = libcst.parse_expression(self._template)
         inside = _atom(value) if self._template.startswith(_PLACEHOLDER) else value
-        return libcst.ensure_type(whole.deep_replace(place, inside), libcst.BaseExpression)
+        for place in matchers.findall(whole, matchers.Name(_PLACEHOLDER)):
+            whole = libcst.ensure_type(whole.deep_replace(place, inside), libcst.BaseExpression)
+        return libcst.ensure_type(whole, libcst.BaseExpression)
 
 
 def _atom(value: libcst.BaseExpression) -> libcst.BaseExpression:

@@ -68,6 +68,7 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
         "around_call": contexts.around_call,
         "disabled_hook": hooks.disabled_hook,
         "hoisted": hoisted.hoisted,
+        "keyword": arguments.keyword,
         "kept_buffer": kept_buffer.kept_buffer,
         "neutral_argument": neutral.neutral_argument,
         "registered_once": hooks.registered_once,

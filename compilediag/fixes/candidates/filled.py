@@ -1,0 +1,61 @@
+"""An attribute that the compiled code itself gives its value, in its first call: it has that value
+before the call."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import cast
+
+from compilediag.fixes.candidates.case import Case
+from compilediag.fixes.candidates.program_calls import PLAIN, calls_of
+from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import Edit
+
+_OF_SELF = re.compile(r"L\['self'\]((?:\.\w+|\['\w+'\])+)")
+_REGISTERED = re.compile(r"\._(?:modules|buffers|parameters)\['(\w+)'\]")
+
+
+def filled_candidates(case: Case) -> Iterator[Change]:
+    """An assignment before each call that compiled."""
+    found = _OF_SELF.fullmatch(case.source)
+    values = set(case.values)
+    writers = cast("list[Mapping[str, object]]", case.finding.evidence.get("writers") or [])
+    if case.finding.rule != "CD104" or found is None or len(values) != 1 or not writers:
+        return
+    ((_, value),) = values
+    path = _REGISTERED.sub(r".\1", found[1])
+    owners = [_owner(call.tree, case) for call in calls_of(case)]
+    if not _is_literal(value) or not owners or None in owners:
+        return
+    edits = tuple(
+        Edit(call.place.file, call.place.line, "before", (f"{owner}{path} = {value}",))
+        for call, owner in zip(calls_of(case), owners, strict=True)
+    )
+    first, others = edits[0], len(edits) - 1
+    also = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
+    yield Change(
+        "source",
+        f"{first.file}:{first.line}: {first.code[0]}  # before the call{also}",
+        "it has this value from the first call on, whatever would have given it another",
+        edits=tuple(dict.fromkeys(edits)),
+    )
+
+
+def _owner(call: ast.Call, case: Case) -> str | None:
+    """The expression for what the guard calls `self`: what is called, or what has the method."""
+    name = case.function.function.rpartition(".")[2] if case.function is not None else ""
+    function = call.func
+    if isinstance(function, ast.Attribute) and function.attr == name:
+        function = function.value
+    text = ast.unparse(function)
+    return text if PLAIN.fullmatch(text) else None
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        value: object = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return False
+    return value is None or isinstance(value, (bool, int, float, str))

@@ -1,0 +1,137 @@
+"""An argument that some calls pass and others do not, passed in all of them: a mask that hides
+nothing. What it does in the function nothing shows here: the trial compares the results."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from compilediag.fixes.candidates.case import PARAMETER, Case
+from compilediag.fixes.candidates.program_calls import PLAIN, Call, Key, calls_of
+from compilediag.fixes.changes import Change
+from compilediag.fixes.codemods.edit import Edit
+
+_TENSOR = re.compile(r"(?:([\w.\[\]']+)=)?\[([\d, ]*)\]")
+_SEEN_DTYPE = re.compile(r"torch\.\w+$")
+_NEUTRAL_BY_NAME = re.compile(r"mask|bias|weight|scale|factor")
+_MASK = re.compile(r"mask")
+
+_VALUES = {"torch.bool": ("ones", "zeros"), "torch.int64": ("ones", "zeros")}
+"""In the order of trying; of other dtypes zeros first, which are added."""
+
+_RISK = "one more tensor in every call, which may choose a slower kernel of attention"
+
+Shape = tuple[int, ...]
+
+
+def neutral_call_candidates(case: Case) -> Iterator[Change]:
+    """Edits of the calls that lack it."""
+    calls = calls_of(case)
+    name = _optional(case, calls)
+    passing = [call for call in calls if name is not None and call.key_of(name) is not None]
+    if name is None or not passing:
+        return
+    sizes = _sizes(_rows(case), passing[0], passing[0].key_of(name))
+    lacking = [call for call in calls if call not in passing]
+    for dtype in _dtypes(case) if sizes is not None else ():
+        for value in _VALUES.get(dtype, ("zeros", "ones")):
+            edits = [_edit(call, name, sizes or (), value, dtype) for call in lacking or passing]
+            made = [edit for edit in edits if edit is not None]
+            if len(made) == len(edits):
+                first, others = made[0], len(made) - 1
+                also = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
+                line = f"{first.file}:{first.line}: pass {name}={first.code[2]}{also}"
+                yield Change("source", line, _RISK, edits=tuple(dict.fromkeys(made)))
+
+
+def _optional(case: Case, calls: Sequence[Call]) -> str | None:
+    """The parameter that only some calls pass, if a value may change nothing there."""
+    found = PARAMETER.fullmatch(case.source)
+    if found is None or found[2]:
+        return None
+    if case.finding.rule == "CD108":
+        keywords = [{key for key in call.arguments if isinstance(key, str)} for call in calls]
+        some = set[str]().union(*keywords) - {*keywords[0]}.intersection(*keywords[1:])
+        return min(some) if len(some) == 1 and _MASK.search(min(some)) else None
+    known = _dtypes(case) == ["torch.bool"] or _NEUTRAL_BY_NAME.search(found[1])
+    return found[1] if case.finding.rule == "CD114" and known else None
+
+
+def _dtypes(case: Case) -> list[str]:
+    """Of the tensor that comes at times; a length of keywords does not show it."""
+    if case.finding.rule == "CD108":
+        return ["torch.int64", "torch.bool"]
+    seen = (_SEEN_DTYPE.findall(value) for pair in case.values for value in pair)
+    return [*dict.fromkeys(dtype for found in seen for dtype in found)]
+
+
+def _rows(case: Case) -> list[dict[Key, Shape]]:
+    """The shapes of the tensors of calls, by position or keyword."""
+    function = case.function
+    found: list[dict[Key, Shape]] = []
+    for called in case.receipt.invocations:
+        if function is None or (called.file, called.line) != (function.file, function.line):
+            continue
+        for item in called.shapes:
+            row: dict[Key, Shape] = {}
+            for name, sizes in _TENSOR.findall(item.shapes):
+                shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+                row[name or sum(isinstance(key, int) for key in row)] = shape
+            found.append(row)
+    return found
+
+
+def _sizes(
+    rows: Sequence[Mapping[Key, Shape]], call: Call, key: Key | None
+) -> list[tuple[Key, int] | int] | None:
+    """Where each of its sizes comes from in all calls that pass it: the dimension of another
+    argument, or a number."""
+    places = len(call.tree.args)
+    own = [row for row in rows if key in row and sum(isinstance(k, int) for k in row) == places]
+    if key is None or len({len(row[key]) for row in own}) != 1:
+        return None
+    return [_size(own, key, at) for at in range(len(own[0][key]))]
+
+
+def _size(own: Sequence[Mapping[Key, Shape]], key: Key, at: int) -> tuple[Key, int] | int:
+    for other in own[0]:
+        rank = len(own[0][other])
+        for dimension in sorted(range(rank), key=lambda each: each != at):
+            if other != key and all(
+                row.get(other, ())[dimension : dimension + 1] == row[key][at : at + 1]
+                for row in own
+            ):
+                return other, dimension
+    return own[0][key][at]
+
+
+def _edit(
+    call: Call, name: str, sizes: Sequence[tuple[Key, int] | int], value: str, dtype: str
+) -> Edit | None:
+    fill = _fill(call, sizes, value, dtype)
+    if fill is None:
+        return None
+    key, text = call.key_of(name), ast.unparse(call.tree)
+    if key is None:
+        return Edit(call.place.file, call.place.line, "keyword", (text, name, fill))
+    given = [*call.arguments].index(key)
+    if not PLAIN.fullmatch(call.arguments[key]):
+        return None
+    chosen = (text, str(given), f"{fill} if _ is None else _")
+    return Edit(call.place.file, call.place.line, "argument", chosen)
+
+
+def _fill(call: Call, sizes: Sequence[tuple[Key, int] | int], value: str, dtype: str) -> str | None:
+    """The expression that makes it; None where another argument may not be read twice."""
+    others = dict.fromkeys(each[0] for each in sizes if not isinstance(each, int))
+    texts = {key: call.arguments.get(key, "") for key in others}
+    if not all(map(PLAIN.fullmatch, texts.values())):
+        return None
+    shape = [
+        str(each) if isinstance(each, int) else f"{texts[each[0]]}.shape[{each[1]}]"
+        for each in sizes
+    ]
+    device = f", device={next(iter(texts.values()))}.device" if texts else ""
+    whole = ", ".join(shape) + "," * (len(shape) == 1)
+    return f"torch.{value}(({whole}), dtype={dtype}{device})"
