@@ -48,7 +48,7 @@ def neutral_call_candidates(case: Case) -> Iterator[Change]:
 def _optional(case: Case, calls: Sequence[Call]) -> str | None:
     """The parameter that only some calls pass, if a value may change nothing there."""
     found = PARAMETER.fullmatch(case.source)
-    if found is None or found[2]:
+    if found is None or found[2] or not calls:
         return None
     if case.finding.rule == "CD108":
         keywords = [{key for key in call.arguments if isinstance(key, str)} for call in calls]
