@@ -94,6 +94,22 @@ def test_a_variable_that_is_none_at_times_is_replaced_where_it_is_passed() -> No
 
 
 @pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        ("m if step % 2 else None", "m if step % 2 else {}"),
+        ("None if full else pad(x)", "{} if full else pad(x)"),
+        ("m if step else n", None),
+        ("make(x)", None),
+    ],
+)
+def test_a_choice_of_none_is_another_one(given: str, made: str | None) -> None:
+    found = masks([call(13, f"model(x, mask={given})", x="x", mask=given)], SHAPES)
+    ones = "torch.ones((x.shape[0], x.shape[1]), dtype=torch.bool, device=x.device)"
+    wanted = [] if made is None else [made.format(ones)]
+    assert [code[2] for code in codes(found)][:1] == wanted
+
+
+@pytest.mark.parametrize(
     ("calls", "shapes", "evidence"),
     [
         ([None, WITH], SHAPES, {}),  # a call that is not known

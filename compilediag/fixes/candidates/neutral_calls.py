@@ -20,7 +20,7 @@ _MASK = re.compile(r"mask")
 _VALUES = {"torch.bool": ("ones", "zeros"), "torch.int64": ("ones", "zeros")}
 """In the order of trying; of other dtypes zeros first, which are added."""
 
-_RISK = "one more tensor in every call, which may choose a slower kernel of attention"
+_RISK = "one more tensor in every call; attention may have a slower kernel for a mask"
 
 Shape = tuple[int, ...]
 
@@ -115,11 +115,25 @@ def _edit(
     key, text = call.key_of(name), ast.unparse(call.tree)
     if key is None:
         return Edit(call.place.file, call.place.line, "keyword", (text, name, fill))
-    given = [*call.arguments].index(key)
-    if not PLAIN.fullmatch(call.arguments[key]):
+    chosen = _instead_of_none(call.arguments[key], fill)
+    place = str([*call.arguments].index(key))
+    code = (text, place, chosen or "")
+    return Edit(call.place.file, call.place.line, "argument", code) if chosen else None
+
+
+def _instead_of_none(given: str, fill: str) -> str | None:
+    """An argument, `_`, with something else where it is None; None where reading it twice may do
+    more."""
+    if PLAIN.fullmatch(given):
+        return f"{fill} if _ is None else _"
+    tree = ast.parse(given, mode="eval").body
+    if not isinstance(tree, ast.IfExp):
         return None
-    chosen = (text, str(given), f"{fill} if _ is None else _")
-    return Edit(call.place.file, call.place.line, "argument", chosen)
+    body, other = ast.unparse(tree.body), ast.unparse(tree.orelse)
+    if (body == "None") == (other == "None"):
+        return None
+    body, other = (fill if each == "None" else each for each in (body, other))
+    return f"{body} if {ast.unparse(tree.test)} else {other}"
 
 
 def _fill(call: Call, sizes: Sequence[tuple[Key, int] | int], value: str, dtype: str) -> str | None:
