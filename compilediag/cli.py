@@ -34,9 +34,9 @@ from compilediag.views.text import clean
 COMPLETE_VARIABLE = "_COMPILEDIAG_COMPLETE"
 
 COMMANDS = {
-    "run": "Run a program and say why torch.compile compiled again.",
-    "probe": "Find what each periodic group of work costs, and why.",
-    "analyze": "Explain traces and logs of runs that are over, from any machine.",
+    "run": "Run a program and explain why torch.compile recompiled.",
+    "probe": "Measure what each periodic group of work costs, and explain why.",
+    "analyze": "Explain the traces and logs of finished runs, from any machine.",
     "show": "Show the verdict of a run again.",
     "fix": "Try changes for the findings of a run, and prove those that work.",
     "explain": "Explain a rule by its CODE, or finding N of a run.",
@@ -44,9 +44,9 @@ COMMANDS = {
     "diff": "Compare two receipts: counts, causes, graph breaks, frames.",
     "gate": "Judge receipts by limits and by a checked-in baseline.",
     "stats": "Sum up a folder of receipts.",
-    "trend": "Say what got slower or less stable, since which receipt and commit.",
+    "trend": "Report what got slower or less stable, and since which commit.",
     "plan": "Choose the sizes to compile for from the sizes a run used.",
-    "doctor": "Say what compilediag can and cannot observe here, and why.",
+    "doctor": "Report what compilediag can and cannot observe here, and why.",
 }
 """Every subcommand with its line in the help, so that the help imports none of them."""
 
@@ -93,7 +93,7 @@ def _unknown(name: str) -> str:
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
-  compilediag run train.py --lr 3e-4    run it, and say why it recompiled
+  compilediag run train.py --lr 3e-4    run it, and explain its recompiles
   compilediag explain 1                 what finding 1 means, and its fix
 """,
 )

@@ -52,31 +52,33 @@ class ReadOptions:
         default=(), metavar="PATH...", nargs=-1, required=True, type=click.Path()
     )
     output: str | None = option(
-        "-o --output DIR", "Folder for the receipts; .compilediag/<time>-analyze-<pid> by default."
+        "-o --output DIR", "Folder for the receipts; default: .compilediag/<time>-analyze-<pid>."
     )
-    name: str | None = option("--name NAME", "Lane of the receipts; the first PATH's by default.")
+    name: str | None = option(
+        "--name NAME", "Lane of the receipts; default: the name of the first PATH."
+    )
     world_size: int | None = option(
         "--world-size N",
-        "Ranks there should be; by default as many as the highest rank implies.",
+        "Number of ranks; by default as many as the highest rank implies.",
         type=click.IntRange(1, 10_000_000),
     )
     jobs: int | None = option(
         "-j --jobs N",
-        "Processes that read; by default one a core, and one where there is little to read.",
+        "Processes that read; by default one per core, or one if there is little to read.",
         type=click.IntRange(1, 1024),
     )
     cluster: str | None = option(
         "--cluster ADDRESS",
-        "Read on the workers of a Dask cluster; the address of its scheduler: tcp://host:8786.",
+        "Read on the workers of a Dask cluster, by its scheduler's address: tcp://host:8786.",
     )
     patterns: str | None = option(
         "--patterns FILE",
-        "TOML file with the lines of trainers that are not known; see docs/howto/trainlog.md.",
+        "TOML file that describes the lines of other trainers; see docs/howto/trainlog.md.",
         type=click.Path(),
     )
     warmup: int | None = option(
         "--warmup N",
-        "Steps of a trainer's output that are warm-up; found by themselves by default.",
+        "Warm-up steps of a trainer's output; found automatically by default.",
         type=click.IntRange(0, 1_000_000_000),
     )
     tlparse: bool = flag("--tlparse", "Link tlparse's reports of the traces.")
@@ -99,11 +101,11 @@ class AnalyzeOptions(Views, ReadOptions):
 """,
 )
 def command(options: AnalyzeOptions) -> None:
-    """Explain traces and logs of runs that are over, from any machine.
+    """Explain the traces and logs of finished runs, from any machine.
 
-    PATH is a file of TORCH_TRACE or TORCH_LOGS (plain, .gz or .zst), what a trainer printed, a run
-    directory of compilediag, or a folder that holds any of them; or the URI of one. Ranks get a
-    receipt each and one together.
+    PATH is a file written by TORCH_TRACE or TORCH_LOGS (plain, .gz or .zst), the output of a
+    trainer, a run directory of compilediag, or a folder that contains any of them; or a URI. Each
+    rank gets a receipt, and all ranks together get one.
     """
     view = options.view()
     here_only = (options.jobs, options.patterns, options.warmup, options.tlparse or None)

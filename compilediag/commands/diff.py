@@ -19,11 +19,11 @@ class DiffOptions:
     before: str = argument(metavar="A", type=click.Path())
     after: str | None = argument(metavar="[B]", required=False, type=click.Path())
     changed_data: bool = flag(
-        "--changed-data", "Compare counts and causes of a fix that changes data or settings."
+        "--changed-data", "Compare the counts and causes of a fix that changes data or settings."
     )
-    as_json: bool = flag("--json", "The comparison as JSON.")
-    markdown: bool = flag("--md", "Markdown for a pull request.")
-    html: str | None = option("--html FILE", "Write the comparison as one offline page to FILE.")
+    as_json: bool = flag("--json", "Print the comparison as JSON.")
+    markdown: bool = flag("--md", "Print Markdown for a pull request.")
+    html: str | None = option("--html FILE", "Write the comparison to FILE as one offline page.")
 
 
 @subcommand(
@@ -39,10 +39,10 @@ def command(options: DiffOptions) -> None:
     """Compare two receipts: counts, causes, graph breaks, frames.
 
     A and B are receipt files or folders of runs; B is the latest run by default. Receipts of
-    different lanes (another precision, backend or preset) or of other work (samples, elements) are
-    refused with exit code 2. With --changed-data they may differ in what a fix changes (padding,
-    drop_last, other sizes, dynamic=, a setting, the name of the script): the first line names it,
-    counts and causes are compared, times and memory of other work are not.
+    different lanes (another precision, backend or preset) or of different work (samples, elements)
+    are refused with exit code 2. With --changed-data they may differ in what a fix changes
+    (padding, drop_last, other sizes, dynamic=, a setting, the name of the script): the first line
+    names the difference, and counts and causes are compared, but not times and memory.
     """
     from compilediag.compare.diff import compare, document_of
 

@@ -54,10 +54,10 @@ _DISABLING = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 class DoctorOptions:
     """What to check, and how to print it."""
 
-    as_json: bool = flag("--json", "The same as JSON.")
+    as_json: bool = flag("--json", "Print the same as JSON.")
     output: Path = option(  # noqa: RUF009 - it is dataclasses.field
         "--output PATH",
-        "Where runs would be kept; default: .compilediag.",
+        "Where runs would be stored; default: .compilediag.",
         default=Path(".compilediag"),
         type=click.Path(path_type=Path),
     )
@@ -67,14 +67,14 @@ class DoctorOptions:
     "doctor",
     DoctorOptions,
     examples="""\
-  compilediag doctor          answers in a few seconds: torch is started once
+  compilediag doctor          takes a few seconds: torch is started once
   compilediag doctor --json   for a bug report
 """,
 )
 def command(options: DoctorOptions) -> int:
-    """Say what compilediag can and cannot observe here, and why.
+    """Report what compilediag can and cannot observe here, and why.
 
-    Exit code 0 when `compilediag run` can be used, 1 when it cannot.
+    The exit code is 0 if `compilediag run` can be used, and 1 if it cannot.
     """
     found = examine(options.output)
     if options.as_json:

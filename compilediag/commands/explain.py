@@ -35,8 +35,8 @@ class ExplainOptions:
 
     subject: str | None = argument(metavar="CODE|N", required=False)
     receipt: str | None = receipt_argument()
-    listing: bool = flag("--list", "Every code with its title.")
-    as_json: bool = flag("--json", "The same as JSON.")
+    listing: bool = flag("--list", "List every code with its title.")
+    as_json: bool = flag("--json", "Print the same as JSON.")
 
 
 @subcommand(
@@ -44,7 +44,7 @@ class ExplainOptions:
     ExplainOptions,
     examples="""\
   compilediag explain CD103    the page of a rule: bad code, good code, the fix
-  compilediag explain 1        finding 1 of the latest run, every fact of it
+  compilediag explain 1        finding 1 of the latest run, with every fact
   compilediag explain --list   every code
   compilediag explain 1 --json    the finding, its compiles and its rule, for a program
 """,

@@ -80,7 +80,9 @@ class FixOptions(TrialOptions):
         toml=(int, float),
         check=positive,
     )
-    dry_run: bool = flag("--dry-run", "List what would be tried for the latest run; run nothing.")
+    dry_run: bool = flag(
+        "--dry-run", "List what would be tried for the latest run, and run nothing."
+    )
     quiet: bool = flag("-q --quiet", "Show no progress.")
     as_json: bool = flag("--json", "Print everything that was tried as JSON.")
 
@@ -103,11 +105,11 @@ class FixCommand(TargetCommand):
   compilediag fix train.py --lr 3e-4    run it, try changes for each finding, prove them
   compilediag fix                       the same for the latest run
   compilediag fix 2                     finding 2 of the latest run only
-  compilediag fix --dry-run             what would be tried
-  compilediag fix --apply               proved edits are made in your files
-  compilediag fix --patch fix.patch     proved edits as a diff, for `git apply`
-  compilediag fix --steps 20 --budget 10m train.py    short runs; none is begun after 10 minutes
-  compilediag fix --yes --env fix.sh train.py         for a script: no question, lines in a file
+  compilediag fix --dry-run             list what would be tried
+  compilediag fix --apply               make the proved edits in your files
+  compilediag fix --patch fix.patch     write the proved edits as a diff, for `git apply`
+  compilediag fix --steps 20 --budget 10m train.py    short runs; none starts after 10 minutes
+  compilediag fix --yes --env fix.sh train.py         for a script: no question, lines to a file
   compilediag run --fix train.py        the same after the verdict of the run
 """,
     cls=FixCommand,
@@ -117,10 +119,10 @@ class FixCommand(TargetCommand):
 def command(options: FixOptions) -> int:
     """Try changes for the findings of a run, and prove those that work.
 
-    Each change is tried in a run of its own: the same command line and seed, with empty caches. It
-    is proved where the finding is gone, nothing else is worse, as much is compiled, and the program
-    computes the same, in two runs. No file of yours is changed without --apply. The exit code is 0
-    where every finding of at least `warning` has a proved change, 3 where one has none.
+    Each change is tried in a separate run: the same command line and seed, with empty caches. It is
+    proved if, in two runs, the finding is gone, nothing else is worse, as much is compiled, and the
+    program computes the same results. None of your files is changed without --apply. The exit code
+    is 0 if every finding of at least `warning` has a proved change, and 3 if one has none.
     """
     number = _number(options.target)
     require_possible(options)

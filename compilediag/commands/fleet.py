@@ -33,19 +33,21 @@ class FleetOptions:
     folder: str | None = argument(metavar="[DIR]", required=False, type=click.Path())
     lanes: tuple[str, ...] = option(
         "--lane NAME",
-        "Only lanes of this name or pattern, such as gpt-*.",
+        "Only lanes with this name or pattern, such as gpt-*.",
         default=(),
         multiple=True,
     )
     presets: tuple[str, ...] = option(
-        "--preset NAME", "Only lanes of this preset or pattern.", default=(), multiple=True
+        "--preset NAME", "Only lanes with this preset or pattern.", default=(), multiple=True
     )
     since: str | None = option(
-        "--since WHEN", "Only receipts from then on: 2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w."
+        "--since WHEN", "Only receipts since then: 2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w."
     )
-    until: str | None = option("--until WHEN", "Only receipts before then; as --since.")
+    until: str | None = option(
+        "--until WHEN", "Only receipts before then; same formats as --since."
+    )
     indexed: bool = flag(
-        "--indexed", "With one --lane and --last: ask the index, without a look at every file."
+        "--indexed", "With one --lane and --last: use the index instead of looking at every file."
     )
 
     def choice(self) -> Choice:

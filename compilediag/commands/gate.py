@@ -39,31 +39,31 @@ class GateOptions:
         "--baseline FILE", "The baseline; default: compilediag.lock.json, if there."
     )
     base: str | None = option(
-        "--base REF", "Show what the baseline allows and that of this branch or commit does not."
+        "--base REF", "Show what this baseline allows and that of the branch or commit does not."
     )
-    lane: str | None = option("--lane NAME", "Lane of the baseline; default: the receipt's own.")
+    lane: str | None = option("--lane NAME", "Lane of the baseline; default: the receipt's.")
     limits: tuple[Limit, ...] = option(
         "--fail-on EXPR",
         "Limits such as 'recompiles>0,CD103>0'.",
         default=(),
         check=lambda key, value: parse_limits(value),
     )
-    strict: bool = flag("--strict-improvement", "Fail for what is better, too.")
+    strict: bool = flag("--strict-improvement", "Fail for improvements as well.")
     require_proved_fix: bool = flag(
         "--require-proved-fix",
-        "Fail for findings for which `compilediag fix` has proved no change.",
+        "Fail for each finding without a change proved by `compilediag fix`.",
         toml=bool,
         tables=("gate",),
     )
-    own_code_only: bool = flag("--own-code-only", "Judge only what your own code does.")
+    own_code_only: bool = flag("--own-code-only", "Judge only your own code.")
     any_code: bool = flag(
-        "--any-code", "Judge receipts of other code than what is checked out, too."
+        "--any-code", "Also judge receipts of other code than what is checked out."
     )
     update: bool = flag("--update", "Record the receipts in the baseline.")
-    reason: str | None = option("--reason TEXT", "With --update: why what is new is all right.")
+    reason: str | None = option("--reason TEXT", "With --update: why the new items are acceptable.")
     reasons: tuple[tuple[str, str], ...] = option(
         "--reason-for ITEM TEXT",
-        "With --update: the same for one item; ITEM is a part of its name.",
+        "With --update: the same for one item; ITEM is part of its name.",
         default=(),
         nargs=2,
         multiple=True,
@@ -74,9 +74,9 @@ class GateOptions:
         default=(),
         multiple=True,
     )
-    as_json: bool = flag("--json", "The judgement as JSON: the same as --format json.")
+    as_json: bool = flag("--json", "Print the judgement as JSON; the same as --format json.")
     ab: tuple[str, str] | None = option(
-        "--ab CMD_A CMD_B", "Measure two command lines in turns; fail if B is slower.", nargs=2
+        "--ab CMD_A CMD_B", "Measure two command lines in turn; fail if B is slower.", nargs=2
     )
     rounds: int | None = option(
         "--rounds",
@@ -128,7 +128,7 @@ def _pyproject_defaults(given: Given) -> Mapping[str, Any]:
   compilediag gate --fail-on 'recompiles>0,graph_breaks>2'   limits for the latest run
   compilediag gate --update --reason "warm-up"               record it in compilediag.lock.json
   compilediag gate                                           judge by compilediag.lock.json
-  compilediag gate --format sarif=gate.sarif                 and write a file for CI
+  compilediag gate --format sarif=gate.sarif                 also write a file for CI
   compilediag gate --require-proved-fix                      every finding needs a proved change
   compilediag gate --ab 'python old.py' 'python new.py'      is the second slower?
 """,
@@ -137,10 +137,11 @@ def command(options: GateOptions) -> int:
     """Judge receipts by limits and by a checked-in baseline.
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run. Several
-    receipts are several lanes. Counts are judged, never seconds, unless --ab measures them.
+    receipts are several lanes. Counts are judged; seconds only by --ab or a limit such as
+    'compile_s>60'.
 
-    The exit code is 0 where everything passes, 3 where something fails, and 2 where nothing can
-    be said: a blind receipt, a lane the baseline does not have, a file that is none.
+    The exit code is 0 if everything passes, 3 if something fails, and 2 if nothing can be judged:
+    the receipt is blind, the baseline lacks the lane, or the file is no receipt.
     """
     options.refuse_contradictions()
     if options.update:

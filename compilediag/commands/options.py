@@ -102,7 +102,7 @@ class TrialOptions:
 
     budget_s: float | None = option(
         "--budget TIME",
-        "Start no run beyond it: 90s, 10m, 1h. With --fix and --against-eager.",
+        "Start no run after this time: 90s, 10m, 1h. With --fix and --against-eager.",
         toml=(str, *_NUMBER),
         tables=("fix",),
         only=("run", "fix"),
@@ -110,7 +110,8 @@ class TrialOptions:
     )
     rounds: int | None = option(
         "--rounds R",
-        "Run all that works R times together; default: 2. Of --against-eager: pairs; default: 3.",
+        "Run the changes that work R times together; default: 2. With --against-eager: pairs of "
+        "runs; default: 3.",
         type=click.IntRange(min=1),
         only=("run", "fix"),
     )
@@ -127,11 +128,11 @@ class TrialOptions:
     )
     force: bool = flag(
         "--force",
-        "With --apply: also in files that git does not have as they are.",
+        "With --apply: also edit files with changes that git has not committed.",
         only=("run", "fix"),
     )
     yes: bool = flag(
-        "--yes", "Do not ask before the program is run again and again.", only=("run", "fix")
+        "--yes", "Do not ask before running the program several times.", only=("run", "fix")
     )
 
 
@@ -143,10 +144,13 @@ class RunOptions(TrialOptions):
         default=(), nargs=-1, type=click.UNPROCESSED, metavar="TARGET [ARGS]..."
     )
     output: str | None = option(
-        "-o --output DIR", "Directory for this run; new or empty.", toml=str
+        "-o --output DIR", "Directory for this run, new or empty.", toml=str
     )
     name: str | None = option(
-        "--name NAME", "Name of the lane; default: of the script.", toml=str, check=_lane_name
+        "--name NAME",
+        "Name of the lane; default: the name of the script.",
+        toml=str,
+        check=_lane_name,
     )
     steps: int | None = option(
         "--steps",
@@ -158,7 +162,7 @@ class RunOptions(TrialOptions):
     )
     warmup: int | None = option(
         "--warmup N|auto",
-        "Steps that count as warm-up; default: auto.",
+        "First steps that count as warm-up; default: auto.",
         toml=(int, str),
         check=_warmup,
     )
@@ -172,7 +176,7 @@ class RunOptions(TrialOptions):
     )
     grace_s: float = option(
         "--grace S",
-        f"Seconds from a second Ctrl-C to the end by force; default: {GRACE_S:g}.",
+        f"Seconds from a second Ctrl-C until the target is killed; default: {GRACE_S:g}.",
         default=GRACE_S,
         type=float,
         toml=_NUMBER,
@@ -180,57 +184,57 @@ class RunOptions(TrialOptions):
     )
     limits: tuple[Limit, ...] = option(
         "--fail-on EXPR",
-        "Exit with 3 where 'recompiles>0,graph_breaks>2' holds.",
+        "Exit with 3 if a limit is exceeded: 'recompiles>0,graph_breaks>2'.",
         default=(),
         toml=str,
         check=lambda key, value: parse_limits(value),
     )
     trace: bool = flag("--trace", "Keep torch's trace (TORCH_TRACE).", toml=bool)
-    tlparse: bool = flag("--tlparse", "Link tlparse's report of torch's trace.", toml=bool)
-    depyf: bool = flag("--depyf", "Run it a second time, to decompile its frames.", toml=bool)
+    tlparse: bool = flag("--tlparse", "Keep it, and link tlparse's report of it.", toml=bool)
+    depyf: bool = flag("--depyf", "Run it a second time and decompile its frames.", toml=bool)
     profile_on_signal: bool = flag(
         "--profile-on-signal",
-        "SIGUSR1 to the target begins a torch.profiler window, SIGUSR2 ends it.",
+        "Begin a torch.profiler window when the target gets SIGUSR1, end it on SIGUSR2.",
         toml=bool,
     )
     price_file: str | None = option(
-        "--prices FILE", "Price table (TOML), for an estimate of what it cost.", toml=str
+        "--prices FILE", "Price table (TOML), to estimate what the run cost.", toml=str
     )
     html: str | None = option(
         "--html FILE",
-        "Write the report as one offline page to FILE.",
+        "Write the report to FILE as one offline page.",
         toml=str,
         check=_new_page,
     )
     quiet: bool = flag("--quiet", "Print no verdict.", toml=bool)
     as_json: bool = flag(
         "--json",
-        "Print the receipt instead; --json=FILE writes it to a file.",
+        "Print the receipt as JSON instead; --json=FILE writes it to a file.",
         toml=bool,
     )
     json_file: str | None = option(f"{JSON_FILE_FLAG} FILE", "", hidden=True, check=_new_file)
     live: LiveMode | None = flag(  # noqa: RUF009 - it is dataclasses.field
         "--live/--no-live",
-        "On a terminal: progress in its title, and a line for each recompile.",
+        "On a terminal, show progress in the title and a line for each recompile.",
         default="both",
         toml=(bool, str),
         check=_live,
     )
-    live_lines: bool = flag("--live-lines", "The lines without the title.")
+    live_lines: bool = flag("--live-lines", "Show the lines without the title.")
     otlp: str | None = option(
         "--otlp URL|env",
-        "Report to an OpenTelemetry collector; env: as its own variables say.",
+        "Report to an OpenTelemetry collector; env: at the address in its own variables.",
         toml=str,
         only="run",
     )
     prometheus_textfile: str | None = option(
         "--prometheus-textfile FILE",
-        "Report to Prometheus by a file, X.prom.",
+        "Report to Prometheus through a file, X.prom.",
         toml=str,
         only="run",
     )
     pushgateway: str | None = option(
-        "--pushgateway URL", "Report to Prometheus by its push gateway.", toml=str, only="run"
+        "--pushgateway URL", "Report to Prometheus through its push gateway.", toml=str, only="run"
     )
     prometheus_listen: str | int | None = option(
         "--prometheus-listen [HOST:]PORT",
@@ -247,49 +251,49 @@ class RunOptions(TrialOptions):
     )
     experiments: bool = flag(
         "--experiments",
-        "Report to the W&B, MLflow or TensorBoard run that the target has open.",
+        "Report to the W&B, MLflow or TensorBoard run that the target opened.",
         toml=bool,
         only="run",
     )
     witness: bool = flag(
         "--witness",
-        "See which line changes what is guarded; without TARGET: of the last run, again.",
+        "Record which line changes a guarded value; without TARGET, repeat the last run.",
         only="run",
     )
     fix: bool = flag(
         "--fix",
-        "Then try changes for its findings, and prove those that work: see `compilediag fix`.",
+        "Then try changes for its findings and prove those that work: see `compilediag fix`.",
         only="run",
     )
     against_eager: bool = flag(
         "--against-eager",
-        "Run it compiled and eager in turns, several times: does compiling pay?",
+        "Run it compiled and eager in turn, several times: does compiling pay off?",
         only="run",
     )
     cold_and_warm: bool = flag(
         "--cold-and-warm",
-        "Run it twice with the same, first empty caches: what does the second start compile?",
+        "Run it twice with the same caches, empty at first: what does the second start compile?",
         only="run",
     )
     bisect_numerics: bool = flag(
         "--bisect-numerics",
-        "With --against-eager: find the frame and the layer of other numbers, by more runs.",
+        "With --against-eager: find the frame and layer whose numbers differ, in further runs.",
         only="run",
     )
     cadence_probe: bool = flag(
         PROBE_FLAG,
-        "Find what periodic work costs: see `compilediag probe`. Also after TARGET.",
+        "Measure what periodic work costs: see `compilediag probe`. Also after TARGET.",
         only="run",
     )
     group: tuple[str, ...] = option(
         "--group NAME=TEMPLATE",
-        "Periodic work and how its period {n} is set; NAME alone: only this one of the code.",
+        "Periodic work and how its period {n} is set; NAME alone: only this group of the code.",
         default=(),
         multiple=True,
     )
     keep_caches: bool = flag(
         "--keep-caches",
-        "Use the caches there are, not empty ones for each variant, or run of --against-eager.",
+        "Use the existing caches, not empty ones for each variant or run of --against-eager.",
         toml=bool,
         tables=("probe",),
     )

@@ -21,21 +21,24 @@ class PlanOptions:
 
     receipt: str | None = receipt_argument()
     graphs: int = option(
-        "-k --graphs", "Most buckets (default 8).", default=8, type=click.IntRange(1, 256)
+        "-k --graphs",
+        "At most so many buckets (default 8).",
+        default=8,
+        type=click.IntRange(1, 256),
     )
     multiple: int = option(
-        "--multiple", "Every bucket is one of these.", default=1, type=click.IntRange(1)
+        "--multiple", "Every bucket is a multiple of this.", default=1, type=click.IntRange(1)
     )
     cap: int | None = option(
-        "--cap", "No bucket is larger; larger batches are split.", type=click.IntRange(2)
+        "--cap", "No bucket is larger than this; larger batches are split.", type=click.IntRange(2)
     )
     per_graph: float = option(
         "--per-graph ROWS",
-        "Padded rows that one more bucket must save.",
+        "Padded rows that another bucket must save.",
         default=0.0,
         type=click.FloatRange(0),
     )
-    as_json: bool = flag("--json", "The plans as JSON.")
+    as_json: bool = flag("--json", "Print the plans as JSON.")
 
 
 @subcommand(
@@ -44,14 +47,14 @@ class PlanOptions:
     examples="""\
   compilediag plan                                  at most 8 buckets for the latest run
   compilediag plan run.json -k 4 --multiple 8       4 buckets, all of them multiples of 8
-  compilediag plan --cap 512                        nothing larger than 512: larger ones are split
+  compilediag plan --cap 512                        no bucket above 512: larger batches are split
 """,
 )
 def command(options: PlanOptions) -> None:
     """Choose the sizes to compile for from the sizes a run used.
 
-    RECEIPT is a receipt file or the folder of a run; the default is the latest run. The buckets pad
-    as few rows as any choice of so many does.
+    RECEIPT is a receipt file or the folder of a run; the default is the latest run. No other choice
+    of as many buckets pads fewer rows.
     """
     limits = PlanLimits(options.graphs, options.multiple, options.cap, options.per_graph)
     try:

@@ -27,12 +27,12 @@ from compilediag.views.cadence_variants import variant_sentence
 """,
 )
 def command(options: RunOptions) -> int:
-    """Find what each periodic group of work costs, and why.
+    """Measure what each periodic group of work costs, and explain why.
 
-    Runs TARGET several times: as it is, with every group off, with each group alone, with all in
-    the same steps. Groups are declared in the code with `compilediag.cadence`, or named here by
-    a template: {n} is the place for the period. Without any, rhythms are looked for in the step
-    times. The exit code is that of TARGET as it is.
+    Runs TARGET several times: unchanged, with every group off, with each group alone, and with all
+    in the same steps. Groups are declared in the code with `compilediag.cadence`, or named here by
+    a template, where {n} stands for the period. Without any, probe looks for rhythms in the step
+    times. The exit code is that of the unchanged run.
     """
     return probe_target(options)
 

@@ -33,9 +33,9 @@ class ReproOptions:
     index: int = argument(metavar="N", type=click.IntRange(min=1))
     receipt: str | None = receipt_argument()
     output: str | None = option(
-        "-o --output FILE", "Where to write it; default: repro_N.py; - prints."
+        "-o --output FILE", "Where to write it (default: repro_N.py); - prints it."
     )
-    as_json: bool = flag("--json", "Print it as JSON, and write no file without --output.")
+    as_json: bool = flag("--json", "Print it as JSON; without --output, write no file.")
 
 
 class ReproDocument(Document, frozen=True, kw_only=True):
@@ -62,8 +62,8 @@ class ReproDocument(Document, frozen=True, kw_only=True):
 def command(options: ReproOptions) -> None:
     """Write a small program that shows the cause of finding N.
 
-    It is made from the receipt alone and runs nothing of yours: a function with the same kind of
-    guard on the same variable and values. Where that cannot be, the reason is printed, and the exit
+    It is made from the receipt alone and runs none of your code: a function with the same kind of
+    guard on the same variable and values. If that is impossible, the reason is printed and the exit
     code is 2. RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
     index = options.index

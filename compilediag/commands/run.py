@@ -27,11 +27,11 @@ from compilediag.runs import supervised
 """,
 )
 def command(options: RunOptions) -> int:
-    """Run a program and say why torch.compile compiled again.
+    """Run a program and explain why torch.compile recompiled.
 
-    TARGET is a Python file, `-m MODULE`, `-c CODE`, or any program; what follows it is the
-    target's own. The exit code is the target's; with --fail-on it is 3 where the target succeeds
-    and a limit is exceeded.
+    TARGET is a Python file, `-m MODULE`, `-c CODE` or any program; everything after it is passed
+    to the target. The exit code is the target's; with --fail-on it is 3 if the target succeeds but
+    a limit is exceeded.
     """
     if options.against_eager:
         from compilediag.commands.against_eager import run_against_eager

@@ -32,14 +32,16 @@ _VIEWS = (
 class Views:
     """Looks at a receipt, one at a time."""
 
-    complete: bool = flag("--all", "Every finding and note, not one screen.")
-    frames: bool = flag("--frames", "Per frame: compiles, guards, room below the limit.")
-    timeline: bool = flag("--timeline", "Compile by compile: step, seconds, all causes.")
-    steps: bool = flag("--steps", "Step times by phase, long steps, spans and hooks.")
-    compile_time: bool = flag("--compile-time", "Where compile seconds went.")
-    ranks: bool = flag("--ranks", "Rank by rank, and where ranks do not do the same.")
-    markdown: bool = flag("--md", "Markdown for a pull request.")
-    as_json: bool = flag("--json", "The receipt itself.")
+    complete: bool = flag("--all", "Show every finding and note, not just one screen.")
+    frames: bool = flag(
+        "--frames", "Show compiles, guards and room below the limit for each frame."
+    )
+    timeline: bool = flag("--timeline", "Show step, seconds and all causes of each compile.")
+    steps: bool = flag("--steps", "Show step times by phase, long steps, spans and hooks.")
+    compile_time: bool = flag("--compile-time", "Show where compile seconds went.")
+    ranks: bool = flag("--ranks", "Show each rank, and where ranks differ.")
+    markdown: bool = flag("--md", "Print Markdown for a pull request.")
+    as_json: bool = flag("--json", "Print the receipt itself.")
 
     def view(self) -> str:
         """The one that was chosen; "" for the verdict."""
@@ -61,13 +63,13 @@ class ShowOptions(Views):
 
     receipt: str | None = receipt_argument()
     perfetto: str | None = option(
-        "--perfetto FILE", "Write the run's timeline for ui.perfetto.dev to FILE."
+        "--perfetto FILE", "Write the run's timeline to FILE, for ui.perfetto.dev."
     )
     html: str | None = option("--html FILE", "Write the report as one offline page to FILE.")
-    open_page: bool = flag("--open", "With --html: open the page in the browser.")
+    open_page: bool = flag("--open", "With --html: open the page in a browser.")
     issue: str | None = option(
         "--issue [N]",
-        "Markdown for an issue: versions, all findings or finding N, small programs.",
+        "Print Markdown for an issue: versions, all findings or finding N, small programs.",
         is_flag=False,
         flag_value="",
     )

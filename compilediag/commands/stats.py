@@ -28,22 +28,22 @@ class StatsOptions(FleetOptions):
     last: int | None = option("--last N", "Only the newest N of each lane.", type=click.IntRange(1))
     by: str = option(
         "--by",
-        "A line a lane (default), or one for all lanes of a preset.",
+        "One line per lane (default), or one for all lanes of a preset.",
         default="lane",
         type=click.Choice(["lane", "preset"]),
     )
     export: str | None = option(
         "--export FILE", "Write the receipts as a table: a .parquet path or URI."
     )
-    sql: str | None = option("--sql QUERY", "Ask the table `receipts` a question in DuckDB's SQL.")
-    as_json: bool = flag("--json", "The figures as JSON.")
+    sql: str | None = option("--sql QUERY", "Query the table `receipts` in DuckDB's SQL.")
+    as_json: bool = flag("--json", "Print the figures as JSON.")
 
 
 @subcommand(
     "stats",
     StatsOptions,
     examples="""\
-  compilediag stats receipts/                       a line a lane
+  compilediag stats receipts/                       one line per lane
   compilediag stats receipts/ --lane 'gpt-*' --since 30d
   compilediag stats receipts/ --json                with smallest, largest and newest values
   compilediag stats receipts/ --export s3://bucket/receipts.parquet
@@ -53,10 +53,10 @@ class StatsOptions(FleetOptions):
 def command(options: StatsOptions) -> None:
     """Sum up a folder of receipts.
 
-    Per lane: median throughput, step time and goodput, peak memory, and how many of the last 100
-    runs passed their checks. DIR is a folder of receipt files or of runs, at any depth (default
-    .compilediag), a URI such as s3://bucket/runs, or a .parquet table that --export wrote. Tables
-    need the extra `store`.
+    For each lane: median throughput, step time and goodput, peak memory, and how many of the last
+    100 runs passed their checks. DIR is a folder that contains receipt files or runs at any depth
+    (default .compilediag), a URI such as s3://bucket/runs, or a .parquet table written by --export.
+    Tables need the extra `store`.
     """
     table = options.export is not None or options.sql is not None
     if table:

@@ -1,7 +1,7 @@
 """A subcommand: its options, declared once as the fields of a frozen dataclass, and its help.
 
     class ShowOptions:
-        frames: bool = flag("--frames", "Per frame: compiles, guards, room below the limit.")
+        frames: bool = flag("--frames", "Show each frame.")
 
 The field is the option's name, type and default in the code; the command line, the help and the
 keys of pyproject.toml follow from it. rich and rich-click cost more to import than everything else

@@ -30,17 +30,17 @@ class TrendOptions(FleetOptions):
         type=click.IntRange(0),
     )
     measures: tuple[str, ...] = option(
-        "--measure NAME", "Only this one; again.", default=(), multiple=True
+        "--measure NAME", "Follow only this measure; may be repeated.", default=(), multiple=True
     )
     at_least: float | None = option(
         "--at-least PERCENT",
-        "Leave out smaller changes of timings and memory.",
+        "Leave out smaller changes in timings and memory.",
         type=click.FloatRange(0, 1000),
     )
-    any_status: bool = flag("--any-status", "Follow failed and killed runs as well.")
-    complete: bool = flag("--all", "Every change, also those that were undone.")
-    as_json: bool = flag("--json", "Every series and change as JSON.")
-    html: str | None = option("--html FILE", "Write the trend as one offline page to FILE.")
+    any_status: bool = flag("--any-status", "Include failed and killed runs.")
+    complete: bool = flag("--all", "Show every change, including those that were undone.")
+    as_json: bool = flag("--json", "Print every series and change as JSON.")
+    html: str | None = option("--html FILE", "Write the trend to FILE as one offline page.")
 
 
 @subcommand(
@@ -53,11 +53,11 @@ class TrendOptions(FleetOptions):
 """,
 )
 def command(options: TrendOptions) -> None:
-    """Say what got slower or less stable, since which receipt and commit.
+    """Report what got slower or less stable, and since which commit.
 
-    Throughput, step time, goodput, compile seconds, memory, recompiles, graph breaks and checks of
-    each lane, followed over the receipts in DIR (default .compilediag). A change is shown when it
-    lasts: docs/reference/trend.md says how that is decided. The exit code is 0 whatever is found.
+    Follows throughput, step time, goodput, compile seconds, memory, recompiles, graph breaks and
+    checks of each lane over the receipts in DIR (default .compilediag). A change is shown if it
+    lasts; docs/reference/trend.md explains how that is decided. The exit code is always 0.
     """
     rules = Rules(
         last=options.last or None,
