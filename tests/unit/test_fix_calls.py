@@ -10,6 +10,7 @@ import pytest
 from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.filled import filled_candidates
 from compilediag.fixes.candidates.neutral_calls import neutral_call_candidates
+from compilediag.fixes.candidates.one_flag import one_flag_candidates
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
 from compilediag.receipt.schema.compiles import EnteredAt, FrameName, PassedArgument
@@ -155,6 +156,31 @@ def test_a_keyword_that_some_calls_pass_has_the_dtype_that_the_trial_finds() -> 
     assert {code[:2] for code in found} == {("model(x)", "src_key_padding_mask")}
     assert [code[2].count("torch.int64") for code in found] == [1, 1, 0, 0]
     assert of("labels") == []
+
+
+@pytest.mark.parametrize("source", ["L['fast']", "L['kwargs']['fast']"])
+def test_a_flag_is_the_same_in_every_call(source: str) -> None:
+    calls = [call(3, "f(x, fast=n > 2)", x="x", fast="n > 2"), call(9, "f(x)", x="x"), WITHOUT]
+    flag = {"source": source, "values": [["False", "True"]]}
+    found = list(one_flag_candidates(case("CD107", [*calls[:2]], [], **flag)))
+    assert [[(edit.kind, edit.code) for edit in each.edits] for each in found] == [
+        [
+            ("argument", ("f(x, fast=n > 2)", "1", value)),
+            ("keyword", ("f(x)", "fast", value)),
+        ]
+        for value in ("True", "False")
+    ]
+    assert found[0].line == "train.py:3: pass fast=True (and at 1 other call)"
+
+
+def test_what_is_no_flag_of_a_call_is_not_made_the_same() -> None:
+    calls: list[EnteredAt | None] = [call(3, "f(x, n)", x="x", n="n")]
+    for evidence in (
+        {"source": "L['n']", "values": [["1", "2"]]},
+        {"source": "L['self'].fast", "values": [["False", "True"]]},
+        {"source": "L['o'][0]", "values": [["False", "True"]]},
+    ):
+        assert not list(one_flag_candidates(case("CD107", calls, [], **evidence)))
 
 
 FILLED = {

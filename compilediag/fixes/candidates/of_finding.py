@@ -23,6 +23,7 @@ from compilediag.fixes.candidates.made_anew import made_anew_candidates
 from compilediag.fixes.candidates.neutral import neutral_candidates
 from compilediag.fixes.candidates.neutral_calls import neutral_call_candidates
 from compilediag.fixes.candidates.objects import object_candidates
+from compilediag.fixes.candidates.one_flag import one_flag_candidates
 from compilediag.fixes.candidates.options import branched_candidates, option_candidates
 from compilediag.fixes.candidates.passed import passed_candidates
 from compilediag.fixes.candidates.sizes import size_candidates
@@ -48,6 +49,7 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     neutral_call_candidates,
     break_edits,
     computed_before_candidates,
+    one_flag_candidates,
     compiled_at_all_candidates,
     object_candidates,
     branched_candidates,
