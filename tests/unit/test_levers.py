@@ -55,18 +55,31 @@ def test_nothing_where_no_setting_works(values: tuple[str, str]) -> None:
     assert settings(recompiled(false_guard(expected=before, actual=after))) == []
 
 
-def test_nothing_where_the_code_needs_the_value_as_a_constant() -> None:
-    """An item of a list: torch made the argument dynamic at its second value, and to no avail."""
+@pytest.mark.parametrize(
+    ("line", "helps"),
+    [
+        ("beta = betas[n]", False),
+        ("for _ in range(n):", False),
+        ("return dropout(x, n)", False),
+        ("return x * (n + 1)", True),
+        ("y = -n / x", True),
+    ],
+)
+def test_nothing_where_the_code_needs_the_value_as_a_constant(line: str, helps: bool) -> None:
+    """Torch made the argument dynamic at its second value, and to no avail; where the code only
+    computes with it, `dynamic=False` kept torch from that, and the setting helps."""
     again = [
         attempt(
             f"0/{number}",
             kind="recompile",
             step=number,
-            cause=recompile(guards=(false_guard(expected=str(number), actual=str(number + 1)),)),
+            cause=recompile(
+                guards=(false_guard(expected=str(number), actual=str(number + 1), line_text=line),)
+            ),
         )
         for number in (1, 2)
     ]
-    assert settings(timeline([attempt("0/0"), *again])) == []
+    assert bool(settings(timeline([attempt("0/0"), *again]))) == helps
 
 
 def test_nothing_where_the_code_branches_on_the_value() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from compilediag_harness.source.writes_in_source import MUTATORS, conditions_in, truth_of
 
@@ -60,6 +60,38 @@ def takes_item(line: str, variable: str) -> bool:
         if id(item) not in called and not isinstance(item.slice, ast.Slice)
         for part in ast.walk(item.slice)
     )
+
+
+_COMPUTES = (
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.operator,
+    ast.unaryop,
+    ast.Return,
+    ast.Assign,
+    ast.AugAssign,
+    ast.Expr,
+    ast.Module,
+)
+
+
+def only_computes(line: str, variable: str) -> bool:
+    """Whether the line reads the variable, and only as an operand of arithmetic: not as an index, a
+    bound or an argument of a call."""
+    tree = _parsed(line)
+    if tree is None or not variable:
+        return False
+    parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    found = [node for node in ast.walk(tree) if _is(node, variable)]
+    return bool(found) and all(
+        isinstance(around, _COMPUTES) for node in found for around in _around(node, parents)
+    )
+
+
+def _around(node: ast.AST, parents: Mapping[int, ast.AST]) -> Iterator[ast.AST]:
+    while (parent := parents.get(id(node))) is not None:
+        yield parent
+        node = parent
 
 
 def reads(line: str, name: str) -> bool:

@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.guards.tensors import keys_of
-from compilediag.diagnosis.rules.branching import decides_by, fills, reads, takes_item
+from compilediag.diagnosis.rules.branching import (
+    decides_by,
+    fills,
+    only_computes,
+    reads,
+    takes_item,
+)
 from compilediag.timeline.compiles import frame_id_of
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import GuardFacts, Location
@@ -356,7 +362,10 @@ def _number(text: str | None) -> float | None:
 
 def is_constant(group: Group) -> bool:
     """One frame of one process was compiled again for a further value: torch makes a number dynamic
-    at its second value, unless the code needs it as a constant."""
+    at its second value, unless the code needs it as a constant. Where the code only computes with
+    it, it does not: `dynamic=False` made it one."""
+    if all(only_computes(cause.line_text or "", cause.variable) for cause in group.causes):
+        return False
     frames = Counter(
         (frame_id_of(item.compile_id), item.process, item.epoch) for item in group.recompiles
     )

@@ -373,8 +373,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ("CD107", "constant"): Wording(
         _NUMBER,
         _WARM,
-        "torch makes each value a constant of its own graph, and a tensor in its place would not "
-        "be one; only for values that are few",
+        "the code needs each value as a constant of its own graph: only for few values",
     ),
     ("CD107", "mixed"): Wording(
         "number in some calls, tensor in others",

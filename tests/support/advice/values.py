@@ -419,6 +419,13 @@ case(
     lambda: each(compiled(scale_by), [torch.tensor(scale) for scale in INTS]),
 )
 case(
+    "an int to compute with, and no size is dynamic",
+    ("CD107", "int"),
+    lambda: each(compiled(scale_by, dynamic=False), (2, 3, 4)),
+    lambda: each(compiled(scale_by, dynamic=True), (2, 3, 4)),
+    lambda: each(compiled(scale_by, dynamic=False), [torch.tensor(n) for n in (2, 3, 4)]),
+)
+case(
     "an int as a bound",
     ("CD107", "int"),
     lambda: each(compiled(head), (2, 3, 4)),
