@@ -155,7 +155,7 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Decla
         # No other frame has more compiles: guards of what these frames call are theirs.
         unlimited |= _guarded_in(unlimited, run.receipt)
     fewer = _is_fewer(subject, baseline, run)
-    joined = _are_joined(subject, baseline, run)
+    joined = _are_joined(baseline, run)
     known = set[Named]().union(
         *(_named(key) for key, change in changes.causes.items() if fewer and change.count_before)
     )
@@ -183,13 +183,11 @@ def _is_fewer(subject: Subject, baseline: Observed, run: Observed) -> bool:
     return run.receipt.compile.recompiles <= baseline.receipt.compile.recompiles - gone
 
 
-def _are_joined(subject: Subject, baseline: Observed, run: Observed) -> bool:
+def _are_joined(baseline: Observed, run: Observed) -> bool:
     """Without a graph break, what stood behind it is part of the frame before it, and guards have
     other names there: of as many recompiles none is new."""
-    return (
-        bool(subject.breaks)
-        and run.receipt.compile.recompiles <= baseline.receipt.compile.recompiles
-    )
+    before, after = baseline.receipt.compile, run.receipt.compile
+    return after.graph_breaks < before.graph_breaks and after.recompiles <= before.recompiles
 
 
 def _named(key: CauseKey) -> set[Named]:

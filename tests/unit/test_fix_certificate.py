@@ -247,6 +247,14 @@ def test_a_recompile_behind_a_break_may_have_another_name_without_it() -> None:
     other = receipt(findings=(finding("CD150"),))
     found = judge(subject, Without(before, EAGER), (replace(GOOD, receipt=other),))
     assert "a new finding, CD150" in found.reason
+    eager = finding("CD904", "F4", None)  # gone with the same break
+    both = msgspec.structs.replace(broken, findings=(*broken.findings, eager))
+    found = judge(
+        subject_of(eager, both),
+        Without(replace(BASE, receipt=both), EAGER),
+        (replace(GOOD, receipt=renamed),),
+    )
+    assert found.holds
 
 
 def test_what_the_limit_hid_is_no_worse() -> None:
