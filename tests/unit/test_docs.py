@@ -7,6 +7,7 @@ import functools
 import inspect
 import re
 import shlex
+import textwrap
 from importlib import import_module
 from pathlib import Path
 
@@ -194,6 +195,61 @@ def test_shown_commands_can_be_typed(page: Path) -> None:
         (name, words, why) for name, words in shown_commands(text) if (why := refused(name, words))
     ]
     assert wrong == []
+
+
+PYTHON_BLOCK = re.compile(r"^```(?:python|py)\b[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def missing_names(text: str) -> list[str]:
+    """What Python blocks of a page import from compilediag, or use of it, that does not exist."""
+    found: list[str] = []
+    for block in PYTHON_BLOCK.findall(text):
+        plain = re.sub(r"^%.*$", "", block, flags=re.MULTILINE)  # of a notebook
+        tree = ast.parse(textwrap.dedent(plain))
+        ours = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+            if alias.name == "compilediag"
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("compilediag"):
+                module = import_module(node.module or "")
+                found += [
+                    f"{node.module}.{alias.name}"
+                    for alias in node.names
+                    if not hasattr(module, alias.name)
+                ]
+            elif (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in ours
+                and not hasattr(import_module("compilediag"), node.attr)
+            ):
+                found.append(f"compilediag.{node.attr}")
+    return found
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        if PYTHON_BLOCK.search(page.read_text(encoding="utf-8"))
+    ],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_what_python_blocks_use_of_compilediag_exists(page: Path) -> None:
+    assert missing_names(page.read_text(encoding="utf-8")) == []
+
+
+def test_names_that_do_not_exist_are_found() -> None:
+    text = (
+        "```python\nimport compilediag as cd\nfrom compilediag.readers.parallel import each\n"
+        "cd.step()\ncd.nothing()\n```\n"
+    )
+    assert missing_names(text) == ["compilediag.readers.parallel.each", "compilediag.nothing"]
 
 
 def test_shown_commands_are_found_and_refused() -> None:
