@@ -253,6 +253,16 @@ def test_a_refused_change_on_top_of_one_that_holds(runs: Runs) -> None:
     assert runs.made[-2:] == [f"together: {line(N)}; {line(M)}", "all of them together, again"]
 
 
+def test_a_budget_without_time_for_changes_together_is_said(runs: Runs) -> None:
+    """The runs that make the proofs of what holds are kept free."""
+    runs.follows = ("m", "nm")
+    made = campaign(budget_s=7.0)
+    run_campaign(made)
+    assert not [name for name in runs.made if name.startswith("together")]
+    assert made.notes == ["the budget left no time to try more changes together"]
+    assert made.stopped
+
+
 def test_nothing_is_taken_that_is_not_needed(runs: Runs) -> None:
     """Where one of two findings goes with both changes, neither is proved."""
     runs.follows = ("n", "nm")

@@ -21,6 +21,8 @@ from compilediag.runs.trials.state import (
     worth_another_run,
 )
 
+_NO_TIME = "the budget left no time to try more changes together"
+
 MAX_ON_TOP = 6
 """So many runs try changes that were refused alone on top of those that hold."""
 
@@ -62,6 +64,9 @@ def _is_enough(campaign: Campaign, before: int) -> bool:
     reserved = (campaign.rounds + 2) * seconds_of_a_run(campaign)
     spent = time.monotonic() - campaign.started
     over = campaign.budget_s is not None and spent + reserved > campaign.budget_s
+    if over and _NO_TIME not in campaign.notes:
+        campaign.notes.append(_NO_TIME)
+        campaign.stopped = True
     return over or campaign.runs - before >= MAX_ON_TOP
 
 
