@@ -52,7 +52,7 @@ CD110 object-identity: another function, class or object type was passed, or a g
 CD111 global-mode: grad mode, train/eval, autocast, precision, threads, device or mode stack changed
 CD112 backend-identity: the same code was compiled with a different backend object or options
 CD113 aliasing: inputs became or stopped being the same tensor, or overlap
-CD114 optional-argument: an argument alternates between None and tensor
+CD114 optional-argument: an argument alternates between None and a tensor
 CD115 hook-set: the number of hooks on a module changed
 CD116 optimizer-state: lr, groups, state or missing gradients changed in an optimizer frame
 CD117 instance-variant: instances that share code differ in a guarded value: one cache entry each,
@@ -60,7 +60,7 @@ CD117 instance-variant: instances that share code differ in a guarded value: one
 CD118 shape-constraint: a dynamic size left the region its graph is valid for
 CD119 unguarded-change error: hooks or methods changed after compile and no guard sees it: the
     compiled result is stale
-CD120 value-combination: values that were each compiled for before met in a combination that was not
+CD120 value-combination: values that were each compiled before met in a new combination
 CD150 armed-guard: a guard is already false: the next call will recompile
 CD151 variant-forecast: the combinations seen or possible will exceed the recompile limit
 CD152 recompile-limit-hit error: the limit was hit: eager from here, silently, or an error under
@@ -86,7 +86,7 @@ CD214 higher-order-op: a control-flow operator was used against its contract
 CD290 other: a graph break that fits no category: torch's title is shown
 CD301 sync-loop: host-device synchronisations in a loop, by user line
 CD302 compile-in-steady-state: a first compile or recompile inside a timed or steady step
-CD303 timer-scope: a time that claims to be the model's holds host work, or only launch time
+CD303 timer-scope: a time reported as the model's includes host work, or only the launch
 CD304 cadence-recompile: a periodic spike is compilation, not the metric
 CD305 cadence-cost info: a periodic metric's genuine recurring cost, and what collisions add
 CD306 packing-copies: large buffers are zero-filled and overwritten every step
@@ -98,8 +98,8 @@ CD403 too-many-sizes: one CUDA-graph recording per distinct size
 CD404 output-overwritten error: an output living in a graph's pool is used after the next replay
 CD405 static-address-churn: inputs declared static keep moving: a silent recording per call
 CD406 padding-contaminates error: outputs of real rows depend on padding
-CD407 padding-waste: buckets waste work; the plan says which would not
-CD408 early-exit-waste: most rows are done and all are still computed
+CD407 padding-waste: the buckets waste work; the plan names better ones
+CD408 early-exit-waste: most rows are finished, but all are still computed
 CD409 beyond-knee: the batch size is past the throughput knee or its memory cap
 CD501 fragmentation: reserved memory grows while allocated stays flat
 CD502 allocation-retries: allocation retries or out-of-memory events
@@ -107,16 +107,16 @@ CD503 memory-growth: a memory pool grows every step
 CD511 cache-use info: compile cache hits and misses
 CD512 fallback-kernel info: extern kernels in the compiled graph
 CD601 repeated-blocks info: equal blocks are compiled as one graph, which takes most compile time
-CD602 analysis-restarts info: a frame was traced again and again, at each of its graph breaks
+CD602 analysis-restarts info: a frame was traced repeatedly, once for each of its graph breaks
 CD603 autotuning-dominates info: trying kernels takes at least half of the compile time
 CD604 builds-without-cache info: kernels are built at every start because torch's caches are off
 CD611 cache-bypass: torch caches nothing of a graph, so every start compiles it again
 CD612 changing-cache-key: a compile cache gets a different key at every start
-CD613 cache-not-kept: the compile caches cannot be written, or do not last
+CD613 cache-not-kept: the compile caches cannot be written, or are not kept
 CD614 half-cached: one compile cache had the result of an earlier start, the other did not
 CD621 guard-cost: evaluating guards takes at least a twentieth of each step
 CD631 slower-than-eager: a compiled callable, or the steps, take longer than eager in steady state
-CD641 ranks-wait-for-compiles: ranks wait while others compile, as long as a collective's timeout
+CD641 ranks-wait-for-compiles: ranks wait while others compile, up to a collective's timeout
 CD651 other-numbers error: compiled calls give numbers that eager's own rounding does not explain
 CD901 nothing-compiled error blinds: no frame was compiled: the verdict is blind
 CD902 torn-evidence blinds: part of the record was lost
