@@ -244,19 +244,30 @@ def _replaced(text: str, node: ast.expr, code: str) -> str:
 def _with_setting(found: re.Match[str], text: str) -> str:
     named = {node.id for node in ast.walk(ast.parse(found["value"])) if isinstance(node, ast.Name)}
     modules = [found["option"].rpartition(".")[0], *sorted(named & sys.stdlib_module_names)]
-    return _at_top(text, *(f"import {name}" for name in modules), found[0])
+    added = [*(f"import {name}" for name in modules), found[0]]
+    if "# below the imports" in found[0]:
+        imports = [each for each in ast.parse(text).body if _is_import(each)]
+        return _behind_line(text, _end(imports[-1]), *added)
+    return _at_top(text, *added)
+
+
+def _is_import(node: ast.stmt) -> bool:
+    return isinstance(node, (ast.Import, ast.ImportFrom))
 
 
 def _at_top(text: str, *added: str) -> str:
     """Lines behind the first import of torch."""
-    lines = text.splitlines(keepends=True)
     for node in ast.parse(text).body:
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         if any(module.partition(".")[0] == "torch" for module in modules):
-            at = node.end_lineno or 0
-            return "".join([*lines[:at], *(f"{line}\n" for line in added), *lines[at:]])
+            return _behind_line(text, _end(node), *added)
     raise CannotFollow("the program does not import torch at its top")
+
+
+def _behind_line(text: str, at: int, *added: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join([*lines[:at], *(f"{line}\n" for line in added), *lines[at:]])
 
 
 def _with_option(text: str, option: str) -> str:
