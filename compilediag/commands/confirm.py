@@ -33,7 +33,7 @@ def confirm_reruns(
         "writes or sends each time"
     )
     if not yes and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        raise UsageError(f"{command} {what}: say --yes where nobody can be asked")
+        raise UsageError(f"{command} {what}: add --yes if nobody can be asked")
     if not yes or not quiet:
         write_message(f"{command} {what}.")
     if not yes and not click.confirm("go on?", default=False, err=True):

@@ -128,7 +128,7 @@ def command(options: FixOptions) -> int:
     require_possible(options)
     if options.target and number is None:
         if options.dry_run:
-            raise UsageError("--dry-run is about the latest run: leave the program out of it")
+            raise UsageError("--dry-run uses the latest run: do not name a program")
         return _fix_target(options)
     return _fix_latest(options, number)
 
@@ -154,7 +154,7 @@ def _number(words: tuple[str, ...]) -> int | None:
 def _require_writable(name: str, path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(folder):
-        raise UsageError(f"{name} {path} names no file in a folder that is there")
+        raise UsageError(f"{name} {path} names no file in an existing folder")
 
 
 def _fix_target(options: FixOptions) -> int:

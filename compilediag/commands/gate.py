@@ -98,12 +98,12 @@ class GateOptions:
         }
         used = [name for name, value in judging.items() if value]
         if self.update and used:
-            raise UsageError(f"--update records and does not judge: leave {used[0]} away")
+            raise UsageError(f"--update records and does not judge: leave out {used[0]}")
         if (self.reason is not None or self.reasons) and not self.update:
             raise UsageError("--reason goes with --update: it says why the baseline may change")
         given = [*([] if self.reason is None else [self.reason]), *(t for _, t in self.reasons)]
         if not all(text.strip() for text in given):
-            raise UsageError("--reason is empty: say in words why what is new is all right")
+            raise UsageError("--reason is empty: explain why the new items are acceptable")
         if self.rounds is not None and self.ab is None:
             raise UsageError("--rounds goes with --ab")
 
@@ -182,7 +182,7 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
     """
     name = options.lane
     if name is not None and len(options.receipts) > 1:
-        raise UsageError("--lane names the lane of one receipt: give one, or leave --lane away")
+        raise UsageError("--lane names the lane of one receipt: give one, or leave out --lane")
     if name is not None and not name.strip():
         raise UsageError("--lane is empty: say the lane's name")
     found: dict[str, Lane] = {}

@@ -55,7 +55,7 @@ def outputs_of(formats: Sequence[str]) -> Outputs:
         )
     paths = [os.path.abspath(file) for _, file in files]
     if len(set(paths)) < len(paths):
-        raise UsageError("two formats are to be written to the same file: name two")
+        raise UsageError("two formats would be written to the same file: name two files")
     if not shown:
         shown = list(_FOR_PEOPLE) if os.environ.get("GITHUB_ACTIONS") == "true" else ["terminal"]
     return Outputs(tuple(shown), tuple(files))

@@ -64,7 +64,7 @@ def _new_file(key: str, value: str) -> str:
     """Looked at before the target starts: what cannot be written costs no run."""
     folder = os.path.dirname(os.path.abspath(value))
     if not value or os.path.isdir(value) or not os.path.isdir(folder):
-        raise UsageError(f"--json={value} names no file in a folder that is there")
+        raise UsageError(f"--json={value} names no file in an existing folder")
     return value
 
 

@@ -159,7 +159,7 @@ def file_at(ref: str, path: str) -> str | None:
     """
     root = root_of(os.path.dirname(os.path.abspath(path)))
     if root is None:
-        raise UsageError(f"{path} lies in no git repository: {ref} cannot be looked up")
+        raise UsageError(f"{path} is in no git repository: {ref} cannot be looked up")
     named = not ref.startswith("-")  # or it would be an option of git
     commit = git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}") if named else None
     if commit is None or not is_commit(commit.strip()):

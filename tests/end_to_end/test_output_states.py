@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, (tmp_path / "ran").exists()) == (2, False)
-    assert "names no file in a folder that is there" in done.stderr
+    assert "names no file in an existing folder" in done.stderr
 
 
 def test_where_json_cannot_be_printed_the_verdict_is_on_stderr(tmp_path: Path) -> None:

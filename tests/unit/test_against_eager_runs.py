@@ -202,7 +202,7 @@ def test_ctrl_c_in_a_run_ends_all(made: Runs) -> None:
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
-        ("train.py", "say --yes where nobody can be asked"),
+        ("train.py", "add --yes if nobody can be asked"),
         ("--yes", "name the program: `compilediag run --against-eager train.py`"),
         ("--yes -- -", "a program on stdin can be read only once"),
         ("--yes --fix train.py", "--fix changes the runs that --against-eager compares"),

@@ -195,7 +195,7 @@ def test_another_lane_is_refused(capsys: Any) -> None:
         (("r.json", "--lane", " "), "--lane is empty"),
         (("r.json", "--reason", "x"), "--reason goes with --update"),
         (("r.json", "--update", "--reason", " "), "--reason is empty"),
-        (("r.json", "--update", "--fail-on", "frames>1"), "leave --fail-on away"),
+        (("r.json", "--update", "--fail-on", "frames>1"), "leave out --fail-on"),
         (("r.json", "--rounds", "9"), "--rounds goes with --ab"),
     ],
 )

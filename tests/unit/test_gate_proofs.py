@@ -192,4 +192,4 @@ def test_pyproject(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("here")
 def test_recording_and_demanding_contradict(capsys: pytest.CaptureFixture[str]) -> None:
     assert gate(FOUND, "--update", "--require-proved-fix") == 2
-    assert "leave --require-proved-fix away" in capsys.readouterr().err
+    assert "leave out --require-proved-fix" in capsys.readouterr().err

@@ -304,7 +304,7 @@ def test_the_command_writes_a_file_and_replaces_only_its_own(
     assert show("--html", str(tmp_path / "none" / "report.html"), given) == 2
     assert "there is no folder" in capsys.readouterr().err
     assert show("--html", str(tmp_path), given) == 2
-    assert "is no plain file" in capsys.readouterr().err
+    assert "is not a plain file" in capsys.readouterr().err
     assert show("--open", given) == 2
     assert "--open belongs to --html FILE" in capsys.readouterr().err
 

@@ -404,7 +404,7 @@ def test_foreign_files_stay(run: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert "stays as it is" in capsys.readouterr().err
     assert theirs.read_text(encoding="utf-8") == "mine"
     assert show(run, tmp_path) == 2
-    assert "no plain file" in capsys.readouterr().err
+    assert "not a plain file" in capsys.readouterr().err
     assert show(run, tmp_path / "gone" / "t.json") == 2
     assert "no folder" in capsys.readouterr().err
 

@@ -167,7 +167,7 @@ def test_the_file(tmp_path: Path) -> None:
         read_prices(str(tmp_path / "nowhere.toml"))
     for content in (b"[[", b"\xff\xfe", b" " * ((1 << 20) + 1)):
         path.write_bytes(content)
-        with pytest.raises(UsageError, match=r"is no TOML|this is no price table"):
+        with pytest.raises(UsageError, match=r"is not TOML|this is not a price table"):
             read_prices(str(path))
 
 

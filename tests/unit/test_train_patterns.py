@@ -59,7 +59,7 @@ def test_the_users_patterns_come_first(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("line = 3", "must hold tables called [[line]]"),
-        ("[[line]", "is no TOML"),
+        ("[[line]", "is not TOML"),
         ("[[lines]]\na = 1", "must hold tables called [[line]]"),
         ("[[line]]\ncolour = 1", "number 1: Object contains unknown field `colour`"),
         ('[[line]]\nmarker = "ab"\nneeds=["step"]', "number 1: it needs 'step'"),

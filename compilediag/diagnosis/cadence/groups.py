@@ -61,7 +61,7 @@ def parse_groups(texts: Iterable[str], table: Mapping[str, str]) -> GroupSelecti
     counts = Counter(name for name, _ in options)
     twice = next((name for name, count in counts.items() if count > 1), None)
     if twice is not None:
-        raise UsageError(f"there are two groups named {twice!r}: give each a name of its own")
+        raise UsageError(f"there are two groups named {twice!r}: give each its own name")
     merged = {name: template for name, template in table.items() if name not in counts}
     merged.update((name, template) for name, template in options if template is not None)
     return GroupSelection(

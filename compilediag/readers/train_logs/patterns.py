@@ -142,7 +142,7 @@ def patterns_in(text: str, name: str) -> tuple[LinePattern, ...]:
     try:
         table = cast(Mapping[str, Any], parser.loads(text))
     except parser.TOMLDecodeError as error:
-        raise UsageError(f"the pattern file {name} is no TOML: {error}") from error
+        raise UsageError(f"the pattern file {name} is not TOML: {error}") from error
     lines = table.get("line")
     if not isinstance(lines, list) or set(table) != {"line"}:
         raise UsageError(f"the pattern file {name} must hold tables called [[line]], nothing else")

@@ -28,7 +28,7 @@ def check_file(file: str, mark: str) -> None:
     if not os.path.lexists(file):
         return
     if not os.path.isfile(file):
-        raise UsageError(f"{file} is no plain file: name another one")
+        raise UsageError(f"{file} is not a plain file: name another one")
     try:
         with open(file, "rb") as stream:
             head = stream.read(_HEAD_BYTES)

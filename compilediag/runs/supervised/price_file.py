@@ -32,12 +32,12 @@ def read_prices(path: str) -> PriceTable:
         with open(path, "rb") as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise UsageError(f"{path} is larger than 1 MiB: this is no price table")
+            raise UsageError(f"{path} is larger than 1 MiB: this is not a price table")
         raw = toml.loads(content.decode("utf-8-sig"))
     except OSError as error:
         raise UsageError(
             f"the price table {path} cannot be read: {error.strerror or error}"
         ) from error
     except ValueError as error:
-        raise UsageError(f"the price table {path} is no TOML: {error}") from error
+        raise UsageError(f"the price table {path} is not TOML: {error}") from error
     return table_of(raw, os.path.basename(path), hashlib.sha256(content).hexdigest())

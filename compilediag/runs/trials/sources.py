@@ -169,7 +169,7 @@ def require_committed(files: Iterable[str]) -> None:
         name, (folder, file) = os.path.relpath(path), os.path.split(os.path.abspath(path))
         status = git(folder, "status", "--porcelain", "--", file)
         if status is None:
-            raise UsageError(f"{name} is in no git repository: --force writes it all the same")
+            raise UsageError(f"{name} is in no git repository: --force writes it anyway")
         if status.strip():
             raise UsageError(
                 f"{name} holds changes that are not committed: commit them, or --force writes over "
