@@ -23,7 +23,7 @@ def with_callers(
 
 
 class _Inside(NamedTuple):
-    """A line of the program's own inside of what was compiled: nearer than the call of it."""
+    """A line of the program's own inside what was compiled: nearer than the call of it."""
 
     entered_at: UserCall
     entered_from: str = ""

@@ -62,7 +62,7 @@ def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]
         applied = {each.change: each.problem for each in outcomes}
         for label in labels:
             if label not in applied:
-                return Point("applied", False, f"not applied: the run never came to {label}")
+                return Point("applied", False, f"not applied: the run never reached {label}")
             if applied[label] is not None:
                 return Point("applied", False, f"not applied: {label}: {applied[label]}")
     return Point("applied", True, "the change was applied")
@@ -85,7 +85,7 @@ def _finding(
     after = max(count_in(subject, run.receipt) for run in runs)
     figures = (Figure(subject.unit, before, after),)
     if before == 0:
-        return Point("finding", False, "the finding did not come again without the change", figures)
+        return Point("finding", False, "the finding did not reappear without the change", figures)
     allowed = min(declared.left, before - 1)
     if after > allowed:
         remain = f"{after} of {before} {subject.unit} remain"

@@ -53,7 +53,7 @@ class Declared:
     tables: bool = False
     """Lists of numbers that nothing changes may be tensors."""
     moved_out: int = 0
-    """Operations that enter and leave what is entered outside of the graph now."""
+    """Operations that enter and leave what is entered outside the graph now."""
     recaptured: bool = False
     """Fewer backward graphs are captured: generated code of another number has what one of them
     computed, and is compared by what the program makes of it."""
@@ -102,7 +102,7 @@ class Change:
     disables: str = ""
     """The function that it leaves to Python: graphs are split where it is called."""
     moved_out: int = 0
-    """So many operations enter and leave a context, which is entered outside of the graph then."""
+    """So many operations enter and leave a context, which is entered outside the graph then."""
     recaptured: bool = False
     """Compiled autograd captures fewer backward graphs with it."""
     through_wrapper: bool = False

@@ -46,7 +46,7 @@ def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Decla
         return Point("compiled", False, "nothing is compiled", tuple(figures))
     gone = _not_compiled(baseline, runs, declared)
     if gone:
-        return Point("compiled", False, f"{gone} is not compiled any more", tuple(figures))
+        return Point("compiled", False, f"{gone} is no longer compiled", tuple(figures))
     return Point("compiled", True, "as much is compiled and called", tuple(figures))
 
 

@@ -108,7 +108,7 @@ def _without_end(subject: Subject, baseline: Observed, run: Observed) -> str | N
     steps = [event.step for event in run.receipt.compile.events if _place(event.frame) in about]
     last = max((step.number for step in run.timeline.steps), default=None)
     if last is None or None in steps:
-        return "whether new variants come to an end cannot be seen: the run has no steps"
+        return "whether new variants stop appearing cannot be determined: the run has no steps"
     newest = max((step for step in steps if step is not None), default=0)
     if 2 * newest > last:
         return f"a variant was new in step {newest} of {last}: their number may have no end"

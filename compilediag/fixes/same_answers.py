@@ -31,10 +31,10 @@ def answers_point(without: Without, runs: Sequence[Observed], declared: Declared
         if found.difference is not None:
             equals_eager = against is not None and against.conclusive and not against.difference
             if not unlike_eager or not equals_eager:
-                return Point("answers", False, f"other results: {found.difference}")
+                return Point("answers", False, f"different results: {found.difference}")
             notes.append(f"without the change they differed from eager: {unlike_eager}")
         elif against is not None and against.difference is not None and not unlike_eager:
-            return Point("answers", False, f"other results than eager: {against.difference}")
+            return Point("answers", False, f"results differ from eager: {against.difference}")
         problem = _randomness(without, run) or _printed(without, run, corrected=bool(notes))
         if problem is not None:
             return Point("answers", False, problem)
@@ -83,7 +83,7 @@ def _randomness(without: Without, run: Observed) -> str | None:
         return None
     if without.reference is not None and drawn == randomness(without.reference.timeline):
         return None
-    return "other results: it draws other random numbers"
+    return "different results: it draws different random numbers"
 
 
 def _printed(without: Without, run: Observed, *, corrected: bool) -> str | None:
@@ -91,8 +91,8 @@ def _printed(without: Without, run: Observed, *, corrected: bool) -> str | None:
     expected = without.reference if corrected and without.reference else without.baseline
     if len(run.printed) != len(expected.printed):
         counts = f"{len(expected.printed)} → {len(run.printed)}"
-        return f"other results: {counts} results are printed"
+        return f"different results: {counts} results are printed"
     for old, new in zip(expected.printed, run.printed, strict=True):
         if not same_result(old, new):
-            return f"other results: it prints {new[:80]!r}, not {old[:80]!r}"
+            return f"different results: it prints {new[:80]!r}, not {old[:80]!r}"
     return None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_SEVERAL = "the values are no numbers, and the code uses them for more than branches"
+_SEVERAL = "the values are not numbers, and the code uses them for more than branches"
 _EVIDENCE = "the evidence is incomplete: a change could not be judged by it"
 _CACHE = "about the caches between starts: a trial has empty caches"
 
@@ -15,48 +15,49 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "CD101": f"{_SEVERAL}, or change what other code sees",
         "CD102": "what the container holds decides which code runs",
         "CD104": f"{_SEVERAL}, or other parameters go with them",
-        "CD106": "each kind of tensor needs a graph of its own, and the program makes another kind",
+        "CD106": "each kind of tensor needs its own graph, and the program passes a different kind",
         "CD107": _SEVERAL,
-        "CD108": "the loop over the container is unrolled: each length is other code",
-        "CD110": "each callable is other code, and each code needs a graph",
-        "CD111": "each mode is other code and needs a graph of its own: one call in each mode "
+        "CD108": "the loop over the container is unrolled: each length is different code",
+        "CD110": "each callable is different code, and needs its own graph",
+        "CD111": "each mode is different code and needs its own graph: one call in each mode "
         "before the loop compiles them there",
-        "CD114": "with and without the value other code runs",
-        "CD117": "each instance is other code, and each code needs a graph",
-        "CD118": "what the code does with the size needs it to be a number",
+        "CD114": "different code runs with and without the value",
+        "CD117": "each instance is different code, and needs its own graph",
+        "CD118": "the code needs the size as a number",
         "CD150": "no call has compiled it again yet: there is no recompile to remove",
         "CD151": "each variant is needed, and no limit is reached",
-        "CD152": "variants come without end",
-        "CD153": "other terms of the loss are other backward graphs",
+        "CD152": "new variants appear without end",
+        "CD153": "different terms of the loss are different backward graphs",
         "CD154": "the program itself fails: there are no results to compare with",
-        "CD190": "torch does not say what the recompile is for",
+        "CD190": "torch does not report what caused the recompile",
         "CD203": "the call may do more than compute a value",
-        "CD207": "what the object does for an attribute cannot be seen from its text",
-        "CD209": "what autograd does there is not part of a graph: call it outside of the compiled "
+        "CD207": "what the object does to get an attribute cannot be seen in the source",
+        "CD209": "what autograd does there is not part of a graph: call it outside the compiled "
         "function",
         "CD210": "the shapes of what the operator returns cannot be derived from its kernel",
-        "CD212": "the draw would come at another time, or not in every call",
-        "CD213": "the error is what the program wants: only a function that returns is compiled",
+        "CD212": "the draw would happen at another time, or not in every call",
+        "CD213": "the error is intended: only a function that returns is compiled",
         "CD214": "the side effect would happen a different number of times",
-        "CD290": "a Python function for each element has no operation of torch",
-        "CD302": "a compile must come once; an earlier call would be one more of the program",
-        "CD304": "the cause of the slow steps is a finding of its own",
-        "CD306": "something may hold the batch of an earlier step, or rows are not written in a "
+        "CD290": "no torch operation applies a Python function to each element",
+        "CD302": "a compile has to happen once; an earlier call would be one more call in the "
+        "program",
+        "CD304": "the cause of the slow steps has its own finding",
+        "CD306": "the batch of an earlier step may still be in use, or rows are not written in a "
         "plain loop",
-        "CD307": "how data is made is not compiled code; what workers gain is time, no count",
-        "CD308": "in which order parts of the program run is its own decision",
+        "CD307": "loading data is not compiled code; workers save time, which no count shows",
+        "CD308": "the order in which parts of the program run is the author's decision",
         "CD406": "the function must be told which rows are real",
-        "CD408": "which rows are computed again is the program's own algorithm",
-        "CD409": "how many rows a call gets decides which calls are compared",
+        "CD408": "which rows are computed again is part of the algorithm",
+        "CD409": "a different number of rows per call leaves no calls to compare",
         "CD611": "about what torch caches between starts: a trial has empty caches",
         "CD613": _CACHE,
         "CD614": _CACHE,
         "CD621": "which values are guarded follows from what the code reads",
         "CD641": "about several ranks: trials run the program as it was started",
-        "CD901": "nothing was compiled for a reason outside of the program's text, or on purpose",
+        "CD901": "nothing was compiled for a reason outside the source, or on purpose",
         "CD902": _EVIDENCE,
         "CD903": _EVIDENCE,
-        "CD904": "the stance, or code that torch never compiles, is the program's own decision",
+        "CD904": "the stance, or code that torch never compiles, is the author's decision",
     }
 )
 

@@ -29,7 +29,7 @@ class Block:
     """The line at which it began."""
     start: float
     calls: int
-    """Calls of compiled callables: before the block, then, once it is closed, inside of it."""
+    """Calls of compiled callables: before the block, then, once it is closed, inside it."""
     stance: str | None = None
     """Of `torch.compiler.set_stance`, at the beginning, or at the end when it was none then."""
     end: float = float("inf")

@@ -126,7 +126,7 @@ def _candidates(given: str) -> Iterator[_Candidate]:
     """Every file at and below a path or URI; a folder with journals is one candidate."""
     location = local_path(given) or given
     if not is_uri(location):
-        # A link that the user names is followed; links inside of folders are not.
+        # A link that the user names is followed; links inside folders are not.
         location = os.path.realpath(location)
         if not os.path.isdir(location):
             yield _Candidate(location, named=True)

@@ -6,7 +6,7 @@ import sys
 
 
 def cell_of(file: str) -> str | None:
-    """`In[3]` for the file of cell 3; None for any other file, and outside of a notebook."""
+    """`In[3]` for the file of cell 3; None for any other file, and outside a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     named = None if shell is None else shell.compile.format_code_name(file)

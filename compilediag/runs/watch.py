@@ -43,7 +43,7 @@ class _Full(Exception):
 
 
 class WatchResult:
-    """The record of a `watch()` block, to be read after the block; `snapshot()` inside of it."""
+    """The record of a `watch()` block, to be read after the block; `snapshot()` inside it."""
 
     def __init__(self, user_roots: tuple[str, ...], lane: str | None = None) -> None:
         self._events: list[Event] = []
@@ -69,7 +69,7 @@ class WatchResult:
         self._events.append(event)
 
     def called(self, _key: int = 0) -> None:
-        """A compiled callable is called, from outside of compiled code."""
+        """A compiled callable is called, from outside compiled code."""
         self.calls += 1
 
     def now(self) -> float:
@@ -185,7 +185,7 @@ class WatchResult:
         return f"<watch: {len(self._events)} events in {self._wall_s:.3g} s>"
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows; None inside of the block, where its `repr` is shown."""
+        """What a notebook shows; None inside the block, where its `repr` is shown."""
         if self._wall_s is None:
             return None
         from compilediag.runs.notebook_cells import cell_of
@@ -206,7 +206,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
             train_two_steps()
         assert seen.receipt.compile.recompiles == 0, seen.findings
 
-    It works before and after torch is imported, inside of `compilediag run`, and nested: each
+    It works before and after torch is imported, inside `compilediag run`, and nested: each
     block sees everything that happens in it. What was compiled before the block is not counted.
     """
 

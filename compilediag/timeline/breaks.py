@@ -101,7 +101,7 @@ def _entering(
     compiles: Mapping[CompileId, Compile],
     user_roots: Sequence[str],
 ) -> dict[str, Any]:
-    """The call of what was compiled; the line inside of it where that is another one."""
+    """The call of what was compiled; the line inside it where that is another one."""
     ids = [
         CompileId(process, event.epoch, _ATTEMPT.sub("", event.compile_id))
         for process, _, event in reports

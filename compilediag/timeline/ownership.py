@@ -38,7 +38,7 @@ def ownership_of(file: str, user_roots: Sequence[str] = ()) -> Ownership:
 
     torch's own files are "torch"; installed packages, the standard library and our own half in the
     program are "third_party";
-    everything else is "user", also a file outside of `user_roots`, because a project is often run
+    everything else is "user", also a file outside `user_roots`, because a project is often run
     from elsewhere. A virtual environment inside the user's folder stays third party. A path that
     torch shortened from the left is completed against `user_roots` where it can be.
     """

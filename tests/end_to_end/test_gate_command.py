@@ -67,7 +67,7 @@ def test_three_bugs_from_nothing_to_red_and_green(runs: Path, capsys: Any) -> No
     # The mended program has one graph break at each disabled hook: printed, and to be allowed.
     assert {item["kind"] for item in printed["failures"]} == {"break"}
 
-    assert gate("--any-code", fixed, "--update", "--reason", "hooks run outside of the graph") == 0
+    assert gate("--any-code", fixed, "--update", "--reason", "hooks run outside the graph") == 0
     assert gate("--any-code", fixed) == 0
     capsys.readouterr()
     assert gate("--any-code", broken, "--format", "json") == 3

@@ -74,7 +74,7 @@ def nothing_compiled(receipt: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_distributed_data_parallel_around_modules_of_torch(tmp_path: Path) -> None:
-    """torch counts no graph; compiled inside of the wrapper, as the remedy says, it counts one."""
+    """torch counts no graph; compiled inside the wrapper, as the remedy says, it counts one."""
     receipt, said, screen = run(tmp_path, DDP.format(model=WRAPPED))
     fix = nothing_compiled(receipt)["fix"]["summary"]
     assert "graphs 0" in said
@@ -109,8 +109,8 @@ def test_exports_live_and_in_their_trace(tmp_path: Path, *, strict: bool) -> Non
     [
         ("import torch, nosuchmodule", "No module named 'nosuchmodule'", "install 'nosuchmodule'"),
         ("import nosuchmodule", "No module named 'nosuchmodule'", "install 'nosuchmodule'"),
-        ("def f(:\n  pass", "SyntaxError: invalid syntax", "mend the source"),
-        ("raise ImportError('libx.so')", "ImportError: libx.so", "mend the import"),
+        ("def f(:\n  pass", "SyntaxError: invalid syntax", "fix the source"),
+        ("raise ImportError('libx.so')", "ImportError: libx.so", "fix the import"),
     ],
 )
 def test_a_start_that_failed(tmp_path: Path, source: str, reason: str, fix: str) -> None:

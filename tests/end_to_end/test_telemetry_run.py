@@ -179,7 +179,7 @@ def test_what_the_program_records_is_told_too(told: Told) -> None:
 
 def test_spans_tell_compiles_and_checkpoints(told: Told) -> None:
     """The recompile with its line and guard, the program's own span, below the span of the run,
-    inside of its time."""
+    inside its time."""
     spans = told.collector.spans()
     by_name = {span.name: span for span in spans}
     assert set(by_name) >= {"compile", "recompile", "checkpoint", "compilediag.run"}

@@ -117,7 +117,7 @@ class Wrapped(nn.Module):
 
 
 def switch(model: Plain, name: str) -> None:
-    """Chooses from outside of the class."""
+    """Chooses from outside the class."""
     model.active, model.scale = name, 2.0
 
 

@@ -1,4 +1,4 @@
-"""`due` inside of compiled code: it answers, and torch compiles what it compiles without us."""
+"""`due` inside compiled code: it answers, and torch compiles what it compiles without us."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_torch_save_is_a_checkpoint(events: list[Event], options: dict[str, Any]
 
 
 def test_a_checkpoint_of_the_program_s_own_counts_once(events: list[Event]) -> None:
-    """What is saved inside of a span for checkpoints is that span's; elsewhere it is one."""
+    """What is saved inside a span for checkpoints is that span's; elsewhere it is one."""
     with span("save_checkpoint"):
         torch.save([1], io.BytesIO())
     with span("eval"):

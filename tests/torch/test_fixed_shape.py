@@ -372,7 +372,7 @@ BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"buckets": [4.0]}, "holds 4.0"),
     ({"buckets": 64}, r"must be a list of sizes such as \[8, 64, 512\], not 64"),
     ({"buckets": "powers"}, "'powers': write \"powers_of_two:512\""),
-    ({"buckets": {"B": [4]}}, "buckets names 'B', which is no axis"),
+    ({"buckets": {"B": [4]}}, "buckets names 'B', which is not an axis"),
     ({"dims": {"x": {"B": 0, "T": 1}}}, r'several axes: give sizes for each, buckets=\{"B"'),
     ({"dims": {"x": {"B": 0, "T": 1}}, "buckets": {"B": [4]}}, "no sizes for the axis 'T'"),
     ({"dims": {}}, "dims must name at least one argument"),

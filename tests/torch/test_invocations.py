@@ -287,7 +287,7 @@ def test_batches_are_added_up() -> None:
 
 
 def test_calls_belong_to_the_step_they_begin_in() -> None:
-    """A call at the very end of a step begins the next; those outside of all steps are in none."""
+    """A call at the very end of a step begins the next; those outside all steps are in none."""
     at = (0.0, 0.5, 1.0, 1.2, 3.0)
     told = batch(3.0, callables=(0,), shape_places=(0,), counts=(5,), order=(0,) * 5, at=at)
     (model,) = invocations_in(fold([[told, steps()]]))

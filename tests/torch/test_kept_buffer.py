@@ -193,7 +193,7 @@ def test_a_function_that_returns_it_is_called_at_one_place(more: str, why: str) 
     ("program", "why"),
     [
         (loop(store="if len(row): batch[place, : len(row)] = row"), "condition"),
-        (loop(store="batch[place, : len(row)] += row"), "no write of a row"),
+        (loop(store="batch[place, : len(row)] += row"), "does not write a row"),
         (loop(store="batch[0, : len(row)] = row"), "row after row"),
         (loop(store="batch[place, : next(sizes)] = row"), "may do more"),
         (loop(store="batch[place, : len(row), 1] = row[:, 1]"), "not all of a row"),

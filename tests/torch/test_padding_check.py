@@ -332,7 +332,7 @@ TOTAL = torch.zeros(())
 
 
 class Tracker:
-    """An object outside of modules, with a value of its class."""
+    """An object outside modules, with a value of its class."""
 
     peak: Any = None
 

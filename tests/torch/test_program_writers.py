@@ -1,4 +1,4 @@
-"""Who assigns an attribute from outside of its class: only what leads to the very object."""
+"""Who assigns an attribute from outside its class: only what leads to the very object."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_accelerate_with_gradient_accumulation(observed: Session) -> None:
 
 
 def test_lightning(observed: Session, tmp_path: Path) -> None:
-    """Forward and backward run inside of the optimizer's step, and are told apart from it; the
+    """Forward and backward run inside the optimizer's step, and are told apart from it; the
     trainer's checkpoint is one."""
     lightning: Any = pytest.importorskip("lightning")
 

@@ -182,7 +182,7 @@ def test_two_optimizers(program: Program) -> None:
 
 
 def test_forward_and_backward_in_the_optimizer_s_closure(program: Program) -> None:
-    """As in Lightning, which trains inside of `optimizer.step`."""
+    """As in Lightning, which trains inside `optimizer.step`."""
     forward, optimizer = program.forward(8), program.optimizer(2)
     for _ in range(3):
         optimizer.step(lambda: program.loss(forward, backward=4).backward())

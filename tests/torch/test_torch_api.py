@@ -276,7 +276,7 @@ def test_the_end_of_a_compiled_call_is_told_however_it_ends():
 
 
 def test_calls_of_disabled_functions_are_told_with_their_function():
-    """From compiled code and outside of it, nested ones too, innermost first."""
+    """From compiled code and outside it, nested ones too, innermost first."""
     told = []
 
     def listen(function, began, ended):

@@ -24,7 +24,7 @@ def fresh() -> Any:
 
 
 def test_a_recompile_is_seen_with_its_step() -> None:
-    """Counts, step and cause, of what happens inside of the block only."""
+    """Counts, step and cause, of what happens inside the block only."""
     double = fresh()
     double(torch.ones(2))
     with cd.watch() as seen:
@@ -148,7 +148,7 @@ def test_moments_lie_between_events() -> None:
 
 
 def test_calls_are_counted_whether_or_not_they_compile() -> None:
-    """In every thread, inside of the block only."""
+    """In every thread, inside the block only."""
     double = fresh()
     double(torch.ones(2))
     with cd.watch() as seen:

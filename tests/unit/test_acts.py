@@ -254,7 +254,7 @@ def test_flags_may_follow_in_some_of_the_recompiles() -> None:
 
 
 def test_the_compiled_call_is_no_such_line() -> None:
-    """What grows inside of it cannot be done before it."""
+    """What grows inside it cannot be done before it."""
     guards = value("a", changed_by=(ENTERED,)), value("b", changed_by=(ENTERED,))
     assert len(findings(recompile(3, *guards))) == 2
 
@@ -291,7 +291,7 @@ def test_a_flag_and_a_size_in_one_step() -> None:
 
 
 def test_witnessed_lines() -> None:
-    """Seen to change by one call of the loop, at lines of its own inside of it."""
+    """Seen to change by one call of the loop, at lines of its own inside it."""
     loop = at(40), at(60, "<module>")
     one, two = at(20, "set_adapter", MODEL), at(21, "set_adapter", MODEL)
     guards = value("a", changed=changed(one, *loop)), value("b", changed=changed(two, *loop))

@@ -137,7 +137,7 @@ def _imports(source: Source) -> Iterator[Import]:
 
 
 def placed(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
-    """Every node, and whether it stands outside of every function."""
+    """Every node, and whether it stands outside every function."""
     found: deque[tuple[ast.AST, bool]] = deque([(tree, True)])
     while found:
         node, at_top = found.popleft()

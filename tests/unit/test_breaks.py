@@ -185,7 +185,7 @@ def test_a_skipped_function_is_named() -> None:
     )
     finding = only(timeline([attempt("0/0")], breaks=(site(text),)))
     assert finding.title.endswith("posix.putenv (no Python source: a builtin or a C extension)")
-    assert finding.fix.summary == "call `posix.putenv` outside of the compiled function"
+    assert finding.fix.summary == "call `posix.putenv` outside the compiled function"
     assert finding.evidence["callee"] == {
         "name": "posix.putenv",
         "module": "posix",

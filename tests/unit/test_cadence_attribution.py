@@ -89,7 +89,7 @@ def synchronising(extra: Mapping[int, float]) -> VariantEvidence:
 
 
 def test_synchronising_is_told_apart_from_the_metric() -> None:
-    """Half of what a firing takes longer lies inside of reads, beyond those of every step; the
+    """Half of what a firing takes longer lies inside reads, beyond those of every step; the
     parts add up to the whole."""
     cost = attribute(synchronising(dict.fromkeys(FIRES, 8e-3)), variant(seed=1), FIRES, 3)
     for split in (cost.first_hit, cost.recurring):

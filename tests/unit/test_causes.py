@@ -242,7 +242,7 @@ class TestFamilies:
 
     def test_inference_mode_is_one_cause(self) -> None:
         """All tensors lack the same dispatch keys, and the mode that records gradients is off too:
-        one thing was done. A single inference tensor, outside of the mode, is that tensor's."""
+        one thing was done. A single inference tensor, outside the mode, is that tensor's."""
         keys = "DispatchKeySet(CPU, BackendSelect, ADInplaceOrView)"
         text = (
             f"dispatch key set mismatch. expected {keys}, actual DispatchKeySet(CPU, BackendSelect)"

@@ -141,9 +141,9 @@ def test_forms_of_branches(branch: str, chosen: str) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("print(x)", "is no assignment"),
-        ("x += 1", "is no assignment"),
-        ("self.y = x", "is no assignment"),
+        ("print(x)", "is not an assignment"),
+        ("x += 1", "is not an assignment"),
+        ("self.y = x", "is not an assignment"),
         ("x = torch.randn(3)", "may do more than compute"),
         ("x = self.layer(x)", "may do more than compute"),
         ("x = helper(x)", "may do more than compute"),
@@ -154,8 +154,8 @@ def test_forms_of_branches(branch: str, chosen: str) -> None:
         ("x = x.std()", "may do more than compute"),
         ("x = x * self.weight", "may be a parameter that only one side needs"),
         ("q = x", "`q` may have no value"),
-        ("x = 'a'", "is no number or tensor"),
-        ("x = None", "is no number or tensor"),
+        ("x = 'a'", "is not a number or tensor"),
+        ("x = None", "is not a number or tensor"),
         ("return x * 2", "only one side returns"),
         ("x = x * 2\n    x[0] = 1", "`x` is written into"),
         ("return", "one side returns nothing"),
@@ -184,7 +184,7 @@ def test_a_condition_that_is_more_stays(test: str, why: str) -> None:
 def test_numbers_must_be_the_same_in_32_bits() -> None:
     text = "def f(x):\n    return x * ({} if x.sum() > 0 else 1.0)  # here\n"
     assert "torch.where(x.sum() > 0, 0.5, 1.0)" in changed("branch", text.format(0.5))
-    assert "another number in 32 bits" in refusal("branch", text.format(0.1))
+    assert "a different number in 32 bits" in refusal("branch", text.format(0.1))
 
 
 @pytest.mark.parametrize(

@@ -404,7 +404,7 @@ def test_options_that_torch_names_are_set() -> None:
     assert lines("CD210", "2.7.1", options={"allow_rnn": "True"}) == [
         "torch._dynamo.config.allow_rnn = True"
     ]
-    # Overrides of frames have no effect on what is read outside of them.
+    # Overrides of frames have no effect on what is read outside them.
     assert lines("CD207", options={"compiled_autograd": "True"}) == [
         "torch._dynamo.config.compiled_autograd = True"
     ]

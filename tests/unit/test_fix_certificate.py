@@ -205,7 +205,7 @@ def test_as_many_recompiles_under_another_name_are_not_gone() -> None:
 
 def test_a_finding_that_did_not_come_again_is_not_proved() -> None:
     never = Without(replace(BASE, receipt=receipt()), EAGER)
-    assert "did not come again" in judge(SUBJECT, never, (GOOD,)).reason
+    assert "did not reappear" in judge(SUBJECT, never, (GOOD,)).reason
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_function_that_is_not_compiled_any_more() -> None:
         (run(value=2.0), "1 → 2"),
         (run(calls=1), "calls: 6 → 1"),
         (run(answers=()), "is missing"),
-        (run(random_states=(RandomState(0, "torch", "b"),)), "other random numbers"),
+        (run(random_states=(RandomState(0, "torch", "b"),)), "different random numbers"),
     ],
 )
 def test_other_results(other: Timeline, reason: str) -> None:
@@ -350,7 +350,7 @@ def test_nothing_recorded_proves_nothing() -> None:
 
 def test_a_change_that_was_not_applied_proves_nothing() -> None:
     label = "torch._dynamo.config.x = 1"
-    assert "never came to" in judged(GOOD, labels=[label]).reason
+    assert "never reached" in judged(GOOD, labels=[label]).reason
     for problem, holds in ((None, True), ("the program sets it itself", False)):
         applied = run(trial_applied=(TrialChange(0, label, problem),))
         assert judged(replace(GOOD, timeline=applied), labels=[label]).holds == holds

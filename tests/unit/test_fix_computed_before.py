@@ -53,7 +53,10 @@ def test_a_comparison_becomes_a_tensor_of_a_decorator() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("return getattr(x, mode)()", "`mode` is used for more than can be computed before"),
+        (
+            "return getattr(x, mode)()",
+            "`mode` is used for more than can be computed before the call",
+        ),
         ("mode = mode.lower()\nreturn x if mode == 'a' else x + 1", "`mode` is changed"),
         ("flag = mode == 'a'\nreturn x + 1", "decides more than a branch"),
         ("if mode == 'a':\n    x.add_(1)\nreturn x * 2", "`x.add_(1)`"),
@@ -82,8 +85,8 @@ def test_a_table_is_looked_up_where_every_call_did() -> None:
     ("parameters", "why"),
     [
         ("x, *mode", "more than named arguments"),
-        ("x, mode=made()", "the default of `mode` is no constant"),
-        ("x", "`mode` is no parameter"),
+        ("x, mode=made()", "the default of `mode` is not a constant"),
+        ("x", "`mode` is not a parameter"),
     ],
 )
 def test_the_decorator_has_the_same_parameters(parameters: str, why: str) -> None:
@@ -164,10 +167,10 @@ def test_none_that_decides_more_than_an_operand_is_no_tensor() -> None:
     ("use", "why"),
     [
         ("list(f(x))", ""),
-        ("next(f(x))", "takes all that it yields"),
+        ("next(f(x))", "consumes everything it yields"),
         ("[y for y in f(x)]", ""),
-        ("g = f", "takes all that it yields"),
-        ("for y in f(x):\n    break", "takes all that it yields"),
+        ("g = f", "consumes everything it yields"),
+        ("for y in f(x):\n    break", "consumes everything it yields"),
     ],
 )
 def test_a_generator_that_is_left_early_stays_one(use: str, why: str) -> None:
@@ -206,7 +209,7 @@ def test_a_switch_with_a_reason_stays() -> None:
     text = 'import os\nos.environ["TORCH_COMPILE_DISABLE"] = "1"  # here\n'
     assert "DISABLE" not in changed("without_switch", text)
     why = refusal("without_switch", text.replace("os.environ", "# for debugging\nos.environ"))
-    assert "may have a reason" in why
+    assert "may be there for a reason" in why
     assert "switches compilation off" in refusal("without_switch", text.replace('"1"', '"0"'))
 
 
@@ -269,7 +272,7 @@ def test_a_function_that_is_passed_is_a_choice_between_what_each_computes() -> N
     [
         ("return x - 0.5", "return x.add_(1)", "`x.add_(1)`"),
         ("return x - 0.5", "return secret(x)", "`secret(x)`"),
-        ("def darker(x):", "def darker(x, by):", "`darker` takes other arguments"),
+        ("def darker(x):", "def darker(x, by):", "`darker` takes different arguments"),
         ("(darker, inverted)", "(darker, darker)", "what `change` chooses between is not known"),
         ("change(x).clamp(0, 1)", "change", "does not choose what is called"),
         ("change(x).clamp(0, 1)", "keep(change)(change(x))", "`change` is used for more"),
@@ -348,8 +351,8 @@ def test_an_error_for_the_arguments_is_raised_before_the_call() -> None:
         ("y = x.tanh()", "y = x.add_(1)", "`x` is changed in the function"),
         ("y = x.tanh()", "record(x)", "may do more than compute a value"),
         ("y = x.tanh()", "n = 4", "`n` is computed in the function"),
-        ("raise ValueError", "return ValueError", "is no error that the function raises"),
-        ("n}')", "n}') from None", "is no error that the function raises"),
+        ("raise ValueError", "return ValueError", "is not an error that the function raises"),
+        ("n}')", "n}') from None", "is not an error that the function raises"),
     ],
 )
 def test_an_error_of_something_else_stays(before: str, after: str, why: str) -> None:

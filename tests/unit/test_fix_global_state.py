@@ -48,7 +48,7 @@ def test_a_setting_is_made_below_the_imports_too(statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "why"),
     [
-        ("pass", "stands not at one place"),
+        ("pass", "is not at exactly one place"),
         ("torch.set_float32_matmul_precision(chosen)", "sets what is computed"),
         ("torch.set_float32_matmul_precision(*chosen)", "sets what is computed"),
         ("torch.backends.cuda.matmul.allow_tf32 = not fast", "sets what is computed"),
@@ -57,9 +57,9 @@ def test_a_setting_is_made_below_the_imports_too(statement: str) -> None:
                 "torch.set_float32_matmul_precision('high')\n"
                 "    torch.set_float32_matmul_precision('highest')"
             ),
-            "stands not at one place",
+            "is not at exactly one place",
         ),
-        ("old = torch.backends.cuda.matmul.allow_tf32", "stands not at one place"),
+        ("old = torch.backends.cuda.matmul.allow_tf32", "is not at exactly one place"),
     ],
 )
 def test_a_setting_that_is_no_constant_of_the_program_stays(statement: str, why: str) -> None:
@@ -92,7 +92,7 @@ def test_a_mode_is_replaced_around_its_call() -> None:
 
     assert "with torch.inference_mode(), open(path) as stream:  # warm\n" in of(2)
     for line in (4, 6):
-        with pytest.raises(EditImpossible, match="stands around"):
+        with pytest.raises(EditImpossible, match="encloses"):
             of(line)
 
 

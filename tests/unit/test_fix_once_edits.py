@@ -52,14 +52,14 @@ def test_what_is_the_same_each_time_is_made_before_the_loop(made: str) -> None:
     ("made", "why"),
     [
         ("op = lambda x: x + step", "`step` changes"),
-        ("op = lambda x, s=step: x + s", "the default of `s` is no constant"),
+        ("op = lambda x, s=step: x + s", "the default of `s` is not a constant"),
         ("op = functools.partial(torch.clamp, min=step)", "`step` changes"),
         ("op = make(step)", "`make` may do more"),
         ("op = lambda x: x + 1\n    op.calls = 3", "is changed where it is used|more with `op`"),
         ("op = lambda x: x + 1\n    kept.append(op)", "more with `op`"),
-        ("op = lambda x: x + 1\n    if step:\n        op = abs", "not one place"),
-        ("class op:\n        seen = []", "may be another one each time"),
-        ("def op(x, seen=[]):\n        return x", "is no constant"),
+        ("op = lambda x: x + 1\n    if step:\n        op = abs", "not made at exactly one place"),
+        ("class op:\n        seen = []", "may be a different one each time"),
+        ("def op(x, seen=[]):\n        return x", "is not a constant"),
     ],
 )
 def test_what_may_be_another_each_time_stays(made: str, why: str) -> None:
@@ -165,7 +165,7 @@ def test_a_hook_that_comes_later_writes_only_once_it_would_have_been_registered(
         ("high.copy_(output.detach().max())", "high.add_(1)", "more than copy"),
         ("high.copy_(output.detach().max())", "high.copy_(output.max())", "a gradient"),
         ("high.copy_(output.detach().max())", "seen['high'] = output", "more than copy"),
-        ("model[0].", "models[step].", "another one in each pass"),
+        ("model[0].", "models[step].", "a different one in each pass"),
         (
             "register_forward_hook(peak)",
             "register_forward_hook(make(step))",
@@ -285,7 +285,7 @@ def test_a_with_of_forward_is_entered_around_the_compiled_module() -> None:
     assert "    def forward(self, rows):\n        rows = rows @ rows\n        return rows\n" in text
     for before, after, why in (
         ("return rows", "return rows.float()", "does more than what stands under its `with`"),
-        ('"cpu"', "self.device", "`self` is of the function's own"),
+        ('"cpu"', "self.device", "`self` is a local variable"),
         ("mixer(torch.ones(2, 2))", "save(mixer)", "used for more than calls"),
         ("mixer(torch.ones(2, 2))", "Mixer()", "not made at one place"),
     ):
@@ -296,7 +296,7 @@ def test_a_with_of_forward_is_entered_around_the_compiled_module() -> None:
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        (LOCKED.format("values.lock"), "of the function's own"),
+        (LOCKED.format("values.lock"), "is a local variable"),
         (LOCKED.format("LOCK as held"), "is used in it"),
         (LOCKED.format("LOCK") + "    return values\n", "does more"),
         ("@traced\n" + LOCKED.format("LOCK"), "another decorator"),
@@ -399,4 +399,4 @@ def test_a_line_before_a_call() -> None:
 )
 def test_a_name_that_the_statement_binds(statement: str) -> None:
     """The line before it would be about another tensor."""
-    assert "only inside of the statement" in refusal("before", f"{statement}  # here\n", BEFORE)
+    assert "only inside the statement" in refusal("before", f"{statement}  # here\n", BEFORE)

@@ -42,12 +42,12 @@ def test_a_tensor_that_holds_the_size_decides_the_branch() -> None:
     [
         ("rows.size(0) == 6", "rows.size(0) == limit", "does not compare a size with a number"),
         ("rows.size(0) == 6", "rows.numel() == 6", "does not compare a size with a number"),
-        ("rows.size(0) == 6", "1 < rows.size(0) < 6", "is no comparison of a size"),
+        ("rows.size(0) == 6", "1 < rows.size(0) < 6", "is not a comparison of a size"),
         ("rows.size(0) == 6", "rows.size(dim) == 6", "does not compare a size with a number"),
         ("return rows * 0.5", "raise ValueError", ""),
         ("return rows * 0.5", "return rows.add_(1)", "`rows` is changed in a side"),
         ("return rows * 0.5", "return roll(rows)", "may do more than compute a value"),
-        ("return rows * 0.5", "return [rows]", "is no number or tensor"),
+        ("return rows * 0.5", "return [rows]", "is not a number or tensor"),
     ],
 )
 def test_a_branch_that_does_more_stays(before: str, after: str, why: str) -> None:
@@ -82,9 +82,9 @@ def test_a_list_is_padded_and_the_padding_is_left_out() -> None:
     [
         ("total + feature.tanh()", "total + feature.log()", "may not be finite for padding"),
         ("total + feature.tanh()", "total / feature", "may not be finite for padding"),
-        ("total = total + feature.tanh()", "total += feature", "no assignment to a variable"),
+        ("total = total + feature.tanh()", "total += feature", "not an assignment to a variable"),
         ("total = total + feature.tanh()", "last = feature", "may have no value before the loop"),
-        ("total = total + feature.tanh()", "record(feature)", "no assignment to a variable"),
+        ("total = total + feature.tanh()", "record(feature)", "not an assignment to a variable"),
         ("total = features[0] * 0", "total = features[1] * 0", "needs the list as it is"),
         ("total = features[0] * 0", "total = torch.stack(features)", "needs the list as it is"),
         ("total = features[0] * 0", "total = torch.zeros(len(features))", ""),

@@ -1,4 +1,4 @@
-"""Fixed shapes outside of the process: records folded, findings, the receipt, in batches."""
+"""Fixed shapes outside the process: records folded, findings, the receipt, in batches."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_negated_flag_and_an_expression() -> None:
         ("x = torch.rand(3)", "may do more"),
         ("x = torch.log(x)", "may do more"),
         ("x = x / y", "may do more"),
-        ("x = None", "is no tensor"),
+        ("x = None", "is not a tensor"),
         ("y.copy_(x.sum())", "kept with its gradient"),
         ("self.last = x.detach()", "may not be there"),
         ('y["a"] = x.detach()', "may not be there"),

@@ -122,7 +122,7 @@ DAMAGE: tuple[Any, ...] = (None, -1, True, "x", "\ud800", 1.5, 10**30, [], {}, [
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of everything inside of a document."""
+    """The path of everything inside a document."""
     inner = enumerate(value) if isinstance(value, list) else ()
     for key, item in value.items() if isinstance(value, dict) else inner:
         yield (*path, key)
@@ -182,7 +182,7 @@ def test_an_unresolved_merge_conflict() -> None:
 
 @pytest.mark.parametrize("mark", ["<<<<<<< ours", "|||||||", "=======", ">>>>>>> theirs"])
 def test_each_mark_of_a_merge(mark: str) -> None:
-    """One mark that was left behind is enough; the same signs inside of a text are none."""
+    """One mark that was left behind is enough; the same signs inside a text are none."""
     with pytest.raises(BaselineUnreadable, match="unresolved merge conflict at line 2"):
         read(f"{{\n{mark}\n}}")
     with pytest.raises(BaselineUnreadable, match="is not a compilediag baseline"):

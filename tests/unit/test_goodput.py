@@ -83,7 +83,7 @@ def test_a_whole_run() -> None:
 
 
 def test_nested_spans_count_once() -> None:
-    """Inner time is not the outer's, and compiling inside of a span is compiling."""
+    """Inner time is not the outer's, and compiling inside a span is compiling."""
     timeline = Timeline(
         compiles=(compiled(4.0, 1.0),),
         steps=(step(0, 1.0, 1.0),),
@@ -162,7 +162,7 @@ def test_backward_and_limit_attempts_are_the_recompile_s_cost() -> None:
 
 
 def test_our_own_analysis_is_no_one_s_work() -> None:
-    """The analysis inside of a recompile is neither its cost nor productive."""
+    """The analysis inside a recompile is neither its cost nor productive."""
     again = compiled(4.0, 1.0, "recompile", "0/1")
     assert again.recompile is not None
     question = replace(again.recompile, t=3.0, analysis_s=0.5)

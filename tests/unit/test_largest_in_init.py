@@ -79,7 +79,7 @@ def test_the_method_that_fills_it_is_called() -> None:
         ("self.build(1)", "self.build(width)", "not as"),
         ("self.build(1)", "None", "not as"),
         ("        return x +", "        self.table = None\n        return x +", "2 places"),
-        ("            self.table =", "            table =", "no class that sets table"),
+        ("            self.table =", "            table =", "not inside a class that sets table"),
     ],
 )
 def test_a_size_that_is_not_evident(before: str, after: str, why: str) -> None:

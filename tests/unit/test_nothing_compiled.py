@@ -56,10 +56,10 @@ def test_nothing_was_compiled() -> None:
     ("failure", "title", "fix"),
     [
         (NO_MODULE, "No module named 'einops'", "install 'einops' for python"),
-        ("ImportError: libcudart.so.12: cannot open", "libcudart", "mend the import"),
-        ('File "a.py", line 1 def f(: ^ SyntaxError: invalid syntax', "a.py", "mend the source"),
-        ("ValueError: no data", "ValueError: no data", "mend that first"),
-        ('Traceback (most recent call last):\n  File "t"\nOSError: gone', "OSError: gone", "mend"),
+        ("ImportError: libcudart.so.12: cannot open", "libcudart", "fix the import"),
+        ('File "a.py", line 1 def f(: ^ SyntaxError: invalid syntax', "a.py", "fix the source"),
+        ("ValueError: no data", "ValueError: no data", "fix that first"),
+        ('Traceback (most recent call last):\n  File "t"\nOSError: gone', "OSError: gone", "fix"),
         ("KeyboardInterrupt\n\nTraceback", "was interrupted", "let it run longer"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_program_that_only_exports(by: str) -> None:
         run = replace(timeline(), ahead_of_time=(AheadOfTime(0, 0, 1.0, None, None),))
     finding = found(run)
     assert finding.title.startswith("the program compiles ahead of time only (torch.export")
-    assert finding.fix.summary.startswith("nothing, if that is meant")
+    assert finding.fix.summary.startswith("nothing, if that is intended")
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_a_number_of_a_module() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("if self.n % 10 == 0: save(x)", "is no assignment to a variable"),
+        ("if self.n % 10 == 0: save(x)", "is not an assignment to a variable"),
         ("x = -x if self.n else save(x)", "may do more than compute"),
         ("while self.n < 3: x = -x", "decides a branch"),
         ("x = x and not self.n", "decides a branch"),
@@ -225,10 +225,10 @@ def test_where_a_tensor_is_as_good(body: str) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
-        ("self.n = 0\n", "self.n = None\n", "no number"),
+        ("self.n = 0\n", "self.n = None\n", "not a number"),
         ("self.n = 0\n", "if True: self.n = 0\n", "does not set n in every case"),
         ("self.n = 0\n", "pass\n", "does not set n in every case"),
-        ("super().__init__()", "pass", "no module whose parts are known"),
+        ("super().__init__()", "pass", "not a module whose parts are known"),
         ("    def forward", "    def n(self): pass\n\n    def forward", "also a method"),
         ("class Block(nn.Module)", "class Block(Base, nn.Module)", None),
     ],

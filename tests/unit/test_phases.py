@@ -93,7 +93,7 @@ def test_a_forward_in_a_backward_is_backward() -> None:
 
 
 def test_nested_calls_of_one_phase_count_once() -> None:
-    """A compiled call from a disabled function inside of another one."""
+    """A compiled call from a disabled function inside another one."""
     phases = Phases()
     phases.open(FORWARD, 0.0)
     phases.open(FORWARD, 1.0)
@@ -103,7 +103,7 @@ def test_nested_calls_of_one_phase_count_once() -> None:
 
 
 def test_a_phase_over_the_end_of_a_step() -> None:
-    """Each step has its part, where the step ends inside of a phase."""
+    """Each step has its part, where the step ends inside a phase."""
     phases = Phases()
     phases.open(BACKWARD, 1.0)
     phases.add(OPTIMIZER, 2.0, 3.0)

@@ -55,7 +55,7 @@ for group in o.param_groups:
     ("text", "why"),
     [
         ("o = torch.optim.Adam(p)", "without a learning rate"),
-        ("o = torch.optim.Adam(p, lr=None and 3)", "may be no number"),
+        ("o = torch.optim.Adam(p, lr=None and 3)", "may not be a number"),
         ("o = make(p, lr=0.1)", "makes 0 optimizers"),
         ("o = [torch.optim.SGD(p, lr=1), torch.optim.SGD(q, lr=1)]", "makes 2 optimizers"),
         ("o = torch.optim.SGD([{'params': p}, {'params': q}], lr=1)", "change it together"),

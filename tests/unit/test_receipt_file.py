@@ -249,7 +249,7 @@ def test_latest_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_dot_is_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A "." inside of the folder of runs means that folder, and not the one above it."""
+    """A "." inside the folder of runs means that folder, and not the one above it."""
     run = run_directory(tmp_path)
     point_latest(run)
     monkeypatch.chdir(tmp_path / ".compilediag")
@@ -258,7 +258,7 @@ def test_a_dot_is_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", ["../other", "/etc", "..", ".", "", "a/b"])
 def test_latest_leads_nowhere_else(tmp_path: Path, name: str) -> None:
-    """A text file that names something outside of the folder is not followed."""
+    """A text file that names something outside the folder is not followed."""
     runs = tmp_path / ".compilediag"
     runs.mkdir()
     (runs / "latest").write_text(name)

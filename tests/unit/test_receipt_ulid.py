@@ -24,6 +24,6 @@ def test_later_ids_sort_after_earlier_ones() -> None:
 
 @pytest.mark.parametrize(("unix_ms", "size"), [(-1, 10), (1 << 48, 10), (0, 9)])
 def test_what_does_not_fit_is_refused(unix_ms: int, size: int) -> None:
-    """A time outside of 48 bits, or another number of random bytes, is an error."""
+    """A time outside 48 bits, or another number of random bytes, is an error."""
     with pytest.raises(ValueError, match="ULID"):
         ulid(unix_ms, bytes(size))

@@ -164,7 +164,7 @@ WORDS = [
     ("tensor 'x' requires_grad mismatch. expected requires_grad=0", "CD106", "requires_grad_()"),
     ("G['GI'] == 3", "CD109", "tensor"),
     ("G['os'].environ._data[b'A'] == b'1'", "CD109", "at import"),
-    ("___check_obj_id(g.__code__, 7), type=<class 'code'>", "CD110", "outside of the loop"),
+    ("___check_obj_id(g.__code__, 7), type=<class 'code'>", "CD110", "outside the loop"),
     ("Cache line invalidated because L['c'] got deallocated", "CD110", "create `c` once"),
     ("GLOBAL_STATE changed: grad_mode ", "CD111", "without gradients"),
     ("GLOBAL_STATE changed: allow_tf32 ", "CD111", "before the first"),

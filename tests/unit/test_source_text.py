@@ -78,9 +78,9 @@ def test_torch_is_imported_where_it_is_not() -> None:
     ("edit", "why"),
     [
         (Edit("", 14, "unless_compiling"), "line 14 is more than a call whose result nobody uses"),
-        (Edit("", 10, "unless_compiling"), "line 10 is no statement of its own"),
-        (before(3, MARK), "line 3 is no statement of its own"),
-        (before(999, MARK), "line 999 is no statement of its own"),
+        (Edit("", 10, "unless_compiling"), "line 10 is not a statement of its own"),
+        (before(3, MARK), "line 3 is not a statement of its own"),
+        (before(999, MARK), "line 999 is not a statement of its own"),
     ],
 )
 def test_what_cannot_be_edited(edit: Edit, why: str) -> None:

@@ -49,7 +49,7 @@ def rows(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
 
 
 def test_nothing_is_kept_without_a_session(clock: list[float]) -> None:
-    """Without a session a span leaves no trace, also when one begins inside of it."""
+    """Without a session a span leaves no trace, also when one begins inside it."""
     with span("alone"):
         clock[0] = 1.0
         events: list[Event] = []
@@ -272,7 +272,7 @@ def test_open_spans_are_known(listening: tuple[Session, list[Event]]) -> None:
 def test_two_sessions_see_the_same_spans(
     listening: tuple[Session, list[Event]], clock: list[float]
 ) -> None:
-    """`watch()` inside of a run: both receive it."""
+    """`watch()` inside a run: both receive it."""
     _, events = listening
     inner_events: list[Event] = []
     inner = Session(inner_events.append, origin=0.0)

@@ -204,7 +204,7 @@ def test_a_spike_that_synchronised(
 
 
 def test_nested_spans_are_told_once() -> None:
-    """A metric inside of an evaluation is the metric's; other threads take none of the step."""
+    """A metric inside an evaluation is the metric's; other threads take none of the step."""
     timeline = Timeline(
         spans=(
             span("metrics", 1.5, 0.5, 3, depth=1),

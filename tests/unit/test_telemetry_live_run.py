@@ -59,7 +59,7 @@ def span(name: str, start: float, wall_s: float, depth: int = 0) -> SpanEnded:
 
 
 def history(seed: int, *, late_spans: bool) -> list[Event]:
-    """A run as a program could have made it: compiles, steps, spans between and inside of them."""
+    """A run as a program could have made it: compiles, steps, spans between and inside them."""
     chance = random.Random(seed)
     events: list[Event] = [started(), compiled(1.5, 0.7)]
     now, number, compiles = 1.5, 0, 1

@@ -116,7 +116,7 @@ def _why_no_fires(plan: Plan, group: ProbeGroup, evidence: VariantEvidence) -> s
     if declared is None:
         return "never fired: the program did not declare it in this variant"
     if declared.shift is None:
-        return "never fired: due() was never called, or only inside of compiled code"
+        return "never fired: due() was never called, or only inside compiled code"
     return "never fired: due() was called, but with no step at which it could be due"
 
 

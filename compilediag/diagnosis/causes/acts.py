@@ -418,7 +418,7 @@ def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashabl
     if cause.changed is None:
         entered = recompile.entered_at
         call = None if entered is None else (entered.file, entered.line)
-        # The compiled call cannot be made earlier: what changes inside of it has no line here.
+        # The compiled call cannot be made earlier: what changes inside it has no line here.
         others = [item for item in cause.changed_by if (item.file, item.line) != call]
         if others:
             first = others[0]

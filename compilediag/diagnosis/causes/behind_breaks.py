@@ -1,7 +1,7 @@
 """Frames that exist only because of a graph break: what is left of a function after it, and
 functions that the broken function calls, which torch had otherwise inlined.
 
-A broken function runs its rest, and the call that broke, outside of its graph: torch then compiles
+A broken function runs its rest, and the call that broke, outside its graph: torch then compiles
 each of these as a frame of its own, with guards of its own.
 """
 

@@ -58,7 +58,7 @@ _COMPILE_DEPTH = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Time that belongs to a category; a deeper interval lies inside of a shallower one."""
+    """Time that belongs to a category; a deeper interval lies inside a shallower one."""
 
     start: int
     end: int
@@ -206,7 +206,7 @@ def _ns(seconds: float) -> int:
 
 
 def _compile_intervals(timeline: Timeline, compiles: Iterable[Compile]) -> list[Interval]:
-    """Each attempt, and our own analysis inside of it, which is not part of its seconds."""
+    """Each attempt, and our own analysis inside it, which is not part of its seconds."""
     ids = recompile_ids(timeline)
     intervals: list[Interval] = []
     for item in compiles:

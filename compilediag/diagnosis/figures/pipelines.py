@@ -185,7 +185,7 @@ def _starved(
 
 
 def _working_s(train: Sequence[StageRun], waits: Sequence[StageRun]) -> float:
-    """Training seconds without the waits that lie inside of a step, in its thread."""
+    """Training seconds without the waits that lie inside a step, in its thread."""
     steps: dict[int, list[StageRun]] = {}
     for step in sorted(train, key=attrgetter("start")):
         steps.setdefault(step.thread, []).append(step)

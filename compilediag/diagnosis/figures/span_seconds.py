@@ -31,7 +31,7 @@ def by_step(timeline: Timeline, process: int) -> dict[int, dict[str, float]]:
 
 
 def _by_category(spans: Iterable[SpanEnded]) -> dict[str, float]:
-    """Adds up what each span has beyond the spans inside of it."""
+    """Adds up what each span has beyond the spans inside it."""
     seconds: dict[str, float] = {}
     inner: list[tuple[float, float]] = []
     for span in sorted(spans, key=lambda item: (item.start + item.wall_s, -item.start)):

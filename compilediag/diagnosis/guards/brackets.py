@@ -1,4 +1,4 @@
-"""Brackets and strings in guard text: where they close, what lies outside of them."""
+"""Brackets and strings in guard text: where they close, what lies outside them."""
 
 from __future__ import annotations
 

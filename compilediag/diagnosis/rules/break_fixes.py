@@ -24,9 +24,9 @@ FIXES = {
         "torch._dynamo.config.capture_scalar_outputs = True (for sizes: "
         "capture_dynamic_output_shape_ops) keeps one graph with an unknown value",
     ),
-    "CD203": BreakFix("call {it} outside of the compiled function"),
+    "CD203": BreakFix("call {it} outside the compiled function"),
     "CD204": BreakFix(
-        "call {it} outside of the compiled function: Dynamo skips that function on purpose",
+        "call {it} outside the compiled function: Dynamo skips that function on purpose",
     ),
     "CD205": BreakFix(
         "pass a list instead of a generator, and compile what consumes it",
@@ -38,7 +38,7 @@ FIXES = {
     ),
     "CD208": BreakFix("convert to a dense tensor (or jagged layout) before the compiled function"),
     "CD209": BreakFix(
-        "call backward and autograd.grad, and register hooks, outside of the compiled function",
+        "call backward and autograd.grad, and register hooks, outside the compiled function",
         "backward hooks of modules need compiled autograd to stay in the graph",
     ),
     "CD210": BreakFix(
@@ -47,7 +47,7 @@ FIXES = {
     "CD211": BreakFix(
         "move {it} out of the compiled function; or put it under "
         "`if not torch.compiler.is_compiling()`",
-        "under is_compiling() it runs no more once compiled",
+        "under is_compiling() it no longer runs once compiled",
     ),
     "CD212": BreakFix(
         "draw with torch's generators instead of Python's or numpy's, and compute with tensors",
@@ -55,7 +55,7 @@ FIXES = {
     ),
     "CD213": BreakFix("check before the compiled function, and raise there"),
     "CD214": BreakFix("keep the operator's contract: pure functions, the same output structure"),
-    "CD290": BreakFix("read torch's report in the evidence: it fits no category"),
+    "CD290": BreakFix("read torch's report in the evidence: this break fits no known category"),
 }
 _BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
 """Codes of what the caller passes or sets up: the advice holds whoever has the line."""
@@ -68,16 +68,16 @@ EXPLICIT = BreakFix(
 
 C_EXTENSION = BreakFix(
     "wrap the call into {module} in torch.library.custom_op with a fake implementation; or call it "
-    "outside of the compiled function",
+    "outside the compiled function",
     "the operator is opaque: nothing is fused into it",
 )
 OF_PACKAGE = BreakFix(
-    "make the call of the package, `{call}` ({place}), outside of the compiled function",
+    "make the call of the package, `{call}` ({place}), outside the compiled function",
 )
 """Where the program's own compiled code calls a package in whose code the break is."""
 
 WITHIN_PACKAGE = BreakFix("accept it: the line is a package's, and so is what calls it")
-EXPLICIT_OF_OTHERS = BreakFix("accept it: the code that asks for it is not the program's")
+EXPLICIT_OF_OTHERS = BreakFix("accept it: the code that requests it is not part of the program")
 
 
 class OwnCall(NamedTuple):

@@ -278,7 +278,7 @@ def _effect(broken: Broken) -> str:
         return "the whole frame runs eager: no graph is left of it"
     if any(frame.graphs == 0 for frame in broken.frames):
         return "the frame is split, and its first part holds no tensor operation"
-    return "the frame is split in two graphs, and the code at the break runs eager"
+    return "the frame is split into two graphs, and the code at the break runs eager"
 
 
 def _sends_to_eager(cause: Finding, symptom: Finding) -> bool:

@@ -63,8 +63,8 @@ REASONS = (
     Reason(
         "autocast",
         r"_enter_autocast|_exit_autocast",
-        "autocast inside of what is compiled",
-        "enter torch.autocast around the call of the compiled function, not inside of it",
+        "autocast inside the compiled code",
+        "enter torch.autocast around the call of the compiled function, not inside it",
     ),
     Reason(
         "checkpoint_policy",
@@ -102,7 +102,7 @@ REASONS = (
     Reason(
         "bisector",
         r"bisector enabled",
-        "torch's compiler bisector is at work",
+        "torch's compiler bisector is active",
         "nothing to change: the cache is used again without it",
         chosen=True,
     ),
@@ -110,7 +110,7 @@ REASONS = (
         "operator",
         r"Can't cache HigherOrderOperator|torch\.ops\.higher_order",
         "an operator that torch does not cache",
-        "nothing known to change: torch decides by operator; compile the rest of the model in "
+        "no change is known: torch decides by operator; compile the rest of the model in "
         "functions of its own, which are cached",
     ),
 )
@@ -121,7 +121,7 @@ _UNKNOWN = Reason(
     "unknown",
     "",
     "torch refuses to cache the graph",
-    "nothing known to change: torch's reason names what its cache refuses",
+    "no change is known: torch's reason names what its cache refuses",
 )
 
 _CAVEATS = {
@@ -207,12 +207,12 @@ def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
     if refused:
         where = f" {folder.folder}" if folder is not None else ""
         fix = (
-            f"make the cache folder{where} one that the process may write to, or set "
-            "TORCHINDUCTOR_CACHE_DIR to one"
+            f"make the cache folder{where} writable, or set TORCHINDUCTOR_CACHE_DIR to a folder "
+            "that is"
         )
         yield _unwritten(timeline, refused, "not_written", fix)
     if len(refused) < len(failed):
-        fix = "nothing known to change: torch could not serialize what it compiled"
+        fix = "no change is known: torch could not serialize what it compiled"
         rest = [item for item in failed if item not in refused]
         yield _unwritten(timeline, rest, "not_serialized", fix)
     seconds = sum(item.seconds for item in timeline.compiles)
@@ -227,7 +227,7 @@ def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
     yield make_finding(
         timeline,
         "CD613",
-        f"the compile caches lie on {place}: what compiled for {seconds:.0f} s may be gone at the "
+        f"the compile caches are on {place}: {seconds:.0f} s of compiled code may be gone at the "
         "next start",
         "set TORCHINDUCTOR_CACHE_DIR to a folder that lasts",
         severity="info",
@@ -287,7 +287,7 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
             timeline,
             unsaved,
             "not_saved",
-            "{whom} is traced at every start: its backward never runs, so that it gets no entry",
+            "{whom} is traced at every start: its backward never runs, so it gets no cache entry",
             "call it under torch.no_grad() where no gradient is needed",
         )
     saved = [item for item in traced if _is_saved(*item)]
@@ -296,7 +296,7 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
             timeline,
             saved,
             "traced_again",
-            "{whom} was traced again, and the graphs that came of it were in the cache",
+            "{whom} was traced again, and the resulting graphs were in the cache",
             "start once more: the entry is written now; where the next start misses it again, "
             "`compilediag diff` of both runs shows what differs",
             severity="info",

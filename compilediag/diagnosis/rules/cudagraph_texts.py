@@ -72,7 +72,7 @@ def _silently_none(timeline: Timeline) -> Iterator[Finding]:
         yield make_finding(
             timeline,
             "CD401",
-            "CUDA graphs were asked for, none was recorded, and torch gave no reason",
+            "CUDA graphs were requested, but none was recorded, and torch gave no reason",
             "check cudagraph_policy, cudagraph_capture_sizes and whether anything of the graph is "
             "on the device",
             evidence={"skips": sum(item.skips or 0 for item in ran)},

@@ -76,7 +76,7 @@ def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
     missed = [item for item in timeline.lost if item.source not in told]
     lost = [f"{item.source}: {item.reason}" for item in missed]
     # What a collector of ours failed to record is as lost as what torch's loggers did not.
-    lost += [f"compilediag: a fault of its own in {fault.where}" for fault in timeline.faults]
+    lost += [f"compilediag: an internal error in {fault.where}" for fault in timeline.faults]
     dropped = sum(p.ended.records_dropped for p in timeline.processes if p.ended is not None)
     if dropped:
         lost.append(f"journal: {dropped} records could not be written")
@@ -149,7 +149,7 @@ def costs_compiles(skipped: SkippedFrame, timeline: Timeline) -> bool:
 def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:
     if owner == "torch" or any(known in skipped.reason for known in _NOTHING_TO_COMPILE):
         return True
-    # Nobody compiles the inside of `(x for x in y)`: Dynamo meets it when its consumer runs eager.
+    # Nobody compiles the inside `(x for x in y)`: Dynamo meets it when its consumer runs eager.
     if skipped.frame.function == "<genexpr>":
         return True
     # Packages on Dynamo's own list are skipped by design; the user's own file there is a surprise.

@@ -83,7 +83,7 @@ def find_padding_waste(timeline: Timeline) -> Iterable[Finding]:
             item,
             f"{padding} of {item.run_elements} {what} were padding, and as many other sizes would "
             f"have made it {left}",
-            f"choose sizes for what really comes: buckets={_named(item.axes, planned.buckets)}",
+            f"choose sizes from those that occur: buckets={_named(item.axes, planned.buckets)}",
             count=calls,
             evidence={
                 "buckets": [list(sizes) for sizes in item.buckets],

@@ -28,7 +28,7 @@ CONSTANTS = frozenset({"EQUALS_MATCH", "ID_MATCH", "TRUE_MATCH", "FALSE_MATCH", 
 
 
 _COMPUTE_ONCE = (
-    "compute what this line reads from many Python values once, outside of the compiled code, and "
+    "compute what this line reads from many Python values once, outside the compiled code, and "
     "read the result"
 )
 _DICT_TAGS = (
@@ -38,7 +38,7 @@ _DICT_TAGS = (
 _UNSAFE = (
     "; or call torch.compiler.set_stance(skip_guard_eval_unsafe=True) after warm-up, if nothing "
     'will compile again; or pass torch.compile(options={"guard_filter_fn": '
-    "torch.compiler.skip_guard_on_all_nn_modules_unsafe}), if no module changes any more"
+    "torch.compiler.skip_guard_on_all_nn_modules_unsafe}), if no module changes after that"
 )
 
 

@@ -44,7 +44,7 @@ def find_compiles_in_steady_state(timeline: Timeline) -> Iterable[Finding]:
 
 
 def find_compiles_in_timed_spans(timeline: Timeline) -> Iterable[Finding]:
-    """CD302: the compiles inside of spans whose name claims that they measure."""
+    """CD302: the compiles inside spans whose name claims that they measure."""
     process = timeline.lead
     own = [item for item in timeline.compiles if item.process == process]
     found: dict[str, list[Compile]] = {}
@@ -54,7 +54,7 @@ def find_compiles_in_timed_spans(timeline: Timeline) -> Iterable[Finding]:
     for name, compiles in found.items():
         if compiles:
             times = plural(len(compiles), "time")
-            title = f"torch compiled {times} inside of the timed span `{name}`"
+            title = f"torch compiled {times} inside the timed span `{name}`"
             yield _finding(timeline, compiles, title, name)
 
 

@@ -60,7 +60,7 @@ def find_repeated_blocks(timeline: Timeline) -> Iterable[Finding]:
                 f"compile each block instead of what holds them (`for block in {blocks.where}: "
                 f"block.compile()`): equal blocks share one compile, up to {saved:.1f} s less",
                 caveat="nothing is fused across blocks, each is a call with guards of its own, and "
-                "what stands between them runs eager",
+                "what is between them runs eager",
                 location=frame,
                 variable=blocks.where,
                 count=len(compiles_of[frame]),

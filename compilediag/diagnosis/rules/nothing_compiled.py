@@ -110,15 +110,15 @@ def _failed(timeline: Timeline) -> Iterator[Why]:
         yield Why("interrupted", f"the program was interrupted before {when}", "let it run longer")
         return
     missing = _NO_MODULE.search(line)
-    fix = "mend that first: nothing was compiled that could be judged"
+    fix = "fix that first: nothing was compiled that could be judged"
     if _UNREADABLE.search(line):
-        fix = "mend the source: Python could not read it"
+        fix = "fix the source: Python could not read it"
     elif missing is not None:
         python = process.started.executable if process.started is not None else ""
         fix = f"install {missing['name']!r} for {python or 'the Python of the target'}, run the "
-        fix += "target with the Python that has it, or mend the import"
+        fix += "target with the Python that has it, or fix the import"
     elif "ImportError" in line.partition(":")[0]:
-        fix = "mend the import: it fails without compilediag too"
+        fix = "fix the import: it fails without compilediag too"
     yield Why("failed", f"the program failed before {when}: {shorten(line, 200)}", fix)
 
 
@@ -146,7 +146,7 @@ def _no_torch(timeline: Timeline) -> Iterator[Why]:
         yield Why(
             "no_torch",
             "torch was never seen in the run: no process that was observed imported it",
-            "see what the target printed: it did not get as far as importing torch; what it starts "
+            "see what the target printed: it did not get as far as `import torch`; what it starts "
             "with python -I, -E or -S is not observed",
         )
     else:
@@ -188,8 +188,7 @@ def _modules_of_torch(timeline: Timeline) -> Iterator[Why]:
             "torch_modules",
             "nothing was compiled: torch runs its own wrapper, such as DistributedDataParallel, as "
             "it is, and what it wraps has no code but torch.nn's",
-            "compile the module inside of the wrapper: DistributedDataParallel(torch.compile("
-            "module))",
+            "compile the module inside the wrapper: DistributedDataParallel(torch.compile(module))",
         )
     elif any(_MODULES.search(file) for file in files):
         yield Why(
@@ -207,8 +206,8 @@ def _ahead_of_time(timeline: Timeline) -> Iterator[Why]:
             "ahead_of_time",
             "the program compiles ahead of time only (torch.export, AOTInductor): no frame that "
             "could recompile, break or fall back",
-            "nothing, if that is meant: compilediag judges torch.compile, which this program does "
-            "not run",
+            "nothing, if that is intended: compilediag judges torch.compile, which this program "
+            "does not run",
         )
 
 

@@ -75,7 +75,7 @@ _OTHER_KEYS = Wording(
     "one graph per set of keys",
 )
 _ENVIRONMENT = Wording(
-    "environment value changed", "read {name} once at import, outside of the compiled function"
+    "environment value changed", "read {name} once at import, outside the compiled function"
 )
 _DEFAULT_DEVICE = Wording(
     "default device or function mode changed",
@@ -235,7 +235,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "one graph per side",
     ),
     ("CD118", "divisibility"): Wording(
-        "dynamic size is no multiple any more", "pad {name} to the multiple"
+        "dynamic size is no longer a multiple", "pad {name} to the multiple"
     ),
     ("CD118", "duck_equal"): Wording(
         "sizes that were equal by accident differ",
@@ -296,13 +296,13 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD106", "inference"): Wording(
         "inference tensor",
-        "call .clone() on {name} outside of torch.inference_mode(); or, where every call is inside "
+        "call .clone() on {name} outside torch.inference_mode(); or, where every call is inside "
         "of it, make the first {name} there too",
         _COPY,
     ),
     ("CD106", "normal"): Wording(
         "inference tensor expected",
-        "call .clone() on {name} inside of torch.inference_mode(), as it was made there in the "
+        "call .clone() on {name} inside torch.inference_mode(), as it was made there in the "
         "first call; or use torch.no_grad() instead of torch.inference_mode()",
         _COPY,
     ),
@@ -423,7 +423,7 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
     ),
     ("CD110", None): Wording(
         "another function or class was passed",
-        "define {name} once, outside of the loop; or, where several are used, write one function "
+        "define {name} once, outside the loop; or, where several are used, write one function "
         "per callable, compile each, and choose outside",
     ),
     ("CD109", "environment"): _ENVIRONMENT,

@@ -49,9 +49,9 @@ _NO_LINE = ("zero_one", "duck_equal", "marking")
 """Kinds that no line of the code made: what torch takes for granted of sizes, and marks."""
 _TITLES = {
     "constant": "a branch on the size takes its other side",
-    "divisibility": "a dynamic size is a multiple no more, or became one",
+    "divisibility": "a dynamic size is no longer a multiple, or has become one",
     "range": "a dynamic size crossed a bound",
-    "equal": "two sizes are equal no more, or became equal",
+    "equal": "two sizes are no longer equal, or have become equal",
 }
 
 

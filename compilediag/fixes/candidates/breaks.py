@@ -51,14 +51,14 @@ _EDITS = (
     _AtLine(
         ("CD206", "CD611"),
         "around_call",
-        "enter the `with` around the compiled function, by a decorator outside of `torch.compile`",
-        "what torch checks before each call, and a compile, are in the `with` too",
+        "enter the `with` around the compiled function, by a decorator outside `torch.compile`",
+        "guard evaluation and compiling run inside the `with` too",
     ),
     _AtLine(
         ("CD202", "CD210"),
         "masked",
         "reduce or write with `torch.where(mask, …)` instead of selecting first",
-        "all elements are computed, those outside of the mask too; a mean becomes a sum and a "
+        "all elements are computed, also those outside the mask; a mean becomes a sum and a "
         "division, whose sum may overflow in half precision",
     ),
 )
@@ -85,7 +85,7 @@ def _packed(case: Case) -> Iterator[Change]:
         yield Change(
             "source",
             f"{place.file}:{place.line}: keep {name} for all steps, fill only what no row covers",
-            "each step overwrites the batch of the one before: nothing may hold it",
+            "each step overwrites the previous step's batch: nothing may still use it",
             edits=(Edit(place.file, place.line or 0, "kept_buffer", (name,)),),
         )
 
@@ -94,7 +94,7 @@ def _once(case: Case) -> Iterator[Change]:
     """Constants that are compared before each call, where they are most of what is."""
     kinds: Any = case.finding.evidence.get("kinds") or {}
     if case.finding.rule == "CD621" and 2 * kinds.get("EQUALS_MATCH", 0) > sum(kinds.values()):
-        risk = "where another file changes the list later, it is not computed again"
+        risk = "it is not computed again if another file changes the list later"
         yield from _change(case, "once_in_init", "compute it once, in `__init__`", risk)
 
 
@@ -105,7 +105,7 @@ def _every_term(case: Case) -> Iterator[Change]:
         yield Change(
             "source",
             f"{called.file}:{called.line}: every term of the loss in every step, or 0 in its place",
-            "what only such a term reads gets zeros for its gradient, where it had none",
+            "parameters that only such a term reads get a gradient of zeros instead of none",
             edits=(Edit(called.file or "", called.line or 0, "every_term"),),
             recaptured=True,
         )
@@ -148,7 +148,7 @@ def _message(case: Case) -> Iterator[Change]:
     """Functions of the program's own that write text, and clocks that are read for it."""
     rules = ("CD203", "CD204", "CD211", "CD290")
     if case.finding.rule in rules and message_writer(case.finding) is None:
-        what = "put what writes text under `if not torch.compiler.is_compiling():`"
+        what = "put the statements that write text under `if not torch.compiler.is_compiling():`"
         yield from _change(case, "message", what, "the message is not written while compiled")
 
 
@@ -227,7 +227,7 @@ def _read_at_once(case: Case) -> Iterator[Change]:
     yield Change(
         "source",
         f"{place.file}:{place.line}: read all values by one `.tolist()` before the loop",
-        "values that the loop would not have come to are read too",
+        "values that the loop would not have reached are read too",
         edits=edits,
     )
 

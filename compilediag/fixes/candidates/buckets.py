@@ -29,9 +29,10 @@ _PADS = (None, 0, 1)
 """The last row again; zeros, and ones: what a mask among the arguments has for padding."""
 
 _RISK = (
-    "padding is computed too; that it is harmless was tried, which proves nothing for other values"
+    "padded rows are computed too; padding was checked with this run's values, which proves "
+    "nothing for others"
 )
-_OTHER_SIZES = "chosen for the batches of this run: others may need more padding"
+_OTHER_SIZES = "chosen from the batches of this run: others may need more padding"
 
 
 def bucket_candidates(case: Case) -> Iterator[Change]:

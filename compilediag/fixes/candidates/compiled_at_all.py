@@ -40,7 +40,7 @@ def _of_files(case: Case) -> Iterator[Change]:
             yield Change(
                 "source",
                 f"{file}: call what `torch.compile(module)` returns instead of `module.compile()`",
-                "what gets the module elsewhere still calls it uncompiled",
+                "other code that holds the module still calls it uncompiled",
                 edits=(Edit(file, 1, "compile_returned"),),
                 through_wrapper=True,
             )

@@ -15,12 +15,11 @@ _PATH = re.compile(r"(?:\.[A-Za-z_]\w*)*")
 _ITEMS = re.compile(r"(\d+) items?")
 _TENSOR = re.compile(r"Tensor \[([\d, ]*)\] (torch\.\w+)")
 _ONE_OF = (
-    "all of them are computed in every call; any other one raises a ValueError until it is added"
+    "all of them are computed in every call; any other value raises a ValueError until it is added"
 )
 _CALLS = ("CD203", "CD212")
 _BEFORE = (
-    "it is a tensor of its own, made in every call; of the branches that it decides both sides are "
-    "computed"
+    "it is a new tensor in every call; both sides of the branches that it decides are computed"
 )
 
 
@@ -104,8 +103,8 @@ def _of_list(case: Case) -> Iterator[Change]:
     yield Change(
         "source",
         f"{where}: pass {source[1]} padded to {longest} tensors, and leave the padding out of sums",
-        "every call computes as many as the longest list has; a longer one compiles again, and an "
-        "empty one raises an IndexError",
+        "every call computes as many items as the longest list has; a longer one compiles again, "
+        "and an empty one raises an IndexError",
         edits=(Edit(function.file, function.line, "padded_list", (source[1], longest)),),
     )
 
@@ -127,7 +126,7 @@ def _of_error(case: Case) -> Iterator[Change]:
     place = case.finding.location
     if place is not None and place.line:
         what = "raise the error before the call"
-        risk = "calls that fail are no calls of the compiled function"
+        risk = "calls that fail no longer reach the compiled function"
         yield from _edit(case, place.file, place.line, what, "raise", risk=risk)
 
 

@@ -38,7 +38,7 @@ def filled_candidates(case: Case) -> Iterator[Change]:
     yield Change(
         "source",
         f"{first.file}:{first.line}: {first.code[0]}  # before the call{also}",
-        "it has this value from the first call on, whatever would have given it another",
+        "it has this value from the first call on, even where other code would set it differently",
         edits=tuple(dict.fromkeys(edits)),
     )
 

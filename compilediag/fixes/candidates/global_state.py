@@ -25,7 +25,7 @@ _SETTERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """What sets each part of the state for the whole program."""
 
-_EARLIER = "it holds from the start, for everything before the first call too"
+_EARLIER = "it applies from the start, also to everything before the first call"
 _NO_GRAD, _INFERENCE = "torch.no_grad", "torch.inference_mode"
 _STRICTER = "tensors made there cannot be used where gradients are recorded"
 _LOOSER = "every operation there costs a little more"

@@ -24,8 +24,8 @@ _OPTION = "recompile_limit"
 _SHARED = frozenset(("CD112", "CD117"))
 """Causes that come of compiled objects which share code."""
 
-_EACH = "each variant is a compile; a new value beyond these is one more, up to the limit"
-_OWN = "each compiled object has graphs of its own: none is shared, and each is a compile"
+_EACH = "each variant is a compile; each new value is one more, up to the limit"
+_OWN = "each compiled object has its own graphs: none is shared, and each is compiled"
 
 
 def limit_candidates(case: Case) -> Iterator[Change]:

@@ -11,7 +11,7 @@ from compilediag.fixes.codemods.edit import Edit
 from compilediag.receipt.schema.compiles import EnteredAt
 
 _ROOT = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[\d+\])?)(?![\[\w'])")
-_ONCE = "there is one object, where each call had its own"
+_ONCE = "there is one object where each call had its own"
 
 
 def made_anew_candidates(case: Case) -> Iterator[Change]:

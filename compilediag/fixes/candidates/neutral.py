@@ -11,7 +11,7 @@ from compilediag.fixes.codemods.edit import Edit
 
 _DTYPE = re.compile(r"torch\.\w+$")
 
-_ALWAYS = "one more operation and tensor where there was none"
+_ALWAYS = "adds an operation and a tensor where there was none"
 
 
 def neutral_candidates(case: Case) -> Iterator[Change]:

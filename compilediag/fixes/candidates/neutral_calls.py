@@ -20,7 +20,7 @@ _MASK = re.compile(r"mask")
 _VALUES = {"torch.bool": ("ones", "zeros"), "torch.int64": ("ones", "zeros")}
 """In the order of trying; of other dtypes zeros first, which are added."""
 
-_RISK = "one more tensor in every call; attention may have a slower kernel for a mask"
+_RISK = "adds a tensor to every call; attention with a mask may use a slower kernel"
 
 Shape = tuple[int, ...]
 

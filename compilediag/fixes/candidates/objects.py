@@ -15,7 +15,7 @@ _HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")
 _FLOAT = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
 _HOOK = re.compile(r"\._(?:forward|backward)(?:_pre)?_hooks(?:_\w+)?\[")
 
-_ROUNDED = "it is float32 then; a number that is assigned to it later is a float again"
+_ROUNDED = "it is float32 then; assigning a number to it later makes it a float again"
 _SPLIT = "the graph is split where the hook is called, and the hook runs eager"
 
 
@@ -87,6 +87,6 @@ def _registered_once(case: Case) -> Iterator[Change]:
     yield Change(
         "source",
         f"{called.file}:{called.line}: register the hook once, before the loop",
-        "the hook is called in every pass, and writes only once it was wanted",
+        "the hook is called in every pass, and writes only where it was registered before",
         edits=(Edit(called.file, called.line, "registered_once"),),
     )

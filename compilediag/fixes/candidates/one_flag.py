@@ -13,7 +13,7 @@ from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit
 
 _KEYWORD = re.compile(r"\['([A-Za-z_]\w*)'\]")
-_RISK = "what the flag decides is decided one way in every call"
+_RISK = "every call takes the same side of what the flag decides"
 
 
 def one_flag_candidates(case: Case) -> Iterator[Change]:

@@ -26,8 +26,10 @@ _LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
 
 _EVERY_NAMESAKE = "holds for every compiled function with a variable of this name"
 _EVERY_FUNCTION = "holds for every compiled function, which may run slower"
-_ORDER = "what is printed comes after the graph: its order and the values of mutated tensors change"
-_CALLED = "the hook is called, and what it belongs to compiled again; guards take longer"
+_ORDER = (
+    "text is printed after the graph has run: its order and the values of mutated tensors change"
+)
+_CALLED = "the hook is called, and its module is compiled again; guards take longer"
 _OF_LOGGERS = ("debug", "info", "warning", "warn", "error", "exception", "critical", "fatal", "log")
 _ADDED = "below the imports: a package adds it to the class"
 _LOST = "the messages are not written while compiled"

@@ -19,7 +19,7 @@ from compilediag.fixes.codemods.edit import Edit
 from compilediag.receipt.schema.compiles import EnteredAt
 from compilediag_harness.wire import ArgumentChange
 
-_COPY = "a copy of the tensor per call, where it is not so already"
+_COPY = "a copy of the tensor per call, unless it already has this form"
 _EACH_COPY = "a copy of the tensor per call"
 _TENSOR = "the function gets a tensor: a Python branch on it is no longer possible"
 

@@ -18,10 +18,10 @@ MARK = "maybe_mark_dynamic"
 
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
-_EXTRA_GRADIENT = "a gradient is kept for the input, which costs memory"
+_EXTRA_GRADIENT = "a gradient is computed for the input, which costs memory"
 _UNBACKED = (
-    "sizes that change are unknown to every compiled function: where the code branches on one, "
-    "torch raises an error"
+    "sizes that change are unbacked in every compiled function: torch raises an error where the "
+    "code branches on one"
 )
 _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 

@@ -20,10 +20,10 @@ _QUOTED = re.compile(r"'[A-Za-z_]\w*'")
 
 _EVERY_FUNCTION = (
     "each instance computes all of them in every call; another name raises a ValueError until it "
-    "is added, and a change of the attribute later has no effect"
+    "is added, and changing the attribute later has no effect"
 )
-_BOTH_SIDES = "what it decides is computed in every call, chosen by torch.where"
-_READ_BY_VALUE = "other code that reads it gets a tensor; `.item()` is its number"
+_BOTH_SIDES = "both sides of what it decides are computed in every call, and torch.where chooses"
+_READ_BY_VALUE = "other code that reads it gets a tensor; `.item()` gives the number"
 
 
 def state_candidates(case: Case) -> Iterator[Change]:
@@ -77,7 +77,7 @@ def _tables(case: Case) -> Iterator[Change]:
     yield Change(
         "source",
         f"{place.file}:{place.line}: the lists that {case.finding.variable} indexes as tensors",
-        "other code that takes an item gets a tensor; `.item()` is its number",
+        "other code that takes an item gets a tensor; `.item()` gives the number",
         edits=(Edit(place.file, place.line, "tables_as_tensors"),),
         left=1,
         tables=True,
@@ -114,7 +114,7 @@ def _grown(case: Case) -> Iterator[Change]:
         "source",
         f"{place.file}:{place.line}: {case.finding.variable} at its largest size, {largest}, "
         "from `__init__` on",
-        "a longer one makes it grow again, and compiles again",
+        "a larger size makes it grow and compile again",
         edits=(Edit(place.file, place.line, "largest_in_init", (name, str(largest))),),
         grown=(name,),
     )

@@ -29,7 +29,7 @@ def applied(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         and each.func.attr.value == "apply_"
     ]
     if len(calls) != 1:
-        raise EditImpossible(f"line {edit.line} has not one call of `apply_`")
+        raise EditImpossible(f"line {edit.line} does not have exactly one call of `apply_`")
     call = calls[0]
     tensor = libcst.ensure_type(call.func, libcst.Attribute).value
     given = call.args[0].value if len(call.args) == _ONE_VALUE else None

@@ -27,10 +27,14 @@ def without_disable(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         if function.name.value == name and _is_disable(scope, decorator.decorator)
     ]
     if len(found) != 1:
-        raise EditImpossible(f"`{name}` has not one definition that is disabled in the file")
+        raise EditImpossible(
+            f"`{name}` does not have exactly one definition that is disabled in the file"
+        )
     ((_, decorator),) = found
     if _comments_of(decorator):
-        raise EditImpossible(f"a comment stands at the decorator of `{name}`: it may have a reason")
+        raise EditImpossible(
+            f"there is a comment at the decorator of `{name}`: it may be there for a reason"
+        )
     yield Replacement(decorator, _removed)
 
 
@@ -63,7 +67,7 @@ def as_list(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         return
     bound = [each for name in names for each in _binding(source, name)]
     if arguments or len(bound) != 1:
-        raise NothingToEdit(f"line {edit.line} passes not one generator that is made there")
+        raise NothingToEdit(f"line {edit.line} does not pass exactly one generator made there")
     yield Replacement(bound[0], _list_of)
 
 
@@ -120,7 +124,7 @@ def as_dense(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     call = call_at(source, edit)
     found = [each for each in call.args if code_of(each.value) == edit.code[1]]
     if len(found) != 1 or not isinstance(found[0].value, (libcst.Name, libcst.Attribute)):
-        raise EditImpossible(f"the call does not pass `{edit.code[1]}` once")
+        raise EditImpossible(f"the call does not pass `{edit.code[1]}` exactly once")
     yield Replacement(found[0].value, _dense)
 
 
@@ -141,5 +145,5 @@ def call_at(source: Source, edit: Edit) -> libcst.Call:
         if edit.line in source.lines_of(call) and "".join(code_of(call).split()) == wanted
     ]
     if len(found) != 1:
-        raise EditImpossible(f"line {edit.line} has not one call `{edit.code[0]}`")
+        raise EditImpossible(f"line {edit.line} does not have exactly one call `{edit.code[0]}`")
     return found[0]

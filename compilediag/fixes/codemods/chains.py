@@ -94,7 +94,7 @@ def _require(scope: Scope, function: libcst.FunctionDef, node: libcst.If, chain:
             if any(scope.is_finiteness_test(test) for test in chain.tests[: index + 1]):
                 raise EditImpossible("a chain of conditions is about what is not finite")
             if needs_guard(scope, value):
-                raise EditImpossible(f"`{code_of(value)}` may be not finite where it is not taken")
+                raise EditImpossible(f"`{code_of(value)}` may not be finite where it is not taken")
     first, *others = chain.sides
     names = [name for name, _ in first.assigned]
     for side in others:

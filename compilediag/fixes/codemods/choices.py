@@ -54,7 +54,7 @@ def function_at(source: Source, line: int) -> libcst.FunctionDef:
         if any(line in source.lines_of(part) for part in (each, *each.decorators))
     ]
     if not found:
-        raise EditImpossible(f"line {line} is in no function")
+        raise EditImpossible(f"line {line} is not inside a function")
     return found[-1]
 
 
@@ -146,13 +146,13 @@ def _inlined(function: libcst.FunctionDef, given: Sequence[libcst.Arg]) -> str:
     names = [each.name.value for each in function.params.params]
     simple = all(isinstance(each.value, libcst.Name) and not each.star for each in given)
     if parameters_of(function) != {*names} or len(names) != len(given) or not simple:
-        raise EditImpossible(f"`{function.name.value}` takes other arguments")
+        raise EditImpossible(f"`{function.name.value}` takes different arguments")
     value = _expression(function)
     assert value is not None, "one expression"
     tree = ast.parse(code_of(value).strip(), mode="eval")
     passed = {name: code_of(each.value) for name, each in zip(names, given, strict=True)}
     if any(isinstance(each, (ast.Lambda, ast.comprehension)) for each in ast.walk(tree)):
-        raise EditImpossible(f"`{function.name.value}` has variables of its own")
+        raise EditImpossible(f"`{function.name.value}` has local variables")
     text = ast.unparse(_Renamed(passed).visit(tree))
     return f"({text})" if isinstance(tree.body, ast.IfExp) else text
 

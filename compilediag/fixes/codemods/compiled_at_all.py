@@ -27,7 +27,7 @@ def without_switch(source: Source, _: Edit) -> Iterator[EditOfTree]:
         raise NothingToEdit("no statement of the file switches compilation off")
     for statement in found:
         if any(line.comment is not None for line in statement.leading_lines):
-            raise EditImpossible("a comment stands at the switch: it may have a reason")
+            raise EditImpossible("there is a comment at the switch: it may be there for a reason")
         yield Replacement(statement, _gone)
 
 

@@ -1,5 +1,5 @@
 """What a compiled function computes without tensors, computed before the call instead and passed as
-a tensor: a decorator outside of `torch.compile` does it. Branches that are decided by it become
+a tensor: a decorator outside `torch.compile` does it. Branches that are decided by it become
 `torch.where`."""
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ def _require_simple(function: libcst.FunctionDef) -> None:
     if parameters.posonly_params or any(isinstance(each, libcst.Param) for each in starred):
         raise EditImpossible(f"`{function.name.value}` takes more than named arguments")
     if function.asynchronous or matchers.findall(function, matchers.Yield()):
-        raise EditImpossible(f"`{function.name.value}` is no plain function")
+        raise EditImpossible(f"`{function.name.value}` is not a plain function")
     for each in (*parameters.params, *parameters.kwonly_params):
         if each.default is not None and not is_literal(each.default):
-            raise EditImpossible(f"the default of `{each.name.value}` is no constant")
+            raise EditImpossible(f"the default of `{each.name.value}` is not a constant")
 
 
 def _named(scope: Scope, function: libcst.FunctionDef, parts: Parts) -> list[_Computed]:

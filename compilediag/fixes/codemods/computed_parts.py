@@ -92,7 +92,9 @@ def _of_argument(scope: Scope, function: libcst.FunctionDef, path: str, *, flag:
         node = _at_path(scope.source, use, path)
         if node is None:
             if not below:
-                raise EditImpossible(f"`{path}` is used for more than can be computed before")
+                raise EditImpossible(
+                    f"`{path}` is used for more than can be computed before the call"
+                )
             continue
         message = _message_with(scope, function, node)
         if message is None:
@@ -171,7 +173,7 @@ class _Taken:
 def _require_unchanged(source: Source, function: libcst.FunctionDef, name: str) -> None:
     """It is a parameter, and the same when the function is called as where it is read."""
     if name not in parameter_names(function):
-        raise EditImpossible(f"`{name}` is no parameter of `{function.name.value}`")
+        raise EditImpossible(f"`{name}` is not a parameter of `{function.name.value}`")
     if name in {*bound_in(source, function.body), *written_in(source, function)}:
         raise EditImpossible(f"`{name}` is changed in the function")
 
@@ -208,7 +210,9 @@ def _largest(
     elif isinstance(node, libcst.Subscript):
         require_arithmetic(scope, function, node)
     else:
-        raise EditImpossible(f"`{code_of(read)}` is used for more than can be computed before")
+        raise EditImpossible(
+            f"`{code_of(read)}` is used for more than can be computed before the call"
+        )
     raises = isinstance(node, libcst.Subscript) or matchers.findall(node, matchers.Call())
     if raises:
         _require_always(scope.source, function, node)
@@ -334,7 +338,9 @@ def _raised(scope: Scope, function: libcst.FunctionDef, line: int) -> Parts:
         if isinstance(each, libcst.If) and line in source.lines_of(each) and _only_raises(each)
     ]
     if len(found) != 1:
-        raise EditImpossible(f"line {line} is no error that the function raises for its arguments")
+        raise EditImpossible(
+            f"line {line} is not an error that the function raises for its arguments"
+        )
     (check,) = found
     names = names_in(check)
     if own := names & {*bound_in(source, function.body)}:
@@ -372,7 +378,7 @@ def _called(
         if line in source.lines_of(each) and dotted(each.func).rpartition(".")[2] == name
     ]
     if len(calls) != 1:
-        raise EditImpossible(f"line {line} has not one call of {name}")
+        raise EditImpossible(f"line {line} does not have exactly one call of {name}")
     call = calls[0]
     full = scope.imported_name(call.func) or ""
     if not full or full.startswith("torch."):

@@ -26,11 +26,11 @@ _RETURN_OF_NAMES = matchers.SimpleStatementLine(
 
 def around_call(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Edit "around_call": the `with` of the line, which is all that a compiled function or the
-    `forward` of a compiled module does, is entered by a decorator, outside of `torch.compile`."""
+    `forward` of a compiled module does, is entered by a decorator, outside `torch.compile`."""
     scope = scope_of(source)
     function = next(iter(source.functions_at(edit.line)), None)
     if function is None:
-        raise EditImpossible(f"line {edit.line} is in no function")
+        raise EditImpossible(f"line {edit.line} is not inside a function")
     owner = owner_of_forward(source, function)
     block = _whole_body(scope, function)
     items = ", ".join(
@@ -84,7 +84,7 @@ def _require_outside(source: Source, function: libcst.FunctionDef, block: libcst
     own = parameters_of(function) | set(bound_in(source, function))
     for item in block.items:
         if used := names_in(item.item) & own:
-            raise EditImpossible(f"`{min(used)}` is of the function's own")
+            raise EditImpossible(f"`{min(used)}` is a local variable of the function")
     if any(True for _ in source.below(function, libcst.Yield)):
         raise EditImpossible(f"`{function.name.value}` is a generator")
 
@@ -96,9 +96,7 @@ def is_compile(scope: Scope, function: libcst.FunctionDef) -> bool:
     whole = function.decorators[0].decorator
     made = whole.func if isinstance(whole, libcst.Call) else whole
     if scope.imported_name(made) != _COMPILE:
-        raise EditImpossible(
-            f"`{function.name.value}` has another decorator outside of its compile"
-        )
+        raise EditImpossible(f"`{function.name.value}` has another decorator outside its compile")
     return True
 
 

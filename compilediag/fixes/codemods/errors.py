@@ -60,7 +60,9 @@ def _require_not_caught(source: Source, name: str) -> None:
         if {name, "Exception", "BaseException", "everything"} & set(
             caught.strip("()").replace(",", " ").split()
         ):
-            raise EditImpossible(f"the file catches {caught}, and another error would be raised")
+            raise EditImpossible(
+                f"the file catches {caught}, but a different error would be raised"
+            )
 
 
 def _message(name: str | None, argument: libcst.BaseExpression | None) -> str:

@@ -269,7 +269,7 @@ def _require_tensor(
     """
     if isinstance(node, libcst.Name | libcst.Integer | libcst.Float):
         if isinstance(node, libcst.Name) and node.value in ("None", "True", "False"):
-            raise _problem(source, node, "is no tensor")
+            raise _problem(source, node, "is not a tensor")
         return
     if isinstance(node, libcst.BinaryOperation):
         kinds = _KEEP if functions is _SMOOTH else _ALL

@@ -30,7 +30,7 @@ def generator_as_list(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     ]
     function = functions[-1] if functions else None
     if function is None or source.parent(function) is not source.module:
-        raise EditImpossible(f"line {edit.line} is in no function of the module")
+        raise EditImpossible(f"line {edit.line} is not inside a function of the module")
     name = function.name.value
     if not is_compile(scope, function) or function.asynchronous:
         raise EditImpossible(f"`{name}` is not compiled where it is defined")
@@ -43,12 +43,12 @@ def generator_as_list(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     if not yields or len(lines) != len(yields):
         raise EditImpossible(f"what `{name}` yields gives it a value")
     if any(True for _ in source.below(function, libcst.Return)):
-        raise EditImpossible(f"`{name}` returns too")
+        raise EditImpossible(f"`{name}` also returns a value")
     if any(each is not function for each in source.below(function, libcst.FunctionDef)):
-        raise EditImpossible(f"`{name}` has functions of its own")
+        raise EditImpossible(f"`{name}` defines functions")
     calls = [each for each in uses_of(source, source.module, name) if each is not function.name]
     if not calls or not all(_takes_all(source, each) for each in calls):
-        raise EditImpossible(f"not every call of `{name}` takes all that it yields")
+        raise EditImpossible(f"not every call of `{name}` consumes everything it yields")
     yield Replacement(function, _AsList(fresh_name(function, "items")))
 
 

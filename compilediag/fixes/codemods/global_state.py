@@ -36,7 +36,7 @@ def set_first(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         if source.module.code_for_node(node) in edit.code
     ]
     if len(found) != 1 or len(uses) != 1:
-        raise EditImpossible(f"{' or '.join(edit.code)} stands not at one place of the file")
+        raise EditImpossible(f"{' or '.join(edit.code)} is not at exactly one place in the file")
     if not _is_constant(found[0].body[0]):
         raise EditImpossible(f"line {source.lines_of(found[0]).start} sets what is computed")
     place = _below_imports(source)
@@ -105,7 +105,7 @@ def mode(source: Source, edit: Edit) -> Iterator[EditOfTree]:
             if source.module.code_for_node(item.item) == f"{old}()":
                 yield Replacement(item.item, _Other(f"{new}()"))
                 return
-    raise EditImpossible(f"no `with {old}()` stands around line {edit.line}")
+    raise EditImpossible(f"no `with {old}()` encloses line {edit.line}")
 
 
 def _innermost(source: Source, line: int) -> libcst.FunctionDef | None:

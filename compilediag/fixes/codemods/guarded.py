@@ -80,7 +80,7 @@ class _Guard(libcst.CSTTransformer):
         if name == "pow" and _is_count(original_node.args[-1].value):
             return updated_node
         if name in ("pow", "div"):
-            raise EditImpossible(f"`{code_of(original_node)}` may be not finite")
+            raise EditImpossible(f"`{code_of(original_node)}` may not be finite")
         if scope.is_method(original_node):
             function = updated_node.func
             assert isinstance(function, libcst.Attribute), "a method"

@@ -62,14 +62,14 @@ def hoisted(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 def _argument(call: libcst.Call, text: str) -> libcst.BaseExpression:
     found = [each.value for each in call.args if not each.star and code_of(each.value) == text]
     if len(found) != 1:
-        raise EditImpossible(f"the call does not pass `{text}` once")
+        raise EditImpossible(f"the call does not pass `{text}` exactly once")
     return found[0]
 
 
 def _statement_around(source: Source, node: libcst.CSTNode) -> libcst.SimpleStatementLine:
     found = next(source.around(node, libcst.SimpleStatementLine), None)
     if found is None:
-        raise EditImpossible(f"`{code_of(node)}` stands in no statement of its own")
+        raise EditImpossible(f"`{code_of(node)}` is not in a statement of its own")
     return found
 
 
@@ -84,10 +84,10 @@ def _maker(source: Source, value: libcst.BaseExpression) -> _Made:
     """The statement that makes a value; the class, where it makes an object of one."""
     name = value.func if isinstance(value, libcst.Call) else value
     if not isinstance(name, libcst.Name):
-        raise EditImpossible(f"`{code_of(value)}` is no variable")
+        raise EditImpossible(f"`{code_of(value)}` is not a variable")
     statement = _binding(source, name)
     if statement is None:
-        raise EditImpossible(f"`{name.value}` has not one place where it is made")
+        raise EditImpossible(f"`{name.value}` is not made at exactly one place")
     made = _value_of(statement)
     if isinstance(made, libcst.Call) and _is_local_class(source, made):
         return _maker(source, made)
@@ -238,13 +238,15 @@ class _Move:
             self._require_constant_defaults(value.params)
             return
         if not isinstance(value, libcst.Call):
-            raise EditImpossible(f"`{code_of(value)}` may be another one each time")
+            raise EditImpossible(f"`{code_of(value)}` may be a different one each time")
         wraps = self.scope.imported_name(value.func) in _WRAPPERS
         if not wraps and not self._is_factory(value.func):
             raise EditImpossible(f"`{code_of(value.func)}` may do more than make a function")
         for argument in value.args:
             if argument.star or not self._is_same_argument(argument.value):
-                raise EditImpossible(f"`{code_of(argument.value)}` may be another one each time")
+                raise EditImpossible(
+                    f"`{code_of(argument.value)}` may be a different one each time"
+                )
 
     def _is_same_argument(self, value: libcst.BaseExpression) -> bool:
         if _is_constant(value) or isinstance(value, libcst.Name):
@@ -286,7 +288,7 @@ class _Move:
         listed = (*parameters.posonly_params, *parameters.params, *parameters.kwonly_params)
         for each in listed:
             if each.default is not None and not _is_constant(each.default):
-                raise EditImpossible(f"the default of `{each.name.value}` is no constant")
+                raise EditImpossible(f"the default of `{each.name.value}` is not a constant")
 
     def _require_same_class(self, made: libcst.ClassDef) -> None:
         name = made.name.value
@@ -303,7 +305,7 @@ class _Move:
                 self._require_constant_defaults(statement.params)
             elif not _is_plain_member(statement):
                 first = code_of(statement).strip().splitlines()[0]
-                raise EditImpossible(f"`{first}` of {name} may be another one each time")
+                raise EditImpossible(f"`{first}` of {name} may be a different one each time")
 
     def _require_bound_before(self, made: libcst.CSTNode) -> None:
         """What is read when it is made must have its value, and keep it."""

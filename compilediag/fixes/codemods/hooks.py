@@ -59,7 +59,7 @@ def _registered(source: Source, edit: Edit) -> list[libcst.Name | libcst.Attribu
     """What names the function in each call that registers it."""
     functions = source.functions_at(edit.line)
     if not functions:
-        raise EditImpossible(f"line {edit.line} is in no function")
+        raise EditImpossible(f"line {edit.line} is not inside a function")
     hook = functions[0]
     is_method = isinstance(source.parent(source.parent(hook)), libcst.ClassDef)
     found = [
@@ -124,10 +124,10 @@ def registered_once(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         raise EditImpossible(f"`{code_of(call)}` registers more than a function")
     changed = (names_in(module) | names_in(call.args[0].value)) & set(bound_in(source, loop))
     if changed:
-        raise EditImpossible(f"`{min(changed)}` is another one in each pass")
+        raise EditImpossible(f"`{min(changed)}` is a different one in each pass")
     statement = next(source.around(call, libcst.SimpleStatementLine), None)
     if statement is None or len(statement.body) != 1:
-        raise EditImpossible(f"`{code_of(call)}` stands in no statement of its own")
+        raise EditImpossible(f"`{code_of(call)}` is not in a statement of its own")
     if source.parent(source.parent(statement)) is loop:
         yield from _removed_behind(scope, loop, statement, call)
     else:

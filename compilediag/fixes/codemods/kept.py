@@ -144,7 +144,7 @@ class _Kept:
 
     def _require_passed(self, argument: libcst.Arg, boxed: bool) -> None:
         call = self._source.parent(argument)
-        assert isinstance(call, libcst.Call), "bases of classes are no tensors"
+        assert isinstance(call, libcst.Call), "base classes are not tensors"
         full = self._scope.imported_name(call.func) or ""
         name = full.rpartition(".")[2]
         if full.startswith("torch.") and name.islower() and name not in _OUT_OF_SIGHT:

@@ -147,7 +147,7 @@ def _first_repeated(source: Source, statement: libcst.SimpleStatementLine) -> _R
         outer = (libcst.FunctionDef, libcst.ClassDef)
         around = [each for kind in outer for each in source.around(first, kind)]
         if around or first.asynchronous:
-            raise EditImpossible(f"`{first.name.value}` is no function of the module")
+            raise EditImpossible(f"`{first.name.value}` is not a function of the module")
     return first
 
 
@@ -192,7 +192,7 @@ def _stored(source: Source, store: libcst.SimpleStatementLine, name: str) -> lib
     copied = matchers.Call(func=matchers.Attribute(target, matchers.Name("copy_")))
     one = matchers.Assign(targets=[matchers.AssignTarget(target)]) | matchers.Expr(copied)
     if not matchers.matches(store, matchers.SimpleStatementLine(body=[one])):
-        raise EditImpossible(f"`{code_of(store).strip()}` is no write of a row")
+        raise EditImpossible(f"`{code_of(store).strip()}` does not write a row")
     return next(source.below(store, libcst.Subscript))
 
 

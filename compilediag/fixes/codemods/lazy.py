@@ -50,7 +50,7 @@ def _owner(source: Source, line: int, name: str) -> libcst.ClassDef:
         for owner in list(source.around(function, libcst.ClassDef))[:1]:
             if any(_writes(source, owner, name)):
                 return owner
-    raise EditImpossible(f"line {line} is in no class that sets {name}")
+    raise EditImpossible(f"line {line} is not inside a class that sets {name}")
 
 
 def _writes(source: Source, owner: libcst.ClassDef, name: str) -> Iterator[libcst.Assign]:

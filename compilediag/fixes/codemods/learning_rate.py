@@ -87,7 +87,7 @@ def _rates(source: Source, call: libcst.Call) -> Iterator[libcst.BaseExpression]
         raise EditImpossible("the optimizer is made without a learning rate")
     for rate in found:
         if not isinstance(rate, _NUMBER):
-            raise EditImpossible(f"`{source.code(rate)}` may be no number")
+            raise EditImpossible(f"`{source.code(rate)}` may not be a number")
         yield rate
 
 

@@ -30,7 +30,7 @@ from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Replacement, 
 
 def padded_list(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Edit "padded_list": `code` has an argument that is a list of tensors, and its largest length.
-    A decorator outside of `torch.compile` passes the list with zeros behind it, a tensor that is
+    A decorator outside `torch.compile` passes the list with zeros behind it, a tensor that is
     true for what is no padding, and the length as a tensor."""
     name, longest = edit.code
     scope, function = scope_of(source), function_at(source, edit.line)
@@ -57,11 +57,11 @@ def _require_simple(source: Source, function: libcst.FunctionDef, name: str) -> 
     ):
         raise EditImpossible(f"`{function.name.value}` takes more than arguments by place")
     if name not in parameters or source.parent(function) is not source.module:
-        raise EditImpossible(f"`{name}` is no argument of a function of the module")
+        raise EditImpossible(f"`{name}` is not an argument of a function of the module")
     if name in {*bound_in(source, function.body), *written_in(source, function)}:
         raise EditImpossible(f"`{name}` is changed in the function")
     if function.asynchronous or matchers.findall(function, matchers.Yield()):
-        raise EditImpossible(f"`{function.name.value}` is no plain function")
+        raise EditImpossible(f"`{function.name.value}` is not a plain function")
 
 
 def _of_use(

@@ -38,7 +38,9 @@ def masked(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         if edit.line in source.lines_of(call) and (reduced := _reduced(scope, call)) is not None
     ]
     if len(found) != 1:
-        raise NothingToEdit(f"line {edit.line} has not one sum or mean of masked elements")
+        raise NothingToEdit(
+            f"line {edit.line} does not have exactly one sum or mean of masked elements"
+        )
     call, (kind, values, texts) = found[0]
     masks = {code_of(_mask_of(each)) for value in values for each in _selections(source, value)}
     if len(masks) != 1 or not all(any(_selections(source, value)) for value in values):
@@ -97,7 +99,7 @@ def _written(
     if isinstance(statement, libcst.AugAssign):
         sign = _IN_PLACE.get(type(statement.operator))
         if sign is None or (sign == "/" and not is_nonzero_number(value)):
-            raise EditImpossible(f"`{code_of(statement)}` may be not finite outside of the mask")
+            raise EditImpossible(f"`{code_of(statement)}` may not be finite outside the mask")
         right = f"({text})" if isinstance(value, libcst.BinaryOperation) else text
         text = f"{whole} {sign} {right}"
     return Replacement(
@@ -196,13 +198,13 @@ def _require_elementwise(source: Source, scope: Scope, value: libcst.BaseExpress
     would be nan in the gradient otherwise."""
     for call in source.below(value, libcst.Call):
         if scope.torch_function(call) not in ELEMENTWISE - FINITE_AT_ONE:
-            raise EditImpossible(f"`{code_of(call)}` may be not finite outside of the mask")
+            raise EditImpossible(f"`{code_of(call)}` may not be finite outside the mask")
     for operation in source.below(value, libcst.BinaryOperation):
         elementwise = (libcst.Add, libcst.Subtract, libcst.Multiply)
         power = isinstance(operation.operator, libcst.Power) and is_number(operation.right)
         divided = isinstance(operation.operator, libcst.Divide) and is_number(operation.right)
         if not (isinstance(operation.operator, elementwise) or power or divided):
-            raise EditImpossible(f"`{code_of(operation)}` may be not finite outside of the mask")
+            raise EditImpossible(f"`{code_of(operation)}` may not be finite outside the mask")
     for node in source.below(value, libcst.Name):
         parent = source.parent(node)
         selected = any(

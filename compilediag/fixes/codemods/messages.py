@@ -136,7 +136,7 @@ def _of_clock(
     source = scope.source
     function = next(source.around(statement, libcst.FunctionDef), None)
     if function is None:
-        raise EditImpossible("the statement is in no function")
+        raise EditImpossible("the statement is not inside a function")
     found: list[libcst.SimpleStatementLine] = []
     waiting = [statement]
     while waiting:

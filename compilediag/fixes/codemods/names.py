@@ -42,7 +42,7 @@ def require_not_shared(function: libcst.FunctionDef, name: str) -> None:
     """Raises where a variable is not the function's alone."""
     for statement in _below(function, (libcst.Global, libcst.Nonlocal)):
         if name in names_in(statement):
-            raise EditImpossible(f"`{name}` is no variable of the function's own")
+            raise EditImpossible(f"`{name}` is not a local variable of the function")
 
 
 def _below(
@@ -143,7 +143,7 @@ def _own_nodes(node: libcst.CSTNode, *, first: bool = False) -> Iterator[libcst.
 
 
 def free_names(source: Source, node: libcst.CSTNode, *, at_once: bool = False) -> set[str]:
-    """Names that code below a node reads and gets from outside of it; `at_once`: only those that
+    """Names that code below a node reads and gets from outside it; `at_once`: only those that
     are read when the statement runs, and not when a function that it defines is called."""
     found: set[str] = set()
     for each in source.below(node, libcst.Name):

@@ -35,22 +35,24 @@ def neutral_argument(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     _, passed, parameter, line, dtype = edit.code
     function = next(iter(source.functions_at(int(line))), None)
     if function is None or parameter not in parameters_of(function):
-        raise EditImpossible(f"line {line} is in no function with a parameter {parameter}")
+        raise EditImpossible(f"line {line} is not inside a function with a parameter {parameter}")
     neutral = _neutral_of(source, parameter, dtype)
     given = [each.value for each in call.args if code_of(each.value) == passed]
     if len(given) != 1:
-        raise EditImpossible(f"the call does not pass `{passed}` once")
+        raise EditImpossible(f"the call does not pass `{passed}` exactly once")
     chosen = _choice(source, given[0])
     tensor, nothing = chosen.body, chosen.orelse
     if _is_none(tensor):
         tensor, nothing = nothing, tensor
     if not _is_none(nothing) or _is_none(tensor):
-        raise EditImpossible(f"`{code_of(chosen)}` chooses not between a tensor and None")
+        raise EditImpossible(f"`{code_of(chosen)}` does not choose between a tensor and None")
     scope_of(source).require_pure(tensor)
     if not isinstance(tensor, (libcst.Call, libcst.Name)):
-        raise EditImpossible(f"`{code_of(tensor)}` may be no tensor where None is chosen")
+        raise EditImpossible(f"`{code_of(tensor)}` may not be a tensor where None is chosen")
     if shared := (names_in(tensor) & names_in(chosen.test)) - {"torch"}:
-        raise EditImpossible(f"`{min(shared)}` decides, and may be no tensor where None is chosen")
+        raise EditImpossible(
+            f"`{min(shared)}` decides, and may not be a tensor where None is chosen"
+        )
     yield Replacement(nothing, _Made(f"torch.{neutral}({code_of(tensor)})"))
 
 
@@ -66,7 +68,7 @@ def _choice(source: Source, given: libcst.BaseExpression) -> libcst.IfExp:
     if isinstance(given, libcst.IfExp):
         return given
     if not isinstance(given, libcst.Name):
-        raise EditImpossible(f"`{code_of(given)}` is no variable")
+        raise EditImpossible(f"`{code_of(given)}` is not a variable")
     whole = next(source.around(given, libcst.FunctionDef), source.module)
     uses = uses_of(source, whole, given.value)
     made = [

@@ -60,9 +60,9 @@ def declaration(source: Source, variable: Variable, dtype: str) -> Replacement:
     first = variable.declared
     value = first.value
     if value is None or _is_no_number(value):
-        raise EditImpossible(f"the first value of {variable.name} is no number")
+        raise EditImpossible(f"the first value of {variable.name} is not a number")
     if dtype == "int64" and not is_integer(source, variable, value):
-        raise EditImpossible(f"the first value of {variable.name} may be no integer")
+        raise EditImpossible(f"the first value of {variable.name} may not be an integer")
     text = source.code(value)
     zero = text in ("0", "0.0", "False")
     made = f"torch.zeros((), dtype=torch.{dtype})"
@@ -81,7 +81,7 @@ def declared_as(source: Source, variable: Variable, made: str) -> Replacement:
     if variable.owner is None or not variable.owner.bases:
         return Replacement(first, _Value(made))
     if not is_module(source, variable.owner, first):
-        raise EditImpossible(f"{variable.owner.name.value} is no module whose parts are known")
+        raise EditImpossible(f"{variable.owner.name.value} is not a module whose parts are known")
     me = source.code(_target(first)).partition(".")[0]
     call = f'{me}.register_buffer("{variable.name}", {made}, persistent=False)'
     return Replacement(first, _Statement(call))
@@ -128,7 +128,7 @@ def in_place(source: Source, write: Write) -> Replacement:
 
 
 def as_number(read: libcst.BaseExpression) -> Replacement:
-    """A read outside of what is compiled: the same number."""
+    """A read outside what is compiled: the same number."""
     return Replacement(read, _item)
 
 

@@ -28,7 +28,7 @@ def own_kernel(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         if _registers(scope, statement, operator)
     }
     if len(kernels) != 1:
-        raise EditImpossible(f"the file has not one kernel of {operator}")
+        raise EditImpossible(f"the file does not have exactly one kernel of {operator}")
     kernel = kernels.pop()
     _require_traceable(scope, kernel)
     dotted_name = f"torch.ops.{operator.replace('::', '.')}"
@@ -39,7 +39,7 @@ def own_kernel(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         and scope.imported_name(each.func) in (dotted_name, f"{dotted_name}.default")
     ]
     if len(calls) != 1:
-        raise EditImpossible(f"line {edit.line} has not one call of {dotted_name}")
+        raise EditImpossible(f"line {edit.line} does not have exactly one call of {dotted_name}")
     if any(kernel in parameters_of(each) for each in source.functions_at(edit.line)):
         raise EditImpossible(f"`{kernel}` is another variable there")
     yield Replacement(calls[0].func, _Name(kernel))
@@ -72,7 +72,7 @@ def _require_traceable(scope: Scope, kernel: str) -> None:
         if isinstance(each, libcst.FunctionDef) and each.name.value == kernel
     ]
     if len(functions) != 1 or functions[0].decorators:
-        raise EditImpossible(f"`{kernel}` is no plain function of the file")
+        raise EditImpossible(f"`{kernel}` is not a plain function of the file")
     for statement in functions[0].body.body:
         small = statement.body[0] if isinstance(statement, libcst.SimpleStatementLine) else None
         if isinstance(small, libcst.Expr) and isinstance(small.value, libcst.SimpleString):

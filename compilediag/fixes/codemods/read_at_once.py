@@ -63,7 +63,7 @@ def _of_loop_variable(source: Source, read: libcst.CSTNode, name: str) -> Iterat
         yield from _reads_of(source, loop, len(chain), chain)
     outermost, tensor = chain[-1]
     if not isinstance(tensor, (libcst.Name, libcst.Attribute)):
-        raise EditImpossible(f"`{code_of(tensor)}` is no variable")
+        raise EditImpossible(f"`{code_of(tensor)}` is not a variable")
     _require_unchanged(source, outermost, tensor)
     flat = ".flatten()" if len(chain) == 1 else f".flatten({len(chain) - 1})"
     yield Replacement(tensor, Kept(f"{code_of(tensor)}{flat}.tolist()"))
@@ -168,7 +168,7 @@ def _of_element(
             for place in places
         )
     ):
-        raise EditImpossible(f"`{code_of(element)}` is no element by the counter of a loop")
+        raise EditImpossible(f"`{code_of(element)}` is not an element indexed by a loop counter")
     function = next(source.around(read, libcst.FunctionDef), source.module)
     chosen = None
     for loop in loops:
@@ -206,7 +206,7 @@ def _element(
         places[:0] = [each.value for each in indices if isinstance(each, libcst.Index)]
         node = node.value
     if not isinstance(node, (libcst.Name, libcst.Attribute)):
-        raise EditImpossible(f"`{code_of(node)}` is no variable")
+        raise EditImpossible(f"`{code_of(node)}` is not a variable")
     return node, places
 
 

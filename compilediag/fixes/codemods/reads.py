@@ -48,7 +48,7 @@ def as_tensor(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     (read,) = reads
     function = next(source.around(read, libcst.FunctionDef), None)
     if function is None:
-        raise NothingToEdit(f"line {edit.line} is in no function")
+        raise NothingToEdit(f"line {edit.line} is not inside a function")
     tensor = read_tensor(read)
     scope.require_pure(tensor)
     name = _assigned_to(source, read)
@@ -154,7 +154,7 @@ def _require_summed_only(
             line = source.lines_of(node).start
             raise EditImpossible(f"`{name}` is used for more than its sum in line {line}")
     if made != 1 or name in parameters_of(function):
-        raise EditImpossible(f"`{name}` is no list that the function makes")
+        raise EditImpossible(f"`{name}` is not a list that the function makes")
 
 
 def require_arithmetic_only(
@@ -163,7 +163,7 @@ def require_arithmetic_only(
     """Raises EditImpossible where a variable is used for more than arithmetic."""
     for statement in source.below(function, libcst.Global):
         if name in names_in(statement):
-            raise EditImpossible(f"`{name}` is no variable of the function's own")
+            raise EditImpossible(f"`{name}` is not a local variable of the function")
     for node in source.below(function, libcst.Name):
         if node.value != name or is_target(source, node):
             continue

@@ -55,7 +55,7 @@ def side_of(block: libcst.BaseSuite) -> Side:
     for statement in statements:
         if not matchers.matches(statement, _ASSIGN):
             first = code_of(statement).strip().splitlines()[0]
-            raise EditImpossible(f"`{first}` is no assignment to a variable")
+            raise EditImpossible(f"`{first}` is not an assignment to a variable")
         assert isinstance(statement, libcst.SimpleStatementLine)
         assignment = statement.body[0]
         assert isinstance(assignment, libcst.Assign)
@@ -83,7 +83,7 @@ def function_around(source: Source, node: libcst.CSTNode) -> libcst.FunctionDef:
     """The function that a branch stands in."""
     function = next(source.around(node, libcst.FunctionDef), None)
     if function is None:
-        raise EditImpossible("the branch is in no function")
+        raise EditImpossible("the branch is not inside a function")
     return function
 
 
@@ -106,7 +106,7 @@ def require_side(
     if isinstance(value, (libcst.SimpleString, libcst.List, libcst.Tuple)) or (
         isinstance(value, libcst.Name) and value.value in ("None", "True", "False")
     ):
-        raise EditImpossible(f"`{code_of(value)}` is no number or tensor")
+        raise EditImpossible(f"`{code_of(value)}` is not a number or tensor")
     source = scope.source
     if scope.is_finiteness_test(test):
         calls = {scope.torch_function(call) for call in source.below(value, libcst.Call)}
@@ -164,7 +164,7 @@ def require_exact(then: libcst.BaseExpression, other: libcst.BaseExpression) -> 
         if is_number(then) and is_number(other):
             number = float(text.replace("_", "").replace(" ", ""))
             if number * 2**20 != int(number * 2**20) or abs(number) > 2**24:
-                raise EditImpossible(f"{text} is another number in 32 bits")
+                raise EditImpossible(f"{text} is a different number in 32 bits")
 
 
 def as_boolean(scope: Scope, test: libcst.BaseExpression) -> str:

@@ -49,7 +49,7 @@ def _as_tensor(source: Source, edit: Edit) -> Replacement:
     node = conditional_at(source, edit.line)
     test = node.test
     if not isinstance(test, libcst.Comparison) or len(test.comparisons) != 1:
-        raise EditImpossible(f"`{code_of(test)}` is no comparison of a size")
+        raise EditImpossible(f"`{code_of(test)}` is not a comparison of a size")
     size, other = test.left, test.comparisons[0].comparator
     if not matchers.matches(size, _SIZE) or not is_number(other):
         raise EditImpossible(f"`{code_of(test)}` does not compare a size with a number")

@@ -19,7 +19,7 @@ def before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     statement = source.statement_at(edit.line)
     used = {name for line in edit.code for name in names_in(libcst.parse_statement(line))}
     if inside := used & {*_bound_inside(source, statement)}:
-        raise EditImpossible(f"`{min(inside)}` has its value only inside of the statement")
+        raise EditImpossible(f"`{min(inside)}` is assigned only inside the statement")
     yield Insertion(statement, edit.code)
 
 

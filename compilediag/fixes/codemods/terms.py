@@ -27,7 +27,9 @@ def every_term(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     ]
     owner = calls[0].func if len(calls) == 1 else None
     if not isinstance(owner, libcst.Attribute) or not isinstance(owner.value, libcst.Name):
-        raise EditImpossible(f"line {edit.line} has not one `backward()` of a variable")
+        raise EditImpossible(
+            f"line {edit.line} does not have exactly one `backward()` of a variable"
+        )
     loss = owner.value.value
     found = [(each, _terms(scope, each, loss)) for each in _before(source, calls[0])]
     made = [(each, lines) for each, lines in found if lines]

@@ -1,7 +1,7 @@
 """The syntax tree of a file, and edits of it as replacements of its nodes.
 
 Every codemod looks at the tree as it is, so edits of one file do not move each other's lines; all
-replacements are made in one pass, those inside of others first.
+replacements are made in one pass, those inside others first.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Source:
         for statement in self.below(self.module, libcst.SimpleStatementLine):
             if line in self.lines_of(statement):
                 return statement
-        raise EditImpossible(f"line {line} is no statement of its own")
+        raise EditImpossible(f"line {line} is not a statement of its own")
 
     def functions_at(self, line: int) -> list[libcst.FunctionDef]:
         """The functions that a line stands in, the innermost first."""

@@ -225,11 +225,11 @@ def _write(source: Source, target: libcst.CSTNode) -> Write:
     ):
         return parent
     line = source.lines_of(target).start
-    raise EditImpossible(f"line {line} sets it together with others, or is no assignment")
+    raise EditImpossible(f"line {line} sets it together with others, or is not an assignment")
 
 
 def _body_of(source: Source, statement: libcst.CSTNode) -> libcst.CSTNode | None:
-    """The module or function whose own statement it is; None inside of a loop or branch."""
+    """The module or function whose own statement it is; None inside a loop or branch."""
     line = source.parent(statement)
     block = source.parent(line)
     if isinstance(block, libcst.Module):

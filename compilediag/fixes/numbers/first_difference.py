@@ -229,7 +229,7 @@ def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:
         return numbers
     dropped = (each.function.function for each in numbers.differences if each not in kept)
     left = ", ".join(dict.fromkeys(dropped))
-    note = f"left out: {left}, which did not answer the same in a second run of the same program"
+    note = f"left out: {left}, which gave different results in a second run of the same program"
     if kept:
         return replace(numbers, differences=kept, notes=(*numbers.notes, note))
     return replace(

@@ -80,7 +80,7 @@ def judged(value: ComparedValue, *, floating: bool, drew_otherwise: bool = False
     if text is None:
         return Judged("same")
     if drew_otherwise:
-        return Judged("undetermined", "it draws other random numbers compiled")
+        return Judged("undetermined", "it draws different random numbers compiled")
     exact = value.exact[0] if value.exact else None
     if (eager.kind, eager.dtype) != (compiled.kind, compiled.dtype):
         return Judged("differs", text)

@@ -22,7 +22,7 @@ KEPT_LINES = 4000
 TAIL_LINES = 400
 MAX_LINE_CHARS = 2048
 SEARCHED_CHARS = 256
-"""Of a line outside of tracebacks: the words about an end are at its beginning."""
+"""Of a line outside tracebacks: the words about an end are at its beginning."""
 
 MAX_REASON_CHARS = 2000
 

@@ -1,4 +1,4 @@
-"""Metadata of a run from outside of its process: passed to `build` beside the events."""
+"""Metadata of a run from outside its process: passed to `build` beside the events."""
 
 from __future__ import annotations
 

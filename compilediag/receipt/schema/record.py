@@ -19,7 +19,7 @@ Kind = TypeVar("Kind", bound=Record)
 
 def record_from(kind: type[Kind], source: object, /, **fields: Any) -> Kind:
     """A record with `fields`, and for every other field the attribute of that name, where `source`
-    has one; objects inside of them become records too.
+    has one; objects inside them become records too.
 
     Raises:
         msgspec.ValidationError: a value has another type than the record declares.

@@ -92,7 +92,7 @@ def _foreign(
 
 
 def _decoded(folder: str, uri: str) -> object:
-    """A linked file of the run, never one outside of its folder; None where it cannot be read."""
+    """A linked file of the run, never one outside its folder; None where it cannot be read."""
     parts = uri.split("/")
     if uri.startswith("/") or ".." in parts or "\0" in uri:
         return None

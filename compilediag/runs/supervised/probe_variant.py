@@ -120,7 +120,7 @@ def _uri(path: Path, folder: str) -> str:
 
 
 def _reads_out_of_sight(receipt: Receipt) -> bool:
-    """Whether tensors may be read inside of compiled calls, where reads cannot be timed: at graph
+    """Whether tensors may be read inside compiled calls, where reads cannot be timed: at graph
     breaks that are such reads, and in frames that run eagerly."""
     rules = {finding.rule for finding in receipt.findings}
     return bool(receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules))

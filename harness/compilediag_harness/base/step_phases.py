@@ -6,7 +6,7 @@ DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, SPANS = range(5)
 NAMES = ("data_wait", "forward", "backward", "optimizer", "spans")
 
 HOLDS_PHASES = -1
-"""A span of this "phase" is the work itself: the phases inside of it count, not the span."""
+"""A span of this "phase" is the work itself: the phases inside it count, not the span."""
 
 REST = "rest"
 """What no phase has."""

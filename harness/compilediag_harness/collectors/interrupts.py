@@ -3,7 +3,7 @@ that called it, and the program goes on as if nothing had happened.
 
 `faulthandler` writes down where the main thread was when SIGINT came, without a part in how the
 signal is handled. It is certainly lost only where nothing else can be: the action is Python's own,
-the main thread was inside of Dynamo, and a second later it is in the same calls of the same
+the main thread was inside Dynamo, and a second later it is in the same calls of the same
 functions, none of which has a handler that could have caught the exception.
 """
 

@@ -54,7 +54,7 @@ class SyncSample:
         self.began = time.monotonic()
         self.total = 0
         self.whole = True
-        """No part of the step outside of compiled calls went by unseen."""
+        """No part of the step outside compiled calls went by unseen."""
         self.complete = True
         """Nor a function behind `torch.compiler.disable`."""
         self.counts: dict[_Site, int] = {}

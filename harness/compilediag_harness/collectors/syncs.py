@@ -136,7 +136,7 @@ class SyncCollector:
         inside = torch_open_calls.in_compiled_call()
         if (inside and not _in_own_function()) or torch_calls.frames_are_offered():
             return
-        # Half of them are kept for what is outside of compiled calls.
+        # Half of them are kept for what is outside compiled calls.
         if self._windows >= self._schedule.max_windows // (2 if inside else 1):
             sample.complete = False
             sample.whole = sample.whole and inside

@@ -29,7 +29,7 @@ class _Snapshot:
 
     frame: Location
     root_forward: bool
-    """The frame is the root module's own forward: hooks of the root run outside of it."""
+    """The frame is the root module's own forward: hooks of the root run outside it."""
     hooks: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     methods: dict[tuple[type, str], Any] = field(default_factory=dict[tuple[type, str], Any])
     global_hooks: tuple[int, int] = (0, 0)
@@ -74,7 +74,7 @@ class UnguardedCollector:
             self._compare(root, before, step)
 
     def _take(self, root: Any, code: types.CodeType, deadline: float) -> _Snapshot:
-        # `Module.__call__` runs hooks of the root outside of a compiled `forward`: they still work.
+        # `Module.__call__` runs hooks of the root outside a compiled `forward`: they still work.
         own_forward = getattr(root.__class__.forward, "__code__", None) is code
         snapshot = _Snapshot(source_locations.location_of(code), own_forward)
         owners: set[type] = set()

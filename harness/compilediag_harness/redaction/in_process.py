@@ -1,4 +1,4 @@
-"""The redactor of this process: for what is written inside of the target.
+"""The redactor of this process: for what is written inside the target.
 
 Its known values are those of the process's own command line and environment; a program that loads
 secrets into its environment later, as from a .env file, is noticed by the number of variables.

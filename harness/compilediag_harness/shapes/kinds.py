@@ -57,6 +57,6 @@ def file_of(kind: Any) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def names_in(code: types.CodeType) -> frozenset[str]:
-    """The names that a code object and those inside of it use."""
+    """The names that a code object and those inside it use."""
     inner = (names_in(item) for item in code.co_consts if is_a(item, types.CodeType))
     return frozenset(code.co_names).union(*inner)

@@ -60,7 +60,7 @@ class Buffer:
         shape = list(like.shape)
         for axis, dim in dims:
             shape[dim] = bucket[axis]
-        # A tensor of inference mode could not be written outside of it.
+        # A tensor of inference mode could not be written outside it.
         with torch.inference_mode(mode=False):
             self.tensor = torch.zeros(shape, dtype=like.dtype, device=like.device)
         self._dims, self._bucket, self._pad = dims, bucket, pad
@@ -123,7 +123,7 @@ class Buffer:
 
 
 def _fill(tensor: Any, dims: AxisDims, sizes: Sizes, bucket: Sizes, pad: Pad) -> None:
-    """Fills everything outside of the real sizes, axis by axis."""
+    """Fills everything outside the real sizes, axis by axis."""
     for index, (axis, dim) in enumerate(dims):
         size, end = sizes[axis], bucket[axis]
         if size == end:

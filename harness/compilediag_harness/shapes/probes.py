@@ -27,7 +27,7 @@ LAST_ROWS = (ZEROS, REAL_ROWS, LOWEST, HIGHEST, LARGE, LARGER, POSITIVE, NEGATIV
 
 
 def fill(torch: Any, tensor: Any, dims: AxisDims, sizes: Sizes, probe: str) -> None:
-    """Overwrites everything outside of the real sizes. Integers and flags get only values that are
+    """Overwrites everything outside the real sizes. Integers and flags get only values that are
     there, and zero: others may be no valid index."""
     real = tensor
     for axis, dim in dims:

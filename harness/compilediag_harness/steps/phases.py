@@ -1,7 +1,7 @@
 """The phases of the step in progress, flattened so that every second is counted once.
 
 Where phases nest, the innermost has the time; a span, and the wait for a batch, have all of theirs,
-whatever runs inside of them. A span that holds the end of a step holds steps and is no phase of
+whatever runs inside them. A span that holds the end of a step holds steps and is no phase of
 one. What no phase has is the step's rest.
 
 Phases that have ended are kept as they are until the step ends, and flattened in the order of their

@@ -240,7 +240,7 @@ def backward_begins() -> list[StepClock]:
     if _unsampled is not None:
         return []
     for source in _active:
-        # A compile runs the engine too, to trace it; only inside of a forward or a backward.
+        # A compile runs the engine too, to trace it; only inside a forward or a backward.
         if source.clock.phases.nested and torch_compiles.compiling():
             return []
     return phase_begins(BACKWARD)

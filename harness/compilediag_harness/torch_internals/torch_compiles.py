@@ -191,7 +191,7 @@ def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | 
 
 def on_export(callback: Callable[[], None]) -> Remover | None:
     """Calls `callback` whenever `torch.export` begins to export."""
-    # A function that reports usage to nobody outside of Meta: a wrapper of `_export` itself would
+    # A function that reports usage to nobody outside Meta: a wrapper of `_export` itself would
     # stand in the traceback of every export that fails.
     module = loaded(EXPORT)
     original = getattr(module, "log_export_usage", None)
@@ -250,7 +250,7 @@ def _mode_of(options: dict[str, Any]) -> str:
 
 
 def current_compile_id() -> str:
-    """The compile in progress in this thread, "" outside of one."""
+    """The compile in progress in this thread, "" outside one."""
     current = lookup(loaded("torch._guards"), "CompileContext.current_compile_id")
     try:
         return str(current() or "") if current is not None else ""

@@ -23,7 +23,7 @@ TREES = "torch._inductor.cudagraph_trees"
 
 
 class Listener(Protocol):
-    """Called from the thread that runs the model, and never inside of compiled code."""
+    """Called from the thread that runs the model, and never inside compiled code."""
 
     def recorded(self, recording: Recording) -> None:
         """A graph was recorded."""

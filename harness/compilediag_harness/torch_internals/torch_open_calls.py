@@ -88,7 +88,7 @@ def in_compiled_call() -> bool:
 
 def disabled_function() -> Any:
     """The function behind `torch.compiler.disable` that this thread is in, with no compiled call in
-    progress inside of it; None where there is none. Known only while `on_disabled_call` has a
+    progress inside it; None where there is none. Known only while `on_disabled_call` has a
     listener."""
     calls = this_thread.open
     return calls[-1].function if calls and not calls[-1].key else None

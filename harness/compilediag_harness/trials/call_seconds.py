@@ -62,7 +62,7 @@ class CallSeconds:
 
     def _ended(self, _key: int) -> None:
         ended, began, place = time.perf_counter(), self._calls.began, self._calls.place
-        # The wrappers of calls inside of it have ended before it does: this is the last of them.
+        # The wrappers of calls inside it have ended before it does: this is the last of them.
         if not began or torch_open_calls.in_compiled_call():
             return
         self._calls.began = 0.0

@@ -93,7 +93,7 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
 
     A handle can be used again and nested in itself. A span named "forward", "backward",
     "optimizer" or "data" is that phase of the step; "step", "train" and "train_step" leave it to
-    the spans inside of them.
+    the spans inside them.
     """
 
     __slots__ = ("name", "phase")

@@ -50,7 +50,7 @@ class CacheLookedUp(StepEvent):
     """"hit", "miss", "bypass" (torch does not cache this), "disabled" (switched off), "failed" (the
     cache raised)."""
     compile_id: str
-    """Empty outside of a compile."""
+    """Empty outside a compile."""
     epoch: int
     key: str = ""
     status: str = ""

@@ -78,7 +78,7 @@ class FalseGuard:
     """No cache entry of the frame accepts the present value; False: one does, so that the value was
     compiled for before. None where that was not determined."""
     own: UserCall | None = None
-    """The innermost line of the program's own that led to `user`, inside of the compiled function,
+    """The innermost line of the program's own that led to `user`, inside the compiled function,
     where that is a line of a library."""
     branched_on: bool | None = None
     """A condition in the function of the line `user` reads a value of this name: a tensor in its

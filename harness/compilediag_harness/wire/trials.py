@@ -153,7 +153,7 @@ class TrialPlan:
     """Whether answers are recorded."""
     reference: bool = False
     """Whether sampled calls of modules are made once more before, in float64 on copies, under the
-    stance "force_eager". What `forward` changes outside of its module is then changed twice: a
+    stance "force_eager". What `forward` changes outside its module is then changed twice: a
     reference counts only where the call's own answers are those of an eager run without."""
     objects: tuple[ObjectChange, ...] = ()
     padded: tuple[PaddedFunction, ...] = ()

@@ -88,7 +88,7 @@ breaking(
     "CD204",
     lambda: parts(lambda x: x * 2 * len(inspect.getsource(read_after)), X),
     lambda: whole(lambda x, length: x * 2 * length, X, len(inspect.getsource(read_after))),
-    told="outside of the compiled function",
+    told="outside the compiled function",
 )
 
 
@@ -337,7 +337,7 @@ breaking("an exception", "CD213", raised, checked_before)
 
 
 class Remembering(nn.Module):
-    """A side effect inside of an operator."""
+    """A side effect inside an operator."""
 
     def __init__(self) -> None:
         super().__init__()

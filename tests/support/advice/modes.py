@@ -82,7 +82,7 @@ def mapped(*, warm: bool, same: bool = False) -> list[Any]:
 
 
 case(
-    "inside and outside of vmap",
+    "inside and outside vmap",
     ("CD111", None),
     lambda: mapped(warm=False),
     lambda: mapped(warm=False, same=True),

@@ -528,7 +528,7 @@ def padded_to(size: int) -> Any:
 advised(
     "a size that pads too much",
     "CD407",
-    "choose sizes for what really comes: buckets=[8]",
+    "choose sizes from those that occur: buckets=[8]",
     lambda: padded_to(64),
     lambda: padded_to(8),
 )

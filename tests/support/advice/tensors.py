@@ -514,7 +514,7 @@ case(
 
 
 def inferred_first(*, cloned: bool = False, mode: Any = torch.inference_mode) -> Any:
-    """What is made in the block is an inference tensor; what comes from outside of it is not."""
+    """What is made in the block is an inference tensor; what comes from outside it is not."""
     call = compiled(double)
     with mode():
         made = call(X * 2)
@@ -522,7 +522,7 @@ def inferred_first(*, cloned: bool = False, mode: Any = torch.inference_mode) ->
 
 
 case(
-    "a tensor from outside of inference mode",
+    "a tensor from outside inference mode",
     ("CD106", "normal"),
     inferred_first,
     lambda: inferred_first(cloned=True),

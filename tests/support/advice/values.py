@@ -1178,7 +1178,7 @@ def driven(*, own: bool) -> Any:
 
 
 class Progressing(nn.Module):
-    """Has a package's object count in the compiled code, or outside of it."""
+    """Has a package's object count in the compiled code, or outside it."""
 
     def __init__(self, engine: Any, *, inside: bool, disabled: bool = False) -> None:
         super().__init__()

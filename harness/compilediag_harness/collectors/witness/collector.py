@@ -1,6 +1,6 @@
 """Watches what compiled frames are guarded on, from one compiled call to the next.
 
-Nothing is followed inside of a compiled call: what Dynamo sees is what it sees in any other run. A
+Nothing is followed inside a compiled call: what Dynamo sees is what it sees in any other run. A
 value that changes there is seen to differ when the call returns.
 """
 
@@ -183,7 +183,7 @@ class Witness:
             self._fault(error)
 
     def compile_started(self) -> None:
-        """torch compiles outside of a call, as a backward graph: none of that is followed."""
+        """torch compiles outside a call, as a backward graph: none of that is followed."""
         if self._thread.followed and self._stopped is None:
             self._thread.compiling = self._events.pause()
 
