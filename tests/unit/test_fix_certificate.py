@@ -287,7 +287,7 @@ def test_less_is_compiled(vacuous: Timeline, reason: str) -> None:
 def test_a_function_that_is_not_compiled_any_more() -> None:
     elsewhere = Location(WHERE.file, 99, "other")
     found = judged(replace(GOOD, timeline=replace(run(), compiles=(attempt(where=elsewhere),))))
-    assert f"{WHERE.function} is not compiled" in found.reason
+    assert f"{WHERE.function} is no longer compiled" in found.reason
 
 
 @pytest.mark.parametrize(
