@@ -17,6 +17,9 @@ from compilediag_harness.wire import (
     TrialPlan,
 )
 
+IGNORED_LOGGERS = "ignore_logging_functions"
+"""The option of `torch._dynamo.config` with functions that compiled code does not call."""
+
 ChangeKind = Literal["environment", "configuration", "call", "object", "source", "program"]
 
 
@@ -117,8 +120,9 @@ class Change:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether something of the program is not computed any more: a message."""
-        return any(edit.kind in ("unless_compiling", "message") for edit in self.edits)
+        """Whether something of the program is no longer computed: a message."""
+        edited = any(edit.kind in ("unless_compiling", "message") for edit in self.edits)
+        return edited or any(item.name == IGNORED_LOGGERS for item in self.settings)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
 _LOSS = re.compile(rf"\b[\w./]*loss\b\W{{0,3}}({_NUMBER})\b", re.IGNORECASE)
@@ -27,6 +28,15 @@ def results_in(output: str) -> tuple[str, ...]:
         if len(found) > MAX_RESULTS:
             break
     return tuple(found[:MAX_RESULTS])
+
+
+def left_out(before: Sequence[str], after: Sequence[str]) -> int | None:
+    """How many results of a run another one does not print; None where it prints others, or in
+    another order."""
+    rest = iter(before)
+    if all(any(same_result(old, new) for old in rest) for new in after):
+        return len(before) - len(after)
+    return None
 
 
 def same_result(before: str, after: str) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compilediag.diagnosis.rules.make_finding import plural
 from compilediag.fixes.answers import randomness
 from compilediag.fixes.changes import NOTHING_DECLARED, Declared
 from compilediag.fixes.observed import Observed, Without
 from compilediag.fixes.points import Certificate, Figure, Point
-from compilediag.fixes.printed import same_result
+from compilediag.fixes.printed import left_out, same_result
 
 
 def answers_point(without: Without, runs: Sequence[Observed], declared: Declared) -> Point:
@@ -24,7 +25,8 @@ def answers_point(without: Without, runs: Sequence[Observed], declared: Declared
     compared, largest, notes = 0, 0.0, list[str]()
     for run in runs:
         found = without.compared(baseline, run, declared)
-        if found.difference is None and not found.conclusive and not baseline.printed:
+        printed = baseline.printed and run.printed
+        if found.difference is None and not found.conclusive and not printed:
             why = "no number that a compiled call returned was recorded"
             return Point("answers", False, f"the results cannot be compared: {why}")
         against = without.compared(reference, run, declared) if reference is not None else None
@@ -35,9 +37,12 @@ def answers_point(without: Without, runs: Sequence[Observed], declared: Declared
             notes.append(f"without the change they differed from eager: {unlike_eager}")
         elif against is not None and against.difference is not None and not unlike_eager:
             return Point("answers", False, f"results differ from eager: {against.difference}")
-        problem = _randomness(without, run) or _printed(without, run, corrected=bool(notes))
+        corrected = bool(notes)
+        problem = _randomness(without, run) or _printed(without, run, declared, corrected=corrected)
         if problem is not None:
             return Point("answers", False, problem)
+        if missing := len(_expected(without, corrected=corrected).printed) - len(run.printed):
+            notes.append(f"{plural(missing, 'printed result')} left out with the message")
         compared, largest = found.compared, max(largest, found.largest)
         if excused := max(found.excused, against.excused if against is not None else 0):
             notes.append(
@@ -71,7 +76,10 @@ def needs_float64(
         return False
     unchanged = (without.baseline, without.reference)
     found = [without.compared(each, run, declared) for run in runs for each in unchanged]
-    others = [_randomness(without, run) or _printed(without, run, corrected=False) for run in runs]
+    others = [
+        _randomness(without, run) or _printed(without, run, declared, corrected=False)
+        for run in runs
+    ]
     rounded = all(each.by_rounding for each in found if each.difference is not None)
     return rounded and any(each.difference for each in found) and not any(others)
 
@@ -86,9 +94,16 @@ def _randomness(without: Without, run: Observed) -> str | None:
     return "different results: it draws different random numbers"
 
 
-def _printed(without: Without, run: Observed, *, corrected: bool) -> str | None:
+def _expected(without: Without, *, corrected: bool) -> Observed:
+    """The run whose results a change has to print; eager, where the change corrects results."""
+    return without.reference if corrected and without.reference else without.baseline
+
+
+def _printed(without: Without, run: Observed, declared: Declared, *, corrected: bool) -> str | None:
     """Results in the output of the program; the whole text may have times in it."""
-    expected = without.reference if corrected and without.reference else without.baseline
+    expected = _expected(without, corrected=corrected)
+    if declared.leaves_out and left_out(expected.printed, run.printed) is not None:
+        return None
     if len(run.printed) != len(expected.printed):
         counts = f"{len(expected.printed)} → {len(run.printed)}"
         return f"different results: {counts} results are printed"

@@ -3,6 +3,7 @@ that another run cannot tell apart."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from compilediag.receipt.schema.compiles import (
     Place,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag_harness.wire import SettingChange
 from tests.support.built_receipt import built
 
 CALLED = EnteredAt(
@@ -73,7 +75,8 @@ def test_lines_of_one_rule_and_reason_in_a_function_are_edited_together() -> Non
         finding("CD201", 13, "g", reason="branch"),
     )
     for each in ((here, alike, *others), (alike, here, *others)):
-        (change,) = edits_of(*each)
+        change, message = edits_of(*each)
+        assert [edit.line for edit in message.edits] == [7, 9]
         both = ("7", "9")
         assert change.edits == tuple(Edit("app.py", line, "branch", both) for line in (7, 9))
         assert change.line.startswith("app.py:7, 9: choose with `torch.where`")
@@ -82,7 +85,7 @@ def test_lines_of_one_rule_and_reason_in_a_function_are_edited_together() -> Non
 @pytest.mark.parametrize(
     ("rule", "evidence", "kinds"),
     [
-        ("CD202", {}, ["as_tensor", "masked"]),
+        ("CD202", {}, ["as_tensor", "masked", "message"]),
         ("CD210", {}, ["masked"]),
         ("CD203", {}, ["message"]),
         ("CD204", {"reason": "Skip `torch.compiler.disable()`d", "callee": {"name": "h"}},
@@ -114,6 +117,8 @@ def test_what_is_left_out_is_said() -> None:
     (change,) = edits_of(finding("CD203"))
     assert change.leaves_out
     assert not edits_of(finding("CD210"))[0].leaves_out
+    loggers = SettingChange("torch._dynamo.config", "ignore_logging_functions", ("builtins.print",))
+    assert replace(change, edits=(), settings=(loggers,)).leaves_out
 
 
 def kinds(*findings: FindingRecord) -> list[tuple[str, int, tuple[str, ...]]]:

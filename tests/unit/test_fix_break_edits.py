@@ -508,6 +508,83 @@ def test_clocks_are_left_out_where_only_messages_use_them() -> None:
     assert "more than write text" in refusal("message", text.format("y, took"))
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "if torch.isnan(x).any():  # here\n        print(x.item())",
+            "GUARD and torch.isnan(x).any():  # here\n        print(x.item())",
+        ),
+        (
+            "if x.sum() > 1 or a:  # here\n        note(x)",
+            "GUARD and (x.sum() > 1 or a):  # here\n        note(x)",
+        ),
+        (
+            "if torch.isnan(x): print(1)  # here",
+            "GUARD and torch.isnan(x): print(1)  # here",
+        ),
+        (
+            "if a:\n        print(1)\n    elif x > 1:  # here\n        print(2)",
+            (
+                "GUARD:\n        if a:\n            print(1)\n"
+                "        elif x > 1:  # here\n            print(2)"
+            ),
+        ),
+        (
+            "if x > 1:  # here\n        print(1)\n    else:\n        print(2)",
+            (
+                "GUARD:\n        if x > 1:  # here\n            print(1)\n"
+                "        else:\n            print(2)"
+            ),
+        ),
+        (
+            "v = x.item()  # here\n    if v > 1:\n        print(v)",
+            "GUARD:\n        v = x.item()  # here\n    GUARD and v > 1:\n        print(v)",
+        ),
+        (
+            "v = x.item()  # here\n    if x.dim():\n        print(v)",
+            (
+                "GUARD:\n        v = x.item()  # here\n    if x.dim():\n"
+                "        GUARD:\n            print(v)"
+            ),
+        ),
+        (
+            "v = float(x)  # here\n    w = 2 * v\n    print(w)",
+            (
+                "GUARD:\n        v = float(x)  # here\n    GUARD:\n"
+                "        w = 2 * v\n    GUARD:\n        print(w)"
+            ),
+        ),
+    ],
+)
+def test_what_is_read_for_messages_only_is_left_out(before: str, after: str) -> None:
+    text = f"{MESSAGES}def f(x, a):\n    {{}}\n    return x\n"
+    after = after.replace("GUARD", "if not torch.compiler.is_compiling()")
+    assert changed("message", text.format(before)) == text.format(after)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if x > 1:  # here\n        x = x + 1",
+        "if x > 1:  # here\n        raise ValueError",
+        "if x > 1:  # here\n        print(1)\n    else:\n        x = -x",
+        "if x > 1:  # here\n        print(1)\n    elif more(x):\n        print(2)",
+        "if q.pop() > x:  # here\n        print(1)",
+        "if (y := x.sum()) > 1:  # here\n        print(y)",
+        "v = x.item()  # here\n    x = x * v",
+        "v = x.item()  # here\n    if v > 1:\n        x = -x",
+        "v = x.item()  # here\n    return v",
+        "v = w = x.item()  # here\n    print(v)",
+        "a.v = x.item()  # here\n    print(a.v)",
+        "global v\n    v = x.item()  # here\n    print(v)",
+        "v = x.sum()  # here\n    print(v)",
+    ],
+)
+def test_what_is_read_for_more_than_messages_stays(body: str) -> None:
+    assert refusal("message", f"{MESSAGES}def f(x, a):\n    {body}\n    return x\n")
+
+
 def test_a_function_is_not_disabled_any_more() -> None:
     text = "{}def helper(x):  # here\n    return x\n"
     for decorator in ("@torch.compiler.disable\n", "@torch._dynamo.disable(recursive=False)\n"):

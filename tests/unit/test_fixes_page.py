@@ -214,5 +214,10 @@ def test_what_torch_counts_contradicts() -> None:
     failed = plain.Counted(1, seen(0).counts, ("loss 2",))
     assert plain.check(proof(2, 0), seen(2), failed) == [
         "exit code 0 → 1",
-        "other results are printed",
+        "different results are printed",
     ]
+    silent = plain.Counted(0, seen(0).counts, ())
+    assert plain.check(proof(2, 0), seen(2), silent) == ["different results are printed"]
+    assert plain.check(proof(2, 0), seen(2), silent, messages_left_out=True) == []
+    other = plain.Counted(0, seen(0).counts, ("loss 2",))
+    assert plain.check(proof(2, 0), seen(2), other, messages_left_out=True)

@@ -145,8 +145,9 @@ def _change(case: Case, kind: str, what: str, risk: str, *code: str) -> Iterator
 
 
 def _message(case: Case) -> Iterator[Change]:
-    """Functions of the program's own that write text, and clocks that are read for it."""
-    rules = ("CD203", "CD204", "CD211", "CD290")
+    """Functions of the program's own that write text, branches around them, and clocks and numbers
+    that are read for them."""
+    rules = ("CD201", "CD202", "CD203", "CD204", "CD211", "CD290")
     if case.finding.rule in rules and message_writer(case.finding) is None:
         what = "put the statements that write text under `if not torch.compiler.is_compiling():`"
         yield from _change(case, "message", what, "the message is not written while compiled")

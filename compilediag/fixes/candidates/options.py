@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, Case
 from compilediag.fixes.candidates.messages import message_writer
-from compilediag.fixes.changes import Change
+from compilediag.fixes.changes import IGNORED_LOGGERS, Change
 from compilediag.fixes.environment import export_line
 from compilediag_harness.wire import SettingChange
 
@@ -89,10 +89,10 @@ def _logging(case: Case) -> Iterator[Change]:
         dotted = "builtins.print" if writer == "print" else writer
         yield _functions("reorderable_logging_functions", dotted, writer, _ORDER)
     if ignorable and writer == "print":
-        yield _functions("ignore_logging_functions", "builtins.print", writer, _LOST)
+        yield _functions(IGNORED_LOGGERS, "builtins.print", writer, _LOST)
     if ignorable and writer is not None and writer.startswith("logging.Logger."):
         own = writer.rpartition(".")[2] in _OF_LOGGERS
-        change = _functions("ignore_logging_functions", writer, writer, _LOST)
+        change = _functions(IGNORED_LOGGERS, writer, writer, _LOST)
         yield change if own else replace(change, line=f"{change.line}  # {_ADDED}")
 
 

@@ -9,7 +9,7 @@ from libcst import matchers
 
 from compilediag.fixes.codemods.edit import Edit, EditImpossible, NothingToEdit
 from compilediag.fixes.codemods.purity import Scope, code_of, scope_of, words
-from compilediag.fixes.codemods.statements import under_condition
+from compilediag.fixes.codemods.statements import under_condition, under_further_condition
 from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
 
 _WRITERS = words(
@@ -25,51 +25,114 @@ _CLOCKS = words(
     """time.perf_counter time.time time.monotonic time.process_time time.perf_counter_ns
     time.time_ns datetime.datetime.now"""
 )
+_READS = ("item", "tolist", "cpu", "numpy")
+"""Methods of tensors that read their values."""
+_BUILTINS = words(
+    """len tuple list dict set float int bool str repr type round id abs min max sum sorted format
+    any all range zip enumerate"""
+)
+
+
+_EFFECTS = matchers.NamedExpr() | matchers.Yield() | matchers.Await()
 
 
 def message(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Edit "message": a statement that only writes text, or reads a clock for such statements,
-    stands under `if not torch.compiler.is_compiling():`."""
+    """Edit "message": a statement that only writes text, a branch around such statements, or a
+    clock or number that is read for them only, stands under `if not
+    torch.compiler.is_compiling():`."""
     scope = scope_of(source)
+    branch = _branch_at(source, edit.line)
+    if branch is not None:
+        if not _is_message_branch(scope, branch):
+            raise NothingToEdit(f"the branch in line {edit.line} does more than write text")
+        yield _left_out(branch)
+        return
     statement = source.statement_at(edit.line)
     if _writes_text(scope, statement, set()):
-        yield Replacement(statement, under_condition)
+        yield _left_out(statement)
         return
-    for each in _of_clock(scope, statement):
-        yield Replacement(each, under_condition)
+    try:
+        found = _read_for_text(scope, statement)
+    except EditImpossible as error:
+        if any(scope.imported_name(call.func) in _CLOCKS for call in _calls_in(scope, statement)):
+            raise
+        raise NothingToEdit(str(error)) from error
+    for each in found:
+        yield _left_out(each)
+
+
+def _calls_in(scope: Scope, *nodes: libcst.CSTNode) -> list[libcst.Call]:
+    return [call for each in nodes for call in scope.source.below(each, libcst.Call)]
+
+
+def _left_out(statement: libcst.SimpleStatementLine | libcst.If) -> Replacement:
+    alone = isinstance(statement, libcst.If) and statement.orelse is None
+    return Replacement(statement, under_further_condition if alone else under_condition)
+
+
+def _branch_at(source: Source, line: int) -> libcst.If | None:
+    """The `if` that is decided in a line, from its first condition on."""
+    branches = source.below(source.module, libcst.If)
+    found = next((each for each in branches if line in source.lines_of(each.test)), None)
+    while found is not None:
+        parent = source.parent(found)
+        if not isinstance(parent, libcst.If) or parent.orelse is not found:
+            break
+        found = parent
+    return found
+
+
+def _is_message_branch(scope: Scope, branch: libcst.If) -> bool:
+    """Whether all sides of a branch only write text, and its conditions do nothing else."""
+    if not _is_only_read(scope, branch.test):
+        return False
+    sides = [branch.body]
+    if isinstance(branch.orelse, libcst.If):
+        if not _is_message_branch(scope, branch.orelse):
+            return False
+    elif branch.orelse is not None:
+        sides.append(branch.orelse.body)
+    return all(_is_message(scope, each) for side in sides for each in side.body)
+
+
+def _is_message(scope: Scope, statement: libcst.CSTNode) -> bool:
+    if isinstance(statement, libcst.If):
+        return _is_message_branch(scope, statement)
+    return _writes_text(scope, statement, set())
+
+
+def _is_only_read(scope: Scope, *values: libcst.BaseExpression) -> bool:
+    """Whether nothing outside a message depends on how often expressions are computed."""
+    if any(matchers.findall(each, _EFFECTS) for each in values):
+        return False
+    return all(_is_harmless(scope, call) for call in _calls_in(scope, *values))
 
 
 def _writes_text(scope: Scope, statement: libcst.CSTNode, seen: set[str]) -> bool:
     """Whether a statement is a call of something that does nothing but write text."""
-    if not matchers.matches(
-        statement, matchers.SimpleStatementLine(body=[matchers.Expr(matchers.Call())])
-    ):
+    if isinstance(statement, libcst.SimpleStatementLine):
+        if len(statement.body) != 1:
+            return False
+        statement = statement.body[0]
+    if not isinstance(statement, libcst.Expr) or not isinstance(statement.value, libcst.Call):
         return False
-    assert isinstance(statement, libcst.SimpleStatementLine)
-    expression = statement.body[0]
-    assert isinstance(expression, libcst.Expr)
-    assert isinstance(expression.value, libcst.Call)
-    call = expression.value
+    call = statement.value
     arguments = [argument.value for argument in call.args]
-    nested = [inner for each in arguments for inner in scope.source.below(each, libcst.Call)]
-    if any(not _is_harmless(scope, inner) for inner in nested):
-        return False
-    walrus = matchers.NamedExpr() | matchers.Yield() | matchers.Await()
-    if any(matchers.findall(each, walrus) for each in arguments):
-        return False
-    return _is_writer(scope, call, seen)
+    return _is_only_read(scope, *arguments) and _is_writer(scope, call, seen)
 
 
 def _is_harmless(scope: Scope, call: libcst.Call) -> bool:
     """A call within a message: nothing else may depend on it."""
     name = call.func.value if isinstance(call.func, libcst.Name) else ""
-    if name in ("len", "tuple", "list", "float", "int", "str", "repr", "type", "round", "id"):
+    if name in _BUILTINS:
         return True
     if scope.imported_name(call.func) in _CLOCKS and not call.args:
         return True
-    if matchers.matches(call.func, matchers.Attribute(attr=matchers.Name("item"))):
-        return True
-    if matchers.matches(call.func, matchers.Attribute(attr=matchers.Name("format"))):
+    if isinstance(call.func, libcst.Attribute) and call.func.attr.value in (
+        *_READS,
+        "format",
+        "join",
+    ):
         return True
     try:
         scope.require_pure(call)
@@ -129,49 +192,85 @@ def _is_assigned(scope: Scope, name: str) -> bool:
     return any(code_of(each.target) == name for each in targets)
 
 
-def _of_clock(
+def _read_for_text(
     scope: Scope, statement: libcst.SimpleStatementLine
-) -> list[libcst.SimpleStatementLine]:
-    """The statement that reads a clock and all that use the time, where all are for messages."""
+) -> list[libcst.SimpleStatementLine | libcst.If]:
+    """The statement that reads a clock or a number, and all that use it, where all are for
+    messages."""
     source = scope.source
     function = next(source.around(statement, libcst.FunctionDef), None)
     if function is None:
-        raise EditImpossible("the statement is not inside a function")
-    found: list[libcst.SimpleStatementLine] = []
-    waiting = [statement]
+        raise NothingToEdit("the statement is not inside a function")
+    found: list[libcst.SimpleStatementLine | libcst.If] = []
+    waiting: list[libcst.SimpleStatementLine | libcst.If] = [statement]
     while waiting:
         each = waiting.pop(0)
         if each in found:
             continue
-        name = _time_in(scope, each, first=not found)
         found.append(each)
+        name = _value_for_text(scope, each, first=each is statement)
         if name is None:
             continue
+        _require_local(source, function, name)
         uses = [use for use in source.below(function, libcst.Name) if use.value == name]
-        waiting += [_simple_statement(source, use, name) for use in uses]
-    return sorted(found, key=lambda each: source.lines_of(each).start)
+        waiting += [_statement_of(scope, use, name) for use in uses]
+    alone = [each for each in found if not any(above in found for above in _ifs(source, each))]
+    return sorted(alone, key=lambda each: source.lines_of(each).start)
 
 
-def _simple_statement(source: Source, use: libcst.Name, name: str) -> libcst.SimpleStatementLine:
+def _ifs(source: Source, node: libcst.CSTNode) -> Iterator[libcst.If]:
+    return source.around(node, libcst.If)
+
+
+def _require_local(source: Source, function: libcst.FunctionDef, name: str) -> None:
+    shared = (*source.below(function, libcst.Global), *source.below(function, libcst.Nonlocal))
+    if any(item.name.value == name for each in shared for item in each.names):
+        raise EditImpossible(f"`{name}` is not a local variable of the function")
+
+
+def _statement_of(
+    scope: Scope, use: libcst.Name, name: str
+) -> libcst.SimpleStatementLine | libcst.If:
+    """The statement with a use of a value; for a condition, the whole branch."""
+    source = scope.source
     statement = next(source.around(use, libcst.SimpleStatementLine), None)
-    if statement is None:
+    if statement is not None:
+        return statement
+    branch = _branch_at(source, source.lines_of(use).start)
+    if branch is None or not _is_message_branch(scope, branch):
         raise EditImpossible(f"`{name}` decides what is computed")
-    return statement
+    return branch
 
 
-def _time_in(scope: Scope, statement: libcst.SimpleStatementLine, *, first: bool) -> str | None:
-    """The variable that holds a time; None for a message."""
-    if not first and _writes_text(scope, statement, set()):
+def _value_for_text(
+    scope: Scope, statement: libcst.SimpleStatementLine | libcst.If, *, first: bool
+) -> str | None:
+    """The variable that holds a time or number; None for a message."""
+    if not first and _is_message(scope, statement):
         return None
     problem = NothingToEdit if first else EditImpossible
-    small = statement.body[0]
-    if len(statement.body) != 1 or not isinstance(small, libcst.Assign):
-        raise problem(f"`{code_of(statement).strip()}` does more than write text")
+    text = code_of(statement).strip()
+    small = statement.body[0] if isinstance(statement, libcst.SimpleStatementLine) else None
+    if small is None or len(statement.body) != 1 or not isinstance(small, libcst.Assign):
+        raise problem(f"`{text}` does more than write text")
     target = small.targets[0].target
-    calls = list(scope.source.below(small.value, libcst.Call))
-    clocks = all(scope.imported_name(call.func) in _CLOCKS and not call.args for call in calls)
-    if len(small.targets) != 1 or not isinstance(target, libcst.Name) or not clocks:
-        raise problem(f"`{code_of(statement).strip()}` does more than write text")
-    if first and not calls:
-        raise problem(f"`{code_of(statement).strip()}` reads no clock")
+    calls = _calls_in(scope, small.value)
+    if (
+        len(small.targets) != 1
+        or not isinstance(target, libcst.Name)
+        or not _is_only_read(scope, small.value)
+    ):
+        raise problem(f"`{text}` does more than write text")
+    if first and not any(_reads(scope, call) for call in calls):
+        raise problem(f"`{text}` reads no clock and no number of a tensor")
     return target.value
+
+
+def _reads(scope: Scope, call: libcst.Call) -> bool:
+    method = call.func.attr.value if isinstance(call.func, libcst.Attribute) else ""
+    name = call.func.value if isinstance(call.func, libcst.Name) else ""
+    return (
+        scope.imported_name(call.func) in _CLOCKS
+        or method in _READS
+        or name in ("float", "int", "bool")
+    )

@@ -42,9 +42,22 @@ def unless_compiling(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     yield Replacement(statement, under_condition)
 
 
-def under_condition(statement: libcst.SimpleStatementLine) -> libcst.If:
+_NOT_COMPILING = "not torch.compiler.is_compiling()"
+
+
+def under_condition(statement: libcst.SimpleStatementLine | libcst.If) -> libcst.If:
     """The statement under `if not torch.compiler.is_compiling():`."""
-    condition = libcst.parse_expression("not torch.compiler.is_compiling()")
+    condition = libcst.parse_expression(_NOT_COMPILING)
     bare = statement.with_changes(leading_lines=())
     above = statement.leading_lines
     return libcst.If(condition, libcst.IndentedBlock([bare]), leading_lines=above)
+
+
+def under_further_condition(branch: libcst.If) -> libcst.If:
+    """A branch without other sides that is not taken while compiled either."""
+    test = branch.test
+    weaker = (libcst.IfExp, libcst.Lambda, libcst.BooleanOperation)
+    if isinstance(test, weaker) and not test.lpar:
+        test = test.with_changes(lpar=[libcst.LeftParen()], rpar=[libcst.RightParen()])
+    first = libcst.parse_expression(_NOT_COMPILING)
+    return branch.with_changes(test=libcst.BooleanOperation(first, libcst.And(), test))
