@@ -103,6 +103,14 @@ def jumped(x: Any) -> Any:
     return x * count
 
 
+def twice_with(x: Any, scale: Any) -> Any:
+    return (x * scale).sum(1) * 2
+
+
+def extended(x: Any, cache: dict[str, Any]) -> Any:
+    return torch.cat([cache["rows"], x]) if "rows" in cache else x * 1
+
+
 def across(x: Any, mode: str) -> Any:
     y = x * 2
     torch._dynamo.graph_break()
@@ -128,6 +136,60 @@ def test_the_expression_that_was_passed_is_marked() -> None:
         torch._dynamo.maybe_mark_dynamic(batch, 0)
         step(batch)
     assert recompiles() == []
+
+
+def test_what_a_call_computes_is_marked_in_a_variable() -> None:
+    """A mark of `table[index]` itself is on a tensor that nothing gets."""
+    step = compiled(twice_with)
+    table, scale = torch.ones(9, 4), torch.ones(9, 1)
+    parts = [torch.arange(size) for size in (8, 5, 6)]
+    with compilediag.watch() as seen:
+        for index in parts:
+            step(table[index], scale[index])
+    assert recompiles()
+    (found,) = [item for item in seen.findings if item.rule == "CD105"]
+    own = test_what_a_call_computes_is_marked_in_a_variable.__code__.co_firstlineno
+    assert found.fix.summary.startswith(
+        "assign `table[index]` and `scale[index]` to variables, call "
+        "torch._dynamo.maybe_mark_dynamic(t, 0) for each variable t, and pass them at "
+        f"test_advice.py:{own + 7}, from the first call on; or "
+    )
+    for in_variables in (False, True):
+        torch._dynamo.reset()
+        utils.clear_compilation_metrics()
+        for index in parts:
+            if in_variables:
+                rows_of, scale_of = table[index], scale[index]
+                for t in (rows_of, scale_of):
+                    torch._dynamo.maybe_mark_dynamic(t, 0)
+                step(rows_of, scale_of)
+            else:
+                torch._dynamo.maybe_mark_dynamic(table[index], 0)
+                torch._dynamo.maybe_mark_dynamic(scale[index], 0)
+                step(table[index], scale[index])
+        assert bool(recompiles()) is not in_variables
+
+
+def test_a_key_that_a_dict_gets_later_is_marked_from_then_on() -> None:
+    """A cache that is filled call by call: before its first call there is nothing to mark."""
+
+    def run(mark: bool) -> None:
+        step, cache = compiled(extended), dict[str, Any]()
+        for x in rows(4, 4, 4, 4):
+            if mark and "rows" in cache:
+                torch._dynamo.maybe_mark_dynamic(cache["rows"], 0)
+            cache["rows"] = step(x, cache)
+
+    with compilediag.watch() as seen:
+        run(mark=False)
+    before = len(recompiles())
+    (found,) = [item for item in seen.findings if item.rule == "CD105"]
+    assert "maybe_mark_dynamic(cache['rows'], 0) before " in found.fix.summary
+    assert "the first call that passes it" in found.fix.summary
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    run(mark=True)
+    assert len(recompiles()) < before
 
 
 def test_the_first_call_is_marked_too_where_it_is_another_one() -> None:

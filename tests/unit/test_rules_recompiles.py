@@ -349,18 +349,35 @@ def size(old: str, new: str) -> FalseGuard:
     [
         ((("x", "batch"),), "batch", "train.py:36, from the first call on"),
         ((("x", "data.x"),), "data.x", "train.py:36, from the first call on"),
-        ((("x", "torch.randn(n)"),), "x", "the first call"),  # made in the call
+        (
+            (("x", "batch['x']"),),
+            "batch['x']",
+            "train.py:36, from the first call that passes it on",
+        ),
         ((), "x", "the first call"),
     ],
 )
 def test_a_mark_is_for_what_the_program_passes(
     arguments: tuple[tuple[str, str], ...], mark: str, before: str
 ) -> None:
-    """At the program's own call, where that names the tensor."""
+    """At the program's own call, where that names the tensor. A dict may get its key later."""
     entered = UserCall("/home/u/train.py", 36, "main", "model(...)", arguments)
     (finding,) = findings(replace(recompile(1, size("[8, 4]", "[5, 4]")), entered_at=entered))
     assert finding.fix.summary.startswith(
         f"call torch._dynamo.maybe_mark_dynamic({mark}, 0) before {before}; or pad"
+    )
+
+
+@pytest.mark.parametrize(
+    "passed", ["torch.randn(n)", "rows[index]", "rows[0]", "rows[:5]", "rows.T", "rows.data"]
+)
+def test_what_is_passed_must_be_the_tensor_that_is_marked(passed: str) -> None:
+    """Evaluated once more, it may be another tensor, whose mark has no effect."""
+    entered = UserCall("/home/u/train.py", 36, "main", "model(...)", (("x", passed),))
+    (finding,) = findings(replace(recompile(1, size("[8, 4]", "[5, 4]")), entered_at=entered))
+    assert finding.fix.summary.startswith(
+        f"assign `{passed}` to a variable t, call torch._dynamo.maybe_mark_dynamic(t, 0) and pass "
+        "t at train.py:36, from the first call on; or pad"
     )
 
 

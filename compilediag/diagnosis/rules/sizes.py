@@ -11,7 +11,8 @@ from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, const
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.fix_choice import Break, is_held_by_package
-from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, Wording, passed_as
+from compilediag.diagnosis.rules.marks import marking, since_first_call
+from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, Wording
 from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
@@ -28,7 +29,6 @@ _MAX_SIZES = 16
 
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
 _SIZE = "tensor argument of another size"
-_FROM_FIRST = ", from the first call on"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
 _ALL_DYNAMIC = (
     "all sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants"
@@ -54,8 +54,7 @@ SIZES = {
     ),
     "small": Wording(
         _SIZE,
-        "call {marks} before {first}, which needs sizes of 2 or more (torch keeps 0 and 1); "
-        f"or {PAD}",
+        f"{{marking}}, which needs sizes of 2 or more (torch keeps 0 and 1); or {PAD}",
         _MARKED,
     ),
     "held": Wording(
@@ -67,7 +66,7 @@ SIZES = {
     "container": Wording(
         _SIZE, "compile with torch.compile(dynamic=True); or " + PAD, _ALL_DYNAMIC
     ),
-    None: Wording(_SIZE, f"call {{marks}} before {{first}}; or {PAD}", _MARKED),
+    None: Wording(_SIZE, f"{{marking}}; or {PAD}", _MARKED),
 }
 """The wordings of sizes that changed."""
 
@@ -105,37 +104,10 @@ def wording_of_sizes(group: Group, broken: Break | None) -> Wording:
         broken=broken.place if broken else "",
         carried="it" if group.variable.startswith(TEMPORARY) else "{name}",
         dimensions=_dimensions(fixed),
-        marks=_marks(group, dimensions),
-        first=_first_call(group),
+        marking=marking(group, dimensions),
     )
     title = wording.title.replace("argument", "arguments") if group.together else wording.title
     return wording._replace(title=title, fix=fix)
-
-
-def _marks(group: Group, dimensions: Sequence[object]) -> str:
-    marks = [
-        f"torch._dynamo.maybe_mark_dynamic({passed_as(group, variable)}, {dimension})"
-        for variable in group.variables
-        for dimension in dimensions
-    ]
-    if len(marks) > _MAX_MARKS:
-        marks = [*marks[:_MAX_MARKS], f"{len(marks) - _MAX_MARKS} more alike"]
-    return ", ".join(marks)
-
-
-def _first_call(group: Group) -> str:
-    call = group.recompiles[0].entered_at
-    if call is None or not any(passed_as(group, each) != each for each in group.variables):
-        return "the first call"
-    return f"{_short_file(call.file)}:{call.line}{_FROM_FIRST}"
-
-
-def _short_file(file: str) -> str:
-    return file.replace("\\", "/").rpartition("/")[2]
-
-
-_MAX_MARKS = 4
-"""Calls printed in a fix."""
 
 
 def _dimensions(dimensions: Sequence[int]) -> str:
@@ -171,20 +143,13 @@ def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
 
 def _from_first_call(finding: Finding, timeline: Timeline) -> Finding:
     """A mark holds from the first compile on: its line is named too where another one made it."""
-    if _FROM_FIRST not in finding.fix.summary:
-        return finding
     frames = _frames_of(finding, timeline)
     calls = [
         item.entered_at
         for item in timeline.compiles
         if (item.process, item.frame.file, item.frame.line) in frames
     ]
-    first = calls[0] if calls else None
-    place = None if first is None else f"{_short_file(first.file)}:{first.line}"
-    if place is None or f"before {place}," in finding.fix.summary:
-        return finding
-    also = f" and on what {place} passes before that, the first call"
-    summary = finding.fix.summary.replace(_FROM_FIRST, also)
+    summary = since_first_call(finding.fix.summary, calls[0] if calls else None)
     return replace(finding, fix=replace(finding.fix, summary=summary))
 
 

@@ -216,7 +216,8 @@ case(
     lambda: all_of(compiled(broken), [(x,) for x in rows(8, 5, 6)]),
     lambda: marked(compiled(unbroken), [(x,) for x in rows(8, 5, 6)], 0),
     lambda: padded_before((8, 5, 6)),
-    told="maybe_mark_dynamic(each[0], 0)",  # of the caller, whose size it follows
+    told="assign `each[0]` to a variable t, call torch._dynamo.maybe_mark_dynamic(t, 0)",
+    # of the caller, whose size it follows
 )
 
 

@@ -1,0 +1,90 @@
+"""How a program marks a size as dynamic, in words that can be followed literally.
+
+A mark is an attribute of one tensor object: it has no effect where the expression that is marked
+and the one that is passed make a tensor each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from compilediag.diagnosis.causes.of_run import Group
+from compilediag.diagnosis.rules.fix_choice import passed_for
+from compilediag.diagnosis.rules.make_finding import shorten
+from compilediag.diagnosis.rules.recompiles import passed_as
+from compilediag_harness.wire import UserCall
+
+_FROM_FIRST = ", from the first call on"
+_FROM_FIRST_PASSED = ", from the first call that passes it on"
+_MAX_MARKS = 4
+"""Calls printed in a fix."""
+_MAX_LENGTH = 40
+"""Characters of an expression in a sentence."""
+
+_SAME_OBJECT = re.compile(r"[^\W\d]\w*(?:\.(?!(?:T|H|mT|mH|data|real|imag)\b)\w+|\['\w+'\])*")
+"""An expression that is the same tensor each time: an item by a number or by a variable may be a
+view or a copy, one by a text is that of a dict."""
+_KEY = re.compile(r"\['")
+
+
+def marking(group: Group, dimensions: Sequence[object]) -> str:
+    """What to write, where: "call torch._dynamo.maybe_mark_dynamic(batch, 0) before train.py:3,
+    from the first call on". What the call itself computes needs a variable to be marked."""
+    call = group.recompiles[0].entered_at
+    whole = [_passed_whole(group, variable) for variable in group.variables]
+    known = [each for each in whole if each is not None]
+    if call is None or len(known) < len(whole) or all(map(_SAME_OBJECT.fullmatch, known)):
+        passed = [passed_as(group, variable) for variable in group.variables]
+        return f"call {_marks(passed, dimensions)} before {_since(group, passed, call)}"
+    return _with_variables([*dict.fromkeys(known)], dimensions, call)
+
+
+def since_first_call(summary: str, first: UserCall | None) -> str:
+    """The sentence with the line of the first call, where that is another one."""
+    place = None if first is None else _place(first)
+    if place is None or f" {place}, " in summary:
+        return summary
+    marked = "mark" if summary.startswith("assign") else "on"
+    also = f" and {marked} what {place} passes before that, the first call"
+    return summary.replace(_FROM_FIRST, also)
+
+
+def _passed_whole(group: Group, variable: str) -> str | None:
+    """The expression that is passed for a variable; None where that is not known, or holds it."""
+    path, arguments = passed_for(group, variable)
+    return arguments.get(path)
+
+
+def _with_variables(passed: Sequence[str], dimensions: Sequence[object], call: UserCall) -> str:
+    marks = _marks(["t"], dimensions)
+    shown = [f"`{shorten(each, _MAX_LENGTH)}`" for each in passed]
+    if len(shown) == 1:
+        steps = f"assign {shown[0]} to a variable t, call {marks} and pass t"
+    else:
+        named = f"{', '.join(shown[:-1])} and {shown[-1]}"
+        steps = f"assign {named} to variables, call {marks} for each variable t, and pass them"
+    return f"{steps} at {_place(call)}{_FROM_FIRST}"
+
+
+def _marks(tensors: Sequence[str], dimensions: Sequence[object]) -> str:
+    marks = [
+        f"torch._dynamo.maybe_mark_dynamic({tensor}, {dimension})"
+        for tensor in tensors
+        for dimension in dimensions
+    ]
+    if len(marks) > _MAX_MARKS:
+        marks = [*marks[:_MAX_MARKS], f"{len(marks) - _MAX_MARKS} more alike"]
+    return ", ".join(marks)
+
+
+def _since(group: Group, passed: Sequence[str], call: UserCall | None) -> str:
+    # A dict may not have the key yet in earlier calls.
+    by_key = any(_KEY.search(each) for each in passed)
+    if call is None or tuple(passed) == tuple(group.variables):
+        return f"the first call{' that passes it' * by_key}"
+    return f"{_place(call)}{_FROM_FIRST_PASSED if by_key else _FROM_FIRST}"
+
+
+def _place(call: UserCall) -> str:
+    return f"{call.file.replace(chr(92), '/').rpartition('/')[2]}:{call.line}"
