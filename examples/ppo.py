@@ -1,8 +1,8 @@
 """PPO on CartPole (gymnasium), with an annealed clip range and early stopping.
 
 The last minibatch is smaller, the clip range is a Python number that changes, and the early stop is
-an `if` on a tensor inside of the compiled loss. The break comes first: without it, the loss is one
-graph, and a recompile less. Return the divergence, and test it outside of the compiled loss.
+an `if` on a tensor inside the compiled loss. The break comes first: without it, the loss is one
+graph, and a recompile less. Return the divergence, and test it outside the compiled loss.
 """
 
 import gymnasium
