@@ -203,6 +203,12 @@ def test_an_attribute_has_its_value_before_each_call_that_compiles() -> None:
     assert found.line.endswith("# before the call (and at 1 other call)")
 
 
+def test_items_of_a_module_list_have_numbers() -> None:
+    source = "L['self']._modules['layers']._modules['2']._buffers['kind'].name"
+    (found,) = filled([call(3, "model(x)", x="x")], source=source)
+    assert found.edits[0].code == ("model.layers[2].kind.name = 'one'",)
+
+
 @pytest.mark.parametrize(
     "evidence",
     [

@@ -121,6 +121,66 @@ def test_a_size_is_marked_at_the_call_and_then_everything_is_dynamic() -> None:
     assert changes("CD105", **SIZE)[0].arguments == (argument,)
 
 
+def passing(expression: str, *others: tuple[str, str, str, str]) -> Change:
+    """The mark of a size where the program passes an expression; other causes of the finding as
+    (source, before, after, expression)."""
+    passed = (("x", expression), *((each[0][3:-2], each[3]) for each in others))
+    entered = EnteredAt(
+        file="train.py",
+        line=7,
+        arguments=tuple(PassedArgument(parameter=name, expression=text) for name, text in passed),
+    )
+    whole = receipt("2.13.0+cpu")
+    (event,) = whole.compile.events
+    causes = tuple(
+        msgspec.structs.replace(
+            event.causes[0], source=source, expected=before, actual=after, primary=False
+        )
+        for source, before, after, _ in others
+    )
+    event = msgspec.structs.replace(event, causes=(*event.causes, *causes))
+    whole = msgspec.structs.replace(
+        whole, compile=msgspec.structs.replace(whole.compile, events=(event,))
+    )
+    found = msgspec.structs.replace(finding("CD105", **SIZE), entered_at=entered)
+    return candidates_of(found, whole)[0]
+
+
+@pytest.mark.parametrize(
+    ("expression", "before", "after"),
+    [
+        ("data.x", "", "data.x"),
+        ("data['x']", "", "data['x']"),
+        ('data["x"]', "", 'data["x"]'),
+        ("rows[index]", "given = rows[index]; ", "given"),
+        ("rows[0]", "given = rows[0]; ", "given"),
+        ("rows.T", "given = rows.T; ", "given"),
+        ("torch.randn(n, 4)", "given = torch.randn(n, 4); ", "given"),
+    ],
+)
+def test_the_tensor_that_is_marked_is_the_one_that_is_passed(
+    expression: str, before: str, after: str
+) -> None:
+    line = f"{before}torch._dynamo.maybe_mark_dynamic({after}, 0)  # before the call, train.py:7"
+    assert passing(expression).line == line + ", passing given" * bool(before)
+
+
+def test_tensors_whose_sizes_changed_together_are_marked_together() -> None:
+    """One without a mark makes the same call compile again."""
+    change = passing(
+        "rows[i]",
+        ("L['y']", "[2, 4]", "[2, 6]", "rows[j]"),
+        ("L['z']", "[3]", "[1]", "z"),  # a constant
+        ("L['self'].w", "[3]", "[4]", "w"),
+    )
+    assert change.line == (
+        "given1 = rows[i]; given2 = rows[j]; torch._dynamo.maybe_mark_dynamic(given1, 0); "
+        "torch._dynamo.maybe_mark_dynamic(given2, 1)  # before the call, train.py:7, passing "
+        "given1 and given2"
+    )
+    assert [(each.argument, each.dimension) for each in change.arguments] == [("x", 0), ("y", 1)]
+
+
 def test_a_size_of_one_is_never_marked_dynamic() -> None:
     small = {**SIZE, "values": [["[4, 2]", "[1, 2]"]]}
     variable = "export TORCH_COMPILE_UNBACKED_SOURCES=\"L['x']:0\""

@@ -186,6 +186,20 @@ def test_a_line_is_written_where_it_says(line: str, old: str, new: str, tmp_path
     assert old in PROGRAM
 
 
+def test_what_a_call_computes_is_assigned_first(tmp_path: Path) -> None:
+    line = "given1 = a[i]; given2 = b[i]; mark(given1, 0); mark(given2, 0)"
+    text = "import torch\n\nfor i in (1, 2):\n    y = f(a[i], k=b[i]) + a[i]\n"
+    place = tmp_path / "broken.py"
+    place.write_text(text)
+    shown = f"{line}  # before the call, broken.py:4, passing given1 and given2"
+    assert plain.followed({"change": shown, "patch": None}, tmp_path) == []
+    changed = f"    {line}\n    y = f(given1, k=given2) + a[i]\n"
+    assert place.read_text().replace("import torch\nimport torch", "import torch").endswith(changed)
+    place.write_text(text.replace("k=b[i]", "c"))
+    with pytest.raises(plain.CannotFollow, match="does not pass"):
+        plain.followed({"change": shown, "patch": None}, tmp_path)
+
+
 @pytest.mark.parametrize(
     "line", ["mark(x, 0)  # before the call", "mark(x)  # before the call, other.py:3", "do it"]
 )

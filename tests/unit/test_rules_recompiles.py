@@ -352,7 +352,7 @@ def size(old: str, new: str) -> FalseGuard:
         (
             (("x", "batch['x']"),),
             "batch['x']",
-            "train.py:36, from the first call that passes it on",
+            "train.py:36, from the first call on that passes it",
         ),
         ((), "x", "the first call"),
     ],

@@ -81,6 +81,7 @@ def test_torch_is_imported_where_it_is_not() -> None:
         (Edit("", 10, "unless_compiling"), "line 10 is not a statement of its own"),
         (before(3, MARK), "line 3 is not a statement of its own"),
         (before(999, MARK), "line 999 is not a statement of its own"),
+        (before(14, "a.2.b = 1"), "the edit is not valid Python"),
     ],
 )
 def test_what_cannot_be_edited(edit: Edit, why: str) -> None:

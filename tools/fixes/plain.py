@@ -36,7 +36,10 @@ COUNTED = {
 }
 """Figures of a certificate, and what torch counts of the same."""
 
-_AT = re.compile(r"(?P<code>.+?)  # (?P<where>before|after) the call, (?P<file>\S+):(?P<line>\d+)")
+_AT = re.compile(
+    r"(?P<code>.+?)  # (?P<where>before|after) the call, (?P<file>\S+):(?P<line>\d+)"
+    r"(?P<passing>, passing given.*)?"
+)
 _PLACE = r"(?P<file>\S+):(?P<line>\d+)"
 _CALL = re.compile(rf"(?P<code>.+?)  # at the call, {_PLACE}")
 _HOOK = re.compile(
@@ -159,7 +162,16 @@ def _edit(path: Path, change: Callable[[str], str]) -> None:
 
 def _around(found: re.Match[str], text: str) -> str:
     """The code on a line of its own, before or after the innermost statement of the place."""
-    number, lines = int(found["line"]), text.splitlines(keepends=True)
+    innermost = _innermost(text, int(found["line"]))
+    if found["passing"]:
+        text = _passing(text, innermost, found["code"])
+    lines = text.splitlines(keepends=True)
+    at = innermost.lineno - 1 if found["where"] == "before" else innermost.end_lineno or 0
+    lines.insert(at, f"{' ' * innermost.col_offset}{found['code']}\n")
+    return _at_top("".join(lines), "import torch")
+
+
+def _innermost(text: str, number: int) -> ast.stmt:
     around = [
         node
         for node in ast.walk(ast.parse(text))
@@ -167,10 +179,27 @@ def _around(found: re.Match[str], text: str) -> str:
     ]
     if not around:
         raise CannotFollow(f"there is no statement on line {number}")
-    innermost = max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
-    at = innermost.lineno - 1 if found["where"] == "before" else innermost.end_lineno or 0
-    lines.insert(at, f"{' ' * innermost.col_offset}{found['code']}\n")
-    return _at_top("".join(lines), "import torch")
+    return max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
+
+
+def _passing(text: str, statement: ast.stmt, code: str) -> str:
+    """The statement with the variables that the code assigns in place of what they hold."""
+    for assigned in ast.parse(code).body:
+        if isinstance(assigned, ast.Assign):
+            wanted = ast.dump(assigned.value)
+            same = [
+                each
+                for call in ast.walk(statement)
+                if isinstance(call, ast.Call)
+                for each in (*call.args, *(keyword.value for keyword in call.keywords))
+                if ast.dump(each) == wanted
+            ]
+            if len(same) != 1:
+                raise CannotFollow(f"the call does not pass {ast.unparse(assigned.value)} once")
+            # Later ones on the line would move: the text is parsed again for each.
+            text = _replaced(text, same[0], ast.unparse(assigned.targets[0]))
+            statement = _innermost(text, statement.lineno)
+    return text
 
 
 def _with_call(found: re.Match[str], text: str) -> str:

@@ -16,16 +16,18 @@ from compilediag.diagnosis.rules.recompiles import passed_as
 from compilediag_harness.wire import UserCall
 
 _FROM_FIRST = ", from the first call on"
-_FROM_FIRST_PASSED = ", from the first call that passes it on"
+_FROM_FIRST_PASSED = ", from the first call on that passes it"
 _MAX_MARKS = 4
 """Calls printed in a fix."""
 _MAX_LENGTH = 40
 """Characters of an expression in a sentence."""
 
-_SAME_OBJECT = re.compile(r"[^\W\d]\w*(?:\.(?!(?:T|H|mT|mH|data|real|imag)\b)\w+|\['\w+'\])*")
+SAME_TENSOR = re.compile(
+    r"""[^\W\d]\w*(?:\.(?!(?:T|H|mT|mH|data|real|imag)\b)\w+|\[(?:'[^']*'|"[^"]*")\])*"""
+)
 """An expression that is the same tensor each time: an item by a number or by a variable may be a
 view or a copy, one by a text is that of a dict."""
-_KEY = re.compile(r"\['")
+_KEY = re.compile(r"\[['\"]")
 
 
 def marking(group: Group, dimensions: Sequence[object]) -> str:
@@ -34,7 +36,7 @@ def marking(group: Group, dimensions: Sequence[object]) -> str:
     call = group.recompiles[0].entered_at
     whole = [_passed_whole(group, variable) for variable in group.variables]
     known = [each for each in whole if each is not None]
-    if call is None or len(known) < len(whole) or all(map(_SAME_OBJECT.fullmatch, known)):
+    if call is None or len(known) < len(whole) or all(map(SAME_TENSOR.fullmatch, known)):
         passed = [passed_as(group, variable) for variable in group.variables]
         return f"call {_marks(passed, dimensions)} before {_since(group, passed, call)}"
     return _with_variables([*dict.fromkeys(known)], dimensions, call)

@@ -47,7 +47,7 @@ TEMPORARY = "___"
 _ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD114", "CD118"))
 _KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
 """An argument that a functools.partial holds."""
-_PLAIN = re.compile(r"[^\W\d]\w*(?:\.\w+|\[\w+\]|\['\w+'\])*")
+_PLAIN = re.compile(r"""[^\W\d]\w*(?:\.\w+|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
 """An expression that is evaluated again without an effect, and holds the same tensor."""
 
 _PLANNED = Wording(

@@ -86,18 +86,6 @@ class Case:
         """Whether a file is the program's own: others are never edited."""
         return file in self.receipt.header.provenance.source_sha256
 
-    def as_passed(self, parameter: str, path: str = "") -> str:
-        """The variable that the program passes for a parameter, with the path below it; of what
-        the parameter collects (`args[0]`), the variable of that place. The parameter's own name
-        where the program passes no plain variable."""
-        entered = self.finding.entered_at
-        passed = entered.arguments if entered is not None else ()
-        for wanted, below in ((f"{parameter}{path}", ""), (parameter, path)):
-            names = [item.expression for item in passed if item.parameter == wanted]
-            if len(names) == 1 and names[0].isidentifier():
-                return names[0] + below
-        return parameter + path
-
     @property
     def lines_alike(self) -> tuple[int, ...]:
         """The lines of all findings that another run cannot tell from this one: of the same rule

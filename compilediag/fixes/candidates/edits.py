@@ -6,16 +6,14 @@ left out where the code is compiled. Files of packages are never edited.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from compilediag.fixes.candidates.case import PARAMETER, Case
+from compilediag.fixes.candidates.case import Case
 from compilediag.fixes.candidates.messages import message_writer
-from compilediag.fixes.candidates.program_calls import PLAIN
-from compilediag.fixes.candidates.sizes import DYNAMIC, MARK, dimensions_to_mark
+from compilediag.fixes.candidates.sizes import DYNAMIC, dimensions_to_mark
+from compilediag.fixes.candidates.tensor_marks import before_calls, changed_sizes
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit
-from compilediag.receipt.schema.compiles import CompileEvent
 
 
 def edit_candidates(case: Case) -> Iterator[Change]:
@@ -47,35 +45,5 @@ def _left_out(case: Case) -> Iterator[Change]:
 def _marks(case: Case) -> Iterator[Change]:
     """Marks before every call by which the function was compiled."""
     dimensions, small = dimensions_to_mark(case)
-    source = PARAMETER.fullmatch(case.source)
-    if source is None or not dimensions or small:
-        return
-    edits = dict.fromkeys(_at_calls(case.compiles_of_frames, source, dimensions))
-    made = [edit for edit in edits if edit is not None and case.is_own(edit.file)]
-    if not made or len(made) != len(edits):
-        return
-    first, others = made[0], len(made) - 1
-    also = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
-    yield Change(
-        "source",
-        f"{first.file}:{first.line}: {'; '.join(first.code)}  # before the call{also}",
-        DYNAMIC,
-        edits=tuple(made),
-    )
-
-
-def _at_calls(
-    compiles: Iterable[CompileEvent], source: re.Match[str], dimensions: Iterable[int]
-) -> Iterator[Edit | None]:
-    """None for a call that passes no plain variable, or is not known."""
-    chosen = list(dimensions)
-    for event in compiles:
-        entered = event.entered_at
-        passed = {} if entered is None else {a.parameter: a.expression for a in entered.arguments}
-        whole, root = f"{source[1]}{source[2]}", passed.get(source[1], "")
-        name = passed.get(whole) or (f"{root}{source[2]}" if root.isidentifier() else "")
-        if entered is None or not entered.file or not PLAIN.fullmatch(name):
-            yield None
-            continue
-        code = tuple(f"torch._dynamo.{MARK}({name}, {at})" for at in chosen)
-        yield Edit(entered.file, entered.line, "before", code)
+    if dimensions and not small:
+        yield from before_calls(case, changed_sizes(case, dimensions), DYNAMIC)

@@ -25,7 +25,7 @@ def filled_candidates(case: Case) -> Iterator[Change]:
     if case.finding.rule != "CD104" or found is None or len(values) != 1 or not writers:
         return
     ((_, value),) = values
-    path = _REGISTERED.sub(r".\1", found[1])
+    path = _REGISTERED.sub(_member, found[1])
     owners = [_owner(call.tree, case) for call in calls_of(case)]
     if not _is_literal(value) or not owners or None in owners:
         return
@@ -41,6 +41,11 @@ def filled_candidates(case: Case) -> Iterator[Change]:
         "it has this value from the first call on, even where other code would set it differently",
         edits=tuple(dict.fromkeys(edits)),
     )
+
+
+def _member(found: re.Match[str]) -> str:
+    """An item of nn.ModuleList and nn.Sequential has a number for its name."""
+    return f"[{found[1]}]" if found[1].isdecimal() else f".{found[1]}"
 
 
 def _owner(call: ast.Call, case: Case) -> str | None:

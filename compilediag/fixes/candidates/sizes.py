@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, PARAMETER, Case
 from compilediag.fixes.candidates.options import DYNAMO, SHAPES, setting, variable
+from compilediag.fixes.candidates.tensor_marks import (
+    MARK,
+    at_the_call,
+    changed_sizes,
+    marked,
+    named_before,
+)
 from compilediag.fixes.changes import Change
 from compilediag_harness.wire import ArgumentChange, CompileOption
 
 _SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
-
-MARK = "maybe_mark_dynamic"
-"""Leaves a size that the code needs as a number a constant; `mark_dynamic` raises an error then."""
 
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
@@ -67,13 +71,7 @@ def _dynamic_sizes(case: Case) -> Iterator[Change]:
         return
     if "_parameters[" in case.source:
         yield setting(DYNAMO, "force_parameter_static_shapes", False, DYNAMIC, left=1)
-    yield from _mark(
-        case,
-        MARK,
-        case.source,
-        dimensions,
-        DYNAMIC,
-    )
+    yield from at_the_call(case, changed_sizes(case, dimensions), MARK, DYNAMIC)
     yield Change(
         "call",
         "torch.compile(..., dynamic=True)",
@@ -100,40 +98,22 @@ def _unbacked(case: Case, source: str, dimensions: list[int]) -> Iterator[Change
     if case.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
         value = ",".join(f"{source}:{dimension}" for dimension in dimensions)
         yield variable("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
-    yield from _mark(case, "mark_unbacked", source, dimensions, _DATA_DEPENDENT)
-
-
-def _mark(
-    case: Case, action: str, source: str, dimensions: Iterable[int], risk: str
-) -> Iterator[Change]:
-    found = PARAMETER.fullmatch(source)
-    if found is None or case.function is None or found[1] == "self":
-        return
-    argument, function = f"{found[1]}{found[2]}", case.function
-    name = case.as_passed(found[1], found[2])
-    where = case.call_place
-    module = "torch._dynamo.decorators" if action == "mark_unbacked" else "torch._dynamo"
-    calls = "; ".join(f"{module}.{action}({name}, {dimension})" for dimension in dimensions)
-    yield Change(
-        "call",
-        f"{calls}  # before the call{where}",
-        risk,
-        arguments=tuple(
-            ArgumentChange(function, argument, action, dimension) for dimension in dimensions
-        ),
-    )
+    tensor = marked(source, dimensions)
+    if tensor is not None:
+        yield from at_the_call(case, [tensor], "mark_unbacked", _DATA_DEPENDENT)
 
 
 def _requires_grad(case: Case) -> Iterator[Change]:
-    found = PARAMETER.fullmatch(case.source)
+    tensor = marked(case.source, ())
     if case.finding.rule != "CD106" or case.kind != "requires_grad":
         return
-    if found is None or case.function is None or found[1] == "self":
+    if tensor is None or case.function is None:
         return
-    name = case.as_passed(found[1], found[2])
+    before, (name,), passing = named_before(case, [tensor])
+    code = "; ".join([*before, f"{name}.requires_grad_()"])
     yield Change(
         "call",
-        f"{name}.requires_grad_()  # before the call{case.call_place}",
+        f"{code}  # before the call{case.call_place}{passing}",
         _EXTRA_GRADIENT,
-        arguments=(ArgumentChange(case.function, f"{found[1]}{found[2]}", "requires_grad"),),
+        arguments=(ArgumentChange(case.function, tensor.argument, "requires_grad"),),
     )

@@ -42,14 +42,23 @@ def _calls_of(source: Source, line: int, text: str) -> list[libcst.Call]:
     found = [
         call
         for call in source.below(source.module, libcst.Call)
-        if line in source.lines_of(call) and _plain(source.module.code_for_node(call)) == text
+        if line in source.lines_of(call) and normalized(source.module.code_for_node(call)) == text
     ]
     if not found:
         raise EditImpossible(f"line {line} has no call {text}")
     return found
 
 
-def _plain(code: str) -> str:
+def call_with_text(source: Source, line: int, text: str) -> libcst.Call:
+    """The only call with a text, as `ast.unparse` writes it, around a line."""
+    found = _calls_of(source, line, text)
+    if len(found) > 1:
+        raise EditImpossible(f"line {line} has the call {text} more than once")
+    return found[0]
+
+
+def normalized(code: str) -> str:
+    """An expression as `ast.unparse` writes it."""
     return ast.unparse(ast.parse(code.strip(), mode="eval"))
 
 

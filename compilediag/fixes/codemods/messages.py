@@ -8,6 +8,7 @@ import libcst
 from libcst import matchers
 
 from compilediag.fixes.codemods.edit import Edit, EditImpossible, NothingToEdit
+from compilediag.fixes.codemods.names import require_not_shared
 from compilediag.fixes.codemods.purity import Scope, code_of, scope_of, words
 from compilediag.fixes.codemods.statements import under_condition, under_further_condition
 from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
@@ -211,7 +212,7 @@ def _read_for_text(
         name = _value_for_text(scope, each, first=each is statement)
         if name is None:
             continue
-        _require_local(source, function, name)
+        require_not_shared(function, name)
         uses = [use for use in source.below(function, libcst.Name) if use.value == name]
         waiting += [_statement_of(scope, use, name) for use in uses]
     alone = [each for each in found if not any(above in found for above in _ifs(source, each))]
@@ -220,12 +221,6 @@ def _read_for_text(
 
 def _ifs(source: Source, node: libcst.CSTNode) -> Iterator[libcst.If]:
     return source.around(node, libcst.If)
-
-
-def _require_local(source: Source, function: libcst.FunctionDef, name: str) -> None:
-    shared = (*source.below(function, libcst.Global), *source.below(function, libcst.Nonlocal))
-    if any(item.name.value == name for each in shared for item in each.names):
-        raise EditImpossible(f"`{name}` is not a local variable of the function")
 
 
 def _statement_of(
@@ -250,8 +245,9 @@ def _value_for_text(
         return None
     problem = NothingToEdit if first else EditImpossible
     text = code_of(statement).strip()
-    small = statement.body[0] if isinstance(statement, libcst.SimpleStatementLine) else None
-    if small is None or len(statement.body) != 1 or not isinstance(small, libcst.Assign):
+    body = statement.body if isinstance(statement, libcst.SimpleStatementLine) else ()
+    small = body[0] if len(body) == 1 else None
+    if not isinstance(small, libcst.Assign):
         raise problem(f"`{text}` does more than write text")
     target = small.targets[0].target
     calls = _calls_in(scope, small.value)

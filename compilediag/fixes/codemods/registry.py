@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+import libcst
+
 from compilediag.fixes.codemods import (
     applied,
     arguments,
+    assigned,
     branches,
     calls,
     compiled_at_all,
@@ -38,7 +41,7 @@ from compilediag.fixes.codemods import (
     terms,
 )
 from compilediag.fixes.codemods.choices import with_choices
-from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.fixes.codemods.separated import has_shared_lines, on_lines, separated
 from compilediag.fixes.codemods.tree import EditOfTree, Source, uses, with_edits, with_imported
 
@@ -51,6 +54,7 @@ CODEMODS: Mapping[str, Codemod] = MappingProxyType(
     {
         "applied": applied.applied,
         "argument": arguments.argument,
+        "assigned": assigned.assigned,
         "before": statements.before,
         "mode": global_state.mode,
         "set_first": global_state.set_first,
@@ -111,8 +115,15 @@ def edited_by_codemods(text: str, edits: Sequence[Edit]) -> str:
     """The text of a file with edits.
 
     Raises:
-        EditImpossible: one of them does not fit the text.
+        EditImpossible: one of them does not fit the text, or would not be valid Python.
     """
+    try:
+        return _edited(text, edits)
+    except libcst.ParserSyntaxError as error:
+        raise EditImpossible(f"the edit is not valid Python: {error.message}") from error
+
+
+def _edited(text: str, edits: Sequence[Edit]) -> str:
     names = {edit.code[0] for edit in edits if edit.kind in _OF_ONE_NAME}
     written = Source(text)
     apart = separated(written, names)
