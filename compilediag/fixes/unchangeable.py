@@ -17,7 +17,7 @@ _WHY: Mapping[str, str] = MappingProxyType(
         "CD104": f"{_SEVERAL}, or other parameters go with them",
         "CD106": "each kind of tensor needs its own graph, and the program passes a different kind",
         "CD107": _SEVERAL,
-        "CD108": "the loop over the container is unrolled: each length is different code",
+        "CD108": "each length of the container, or set of its keys, is different code",
         "CD110": "each callable is different code, and needs its own graph",
         "CD111": "each mode is different code and needs its own graph: one call in each mode "
         "before the loop compiles them there",
