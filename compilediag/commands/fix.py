@@ -28,6 +28,7 @@ from compilediag.commands.terminal import (
     write_stderr,
 )
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
+from compilediag.fixes.codemods.edit import NEEDS_LIBCST
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome
@@ -140,7 +141,7 @@ def require_possible(options: FixOptions | RunOptions) -> None:
         UsageError: what is proved could not be written.
     """
     if (options.patch or options.apply) and not is_available():
-        raise UsageError("edits need libcst: pip install 'compilediag[fix]'")
+        raise UsageError(NEEDS_LIBCST)
     for name, path in (("--env", options.env), ("--patch", options.patch)):
         if path is not None:
             _require_writable(name, path)

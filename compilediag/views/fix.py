@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from compilediag.fixes.codemods.edit import NEEDS_LIBCST
 from compilediag.fixes.unchangeable import why_unchangeable
 from compilediag.views.finding_rows import INDENT, detail_of, title_of
 from compilediag.views.format import count, seconds
@@ -137,7 +138,14 @@ def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> lis
 def _why_none(fix: FindingFixes | PlannedFixes, options: RenderOptions) -> list[str]:
     """What stands in the way of the edits that would remove the finding, in its program or, where
     there are none, for its rule."""
-    words = [f"not possible: {each.change}: {each.reason}" for each in fix.impossible]
+    # Whether these would fit the files is not known.
+    unknown = sum(each.reason == NEEDS_LIBCST for each in fix.impossible)
+    words = [f"{count(unknown, 'edit')} not tried: {NEEDS_LIBCST}"] if unknown else []
+    words += [
+        f"not possible: {each.change}: {each.reason}"
+        for each in fix.impossible
+        if each.reason != NEEDS_LIBCST
+    ]
     if not words and not fix.possible and (general := why_unchangeable(fix.finding.rule)):
         words = [general]
     return [

@@ -13,7 +13,7 @@ import pytest
 
 from compilediag.fixes.candidates import of_finding
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.edit import NEEDS_LIBCST, Edit, EditImpossible
 from compilediag.fixes.observed import Observed
 from compilediag.fixes.unchangeable import why_unchangeable
 from compilediag.receipt.file import read_receipt, write_receipt
@@ -320,6 +320,17 @@ def test_the_screen(runs: Runs) -> None:
     shell = f"  type this before you start the program:\n    {environment_lines(made)[0]}\n"
     assert shell in text
     assert text.endswith("  note: a note\n\n  next: compilediag explain 1\n")
+
+
+def test_edits_that_need_libcst_are_one_line() -> None:
+    """Whether they would fit the files is not known: their names would say nothing."""
+    edits = tuple(RefusedChange(change=f"edit {each}", reason=NEEDS_LIBCST) for each in "ab")
+    other = RefusedChange(change="edit c", reason="line 3 is not a statement of its own")
+    fixes = [FindingFixes(1, FIRST, (), (), (*edits, other))]
+    text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
+    assert "       2 edits not tried: edits need libcst: pip install" in text
+    assert "edit a" not in text
+    assert "not possible: edit c: line 3" in text
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from compilediag.errors import CompilediagError
 
+NEEDS_LIBCST = 'edits need libcst: pip install "compilediag[fix]"'
+"""Why no edit can be made where the extra is not installed."""
+
 
 class EditImpossible(CompilediagError):
     """The source does not have what the edit is about; the message says what."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import (
+    NEEDS_LIBCST,
     Edit,
     EditImpossible,
     NothingToEdit,
@@ -70,7 +71,7 @@ def _why_impossible(change: Change, digests: Mapping[str, str]) -> str | None:
     if not change.edits:
         return None
     if not is_available():
-        return 'edits need libcst: pip install "compilediag[fix]"'
+        return NEEDS_LIBCST
     try:
         source_changes(change.edits, digests)
     except NothingToEdit:
