@@ -40,6 +40,7 @@ _INT = re.compile(r"-?\d{1,18}")
 _STRIDES = re.compile(r"\d+")
 _CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
 _TABLE = re.compile(r"\._(?:modules|parameters|buffers)\Z")
+_SUBSCRIPT = re.compile(r"\[[^\[\]]*\]")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _LOCAL_CODES = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD113", "CD114", "CD118"))
@@ -186,8 +187,9 @@ def _is_read_inside(group: Group, lines: list[str]) -> bool:
     is."""
     if group.code != "CD104" or ownership_of(group.location.file) == "torch":
         return group.code == "CD104"
-    # A module keeps its children, parameters and buffers in dicts, which no line names.
-    owner, _, member = _TABLE.sub("", group.variable).rpartition(".")
+    # A module keeps its children, parameters and buffers in dicts, which no line names. An item may
+    # be written in other quotes, or by a variable: its container is named.
+    owner, _, member = _SUBSCRIPT.sub("", _TABLE.sub("", group.variable)).rpartition(".")
     shown = [text for text in lines if text]
     return bool(owner and shown) and not any(reads(text, member) for text in shown)
 
@@ -342,6 +344,8 @@ def _of_value(group: Group) -> Iterator[str]:
     if number is not None:
         if is_of_object(group):
             yield "object_number"
+        if group.code == "CD104" and group.variable.endswith("]"):
+            yield "item_number"
         if is_constant(group):
             if any(takes_item(cause.line_text or "", cause.variable) for cause in group.causes):
                 yield "table"

@@ -197,6 +197,11 @@ FIXES: Mapping[tuple[str, str | None], Wording] = {
         "that is changed in place (fill_, add_)",
         _VARIANTS,
     ),
+    ("CD104", "item_number"): Wording(
+        "item of a module attribute",
+        "make {name} a 0-dim tensor that is changed in place (fill_, add_)",
+        _BREAKS_BRANCH,
+    ),
     ("CD104", "number"): Wording(
         _ATTRIBUTE,
         "make {name} a 0-dim buffer and change it in place (add_, fill_); or do not touch it in "

@@ -1026,6 +1026,35 @@ def wrapped(*, buffer: bool) -> Any:
     return results
 
 
+class ByItem(nn.Module):
+    """A dict of numbers."""
+
+    def __init__(self, scale: Any) -> None:
+        super().__init__()
+        self.options = {"scale-by": scale}
+
+    def forward(self, x: Any) -> Any:
+        return x * self.options["scale-by"] + 1
+
+
+def by_item(*, tensor: bool) -> Any:
+    module = ByItem(torch.zeros(()) if tensor else 0.0)
+    call, results = compiled(module), []
+    for scale in SCALES:
+        if tensor:
+            module.options["scale-by"].fill_(scale)
+        else:
+            module.options["scale-by"] = scale
+        results.append(call(X))
+    return results
+
+
+case(
+    "a number in a module's dict",
+    ("CD104", "item_number"),
+    lambda: by_item(tensor=False),
+    lambda: by_item(tensor=True),
+)
 case(
     "a number in a container of torch's",
     ("CD104", "number"),
