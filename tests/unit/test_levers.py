@@ -74,7 +74,8 @@ def test_nothing_where_the_code_needs_the_value_as_a_constant(line: str, helps: 
             kind="recompile",
             step=number,
             cause=recompile(
-                guards=(false_guard(expected=str(number), actual=str(number + 1), line_text=line),)
+                f"0/{number}",
+                guards=(false_guard(expected=str(number), actual=str(number + 1), line_text=line),),
             ),
         )
         for number in (1, 2)

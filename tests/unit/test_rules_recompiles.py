@@ -400,3 +400,25 @@ def test_ranks_do_not_make_a_size_constant() -> None:
     assert "maybe_mark_dynamic(x, 0)" in ranks.fix.summary
     (constant,) = findings(first, second)
     assert "mark" not in constant.fix.summary
+
+
+@pytest.mark.parametrize(
+    ("second", "is_constant"),
+    [
+        (("4",), False),  # the graph compiled for 5 does not read it
+        (("4", "5"), True),
+        (("5",), True),
+    ],
+)
+def test_a_number_is_a_constant_where_a_graph_demands_its_second_value(
+    second: tuple[str, ...], is_constant: bool
+) -> None:
+    def entry(at: int, value: str, actual: str) -> EntryDiff:
+        text = f"L['n'] == {value}"
+        return EntryDiff(f"0/{at}", (FalseGuard("L['n']", "EQUALS_MATCH", text, value, actual),))
+
+    first = replace(recompile(1), entries=(entry(0, "4", "5"),))
+    later = tuple(entry(at, value, "6") for at, value in enumerate(second))
+    (finding,) = findings(first, replace(recompile(2), entries=later))
+    assert finding.rule == "CD107"
+    assert ("constant of its own" in (finding.fix.caveat or "")) is is_constant

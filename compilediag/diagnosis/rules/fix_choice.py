@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from compilediag.diagnosis.causes.conditions import condition_of
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
 from compilediag.diagnosis.guards.tensors import keys_of
 from compilediag.diagnosis.rules.branching import (
@@ -18,7 +19,7 @@ from compilediag.diagnosis.rules.branching import (
     reads,
     takes_item,
 )
-from compilediag.timeline.compiles import frame_id_of
+from compilediag.timeline.compiles import Recompile, frame_id_of
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import GuardFacts, Location
 
@@ -367,10 +368,27 @@ def _number(text: str | None) -> float | None:
 def is_constant(group: Group) -> bool:
     """One frame of one process was compiled again for a further value: torch makes a number dynamic
     at its second value, unless the code needs it as a constant. Where the code only computes with
-    it, it does not: `dynamic=False` made it one."""
+    it, it does not: `dynamic=False` made it one.
+
+    An entry that was compiled at one of these recompiles and does not read the value (on another
+    side of a branch) leaves it to the next: it shows nothing."""
     if all(only_computes(cause.line_text or "", cause.variable) for cause in group.causes):
         return False
-    frames = Counter(
-        (frame_id_of(item.compile_id), item.process, item.epoch) for item in group.recompiles
-    )
-    return max(frames.values()) > 1
+    compiled: dict[tuple[str, int, int], set[str]] = {}
+    again: Counter[tuple[str, int, int]] = Counter()
+    for cause, item in zip(group.causes, group.recompiles, strict=True):
+        frame = (frame_id_of(item.compile_id), item.process, item.epoch)
+        values, demanded = compiled.setdefault(frame, set()), _demanded(cause.source, item)
+        again[frame] += not values or not demanded or bool(values & demanded)
+        values.add(cause.actual or "")
+    return max(again.values()) > 1
+
+
+def _demanded(source: str, recompile: Recompile) -> set[str]:
+    """The values of a variable that cache entries wanted; empty where entries are not recorded."""
+    return {
+        condition_of(guard).expected or ""
+        for entry in recompile.entries
+        for guard in entry.guards
+        if guard.source == source
+    }
