@@ -19,7 +19,7 @@ _FROM_FIRST = ", from the first call on"
 _FROM_FIRST_PASSED = ", from the first call on that passes it"
 _MAX_MARKS = 4
 """Calls printed in a fix."""
-_MAX_LENGTH = 40
+_MAX_LENGTH = 60
 """Characters of an expression in a sentence."""
 
 SAME_TENSOR = re.compile(
@@ -47,8 +47,8 @@ def since_first_call(summary: str, first: UserCall | None) -> str:
     place = None if first is None else _place(first)
     if place is None or f" {place}, " in summary:
         return summary
-    marked = "mark" if summary.startswith("assign") else "on"
-    also = f" and {marked} what {place} passes before that, the first call"
+    marked = ", and mark" if summary.startswith("assign") else " and on"
+    also = f"{marked} what {place} passes before that, the first call"
     return summary.replace(_FROM_FIRST, also)
 
 

@@ -33,7 +33,7 @@ def read_buckets(given: Any, axes: Sequence[str]) -> tuple[tuple[int, ...], ...]
     if isinstance(given, Mapping):
         by_axis = cast(Mapping[Any, Any], given)
         if surplus := [str(axis) for axis in by_axis if axis not in axes]:
-            raise ShapeUnusable(f"buckets names {surplus[0]!r}, which is no axis of dims")
+            raise ShapeUnusable(f"buckets names {surplus[0]!r}, which is not an axis of dims")
         if missing := [axis for axis in axes if axis not in by_axis]:
             raise ShapeUnusable(f"buckets has no sizes for the axis {missing[0]!r}")
         return tuple(_sizes(by_axis[axis], axis) for axis in axes)
