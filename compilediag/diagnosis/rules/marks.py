@@ -1,7 +1,7 @@
 """How a program marks a size as dynamic, in words that can be followed literally.
 
 A mark is an attribute of one tensor object: it has no effect where the expression that is marked
-and the one that is passed make a tensor each.
+and the one that is passed make two tensors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def marking(group: Group, dimensions: Sequence[object]) -> str:
 def since_first_call(summary: str, first: UserCall | None) -> str:
     """The sentence with the line of the first call, where that is another one."""
     place = None if first is None else _place(first)
-    if place is None or f" {place}, " in summary:
+    if place is None or f" {place}, " in summary or _FROM_FIRST_PASSED in summary:
         return summary
     marked = ", and mark" if summary.startswith("assign") else " and on"
     also = f"{marked} what {place} passes before that, the first call"
@@ -53,7 +53,8 @@ def since_first_call(summary: str, first: UserCall | None) -> str:
 
 
 def _passed_whole(group: Group, variable: str) -> str | None:
-    """The expression that is passed for a variable; None where that is not known, or holds it."""
+    """The expression that is passed for a variable; None where it is not known, or the program
+    passes something that holds the variable."""
     path, arguments = passed_for(group, variable)
     return arguments.get(path)
 

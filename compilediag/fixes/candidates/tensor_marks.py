@@ -110,8 +110,12 @@ def _variables(passed: Sequence[str]) -> dict[str, str]:
         for each in dict.fromkeys(passed)
         if len(each) <= _MAX_LENGTH and not SAME_TENSOR.fullmatch(each)
     ]
-    several = len(computed) > 1
-    return {text: f"given{at if several else ''}" for at, text in enumerate(computed, 1)}
+    return _numbered(computed)
+
+
+def _numbered(texts: Sequence[str]) -> dict[str, str]:
+    several = len(texts) > 1
+    return {text: f"given{at if several else ''}" for at, text in enumerate(texts, 1)}
 
 
 def _passed(entered: EnteredAt | None, tensor: Marked) -> str | None:
@@ -160,10 +164,7 @@ def _written(edit: Edit) -> str:
     if edit.kind == "before":
         return f"{'; '.join(edit.code)}  # before the call"
     texts, lines = edit.code[1::2], edit.code[2::2]
-    several = len({*texts}) > 1
-    names = {
-        text: f"given{at if several else ''}" for at, text in enumerate(dict.fromkeys(texts), 1)
-    }
+    names = _numbered([*dict.fromkeys(texts)])
     code = [f"{name} = {text}" for text, name in names.items()]
     code += [line.format(names[text]) for text, line in zip(texts, lines, strict=True)]
     return f"{'; '.join(code)}  # before the call, passing {' and '.join(names.values())}"
