@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _MAX_IMPOSSIBLE = 2
 
+_OTHER_FORM = "no change is known for code of this form"
+
 NOTHING = "no finding of at least `warning`: nothing to fix"
 
 
@@ -146,8 +148,8 @@ def _why_none(fix: FindingFixes | PlannedFixes, options: RenderOptions) -> list[
         for each in fix.impossible
         if each.reason != NEEDS_LIBCST
     ]
-    if not words and not fix.possible and (general := why_unchangeable(fix.finding.rule)):
-        words = [general]
+    if not words and not fix.possible:
+        words = [why_unchangeable(fix.finding.rule) or _OTHER_FORM]
     return [
         line
         for each in words[:_MAX_IMPOSSIBLE]

@@ -322,6 +322,16 @@ def test_the_screen(runs: Runs) -> None:
     assert text.endswith("  note: a note\n\n  next: compilediag explain 1\n")
 
 
+def test_there_is_always_a_reason() -> None:
+    """Rules whose findings usually have a change have no reason of their own."""
+    grown = msgspec.structs.replace(FIRST, rule="CD103")
+    assert why_unchangeable("CD103") is None
+    text = render_fixes(
+        BEFORE, [FindingFixes(1, grown, (), (), ())], Together([], []), [], RenderOptions()
+    )
+    assert "no change is known for code of this form" in text
+
+
 def test_edits_that_need_libcst_are_one_line() -> None:
     """Whether they would fit the files is not known: their names would say nothing."""
     edits = tuple(RefusedChange(change=f"edit {each}", reason=NEEDS_LIBCST) for each in "ab")
