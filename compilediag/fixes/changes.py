@@ -40,6 +40,8 @@ class Declared:
     """Recompiles of the finding that may remain."""
     leaves_out: bool = False
     """What makes a message is left out: fewer operations are compiled."""
+    silences: bool = False
+    """What a message prints is not printed: results in it are not missed."""
     unlimits: bool = False
     """What ran eager at the recompile limit is compiled: recompiles there are no worse, where their
     number comes to an end."""
@@ -121,8 +123,12 @@ class Change:
     @property
     def leaves_out(self) -> bool:
         """Whether something of the program is no longer computed: a message."""
-        edited = any(edit.kind in ("unless_compiling", "message") for edit in self.edits)
-        return edited or any(item.name == IGNORED_LOGGERS for item in self.settings)
+        return any(edit.kind in ("unless_compiling", "message") for edit in self.edits)
+
+    @property
+    def silences(self) -> bool:
+        """Whether a message is not printed, with or without what it computes."""
+        return self.leaves_out or any(item.name == IGNORED_LOGGERS for item in self.settings)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -153,6 +159,7 @@ def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Dec
     return Declared(
         left=max((change.left for change in changes), default=0),
         leaves_out=any(change.leaves_out for change in every),
+        silences=any(change.silences for change in every),
         unlimits=any(change.unlimits for change in every),
         corrects=any(change.corrects for change in changes),
         disables=frozenset(change.disables for change in every if change.disables),

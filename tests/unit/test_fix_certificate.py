@@ -316,15 +316,17 @@ def test_other_printed_results() -> None:
 def test_results_in_a_message_that_is_left_out() -> None:
     """The message is declared; what else is printed stays, in its order."""
     printed = Without(replace(BASE, printed=("loss 1.0", "loss 2.0", "RESULT 3")), EAGER)
-    message = Declared(leaves_out=True)
+    message = Declared(silences=True)
     rest, other, turned = (
         replace(GOOD, printed=texts)
         for texts in (("loss 1.0", "RESULT 3"), ("RESULT 4",), ("RESULT 3", "loss 1.0"))
     )
     found = judge(SUBJECT, printed, (rest,), declared=message)
     assert found.holds
-    assert "1 printed result left out with the message" in found.reason + str(found.points)
+    (answers,) = [point for point in found.points if point.name == "answers"]
+    assert "1 printed result left out with the message" in answers.sentence
     assert not judge(SUBJECT, printed, (rest,)).holds
+    assert not judge(SUBJECT, printed, (rest,), declared=Declared(leaves_out=True)).holds
     assert not judge(SUBJECT, printed, (other,), declared=message).holds
     assert not judge(SUBJECT, printed, (turned,), declared=message).holds
 
@@ -333,7 +335,7 @@ def test_a_message_is_not_all_that_can_be_compared() -> None:
     nothing = {"timeline": run(answers=(), held_states=())}
     bare, eager, after = (replace(each, **nothing) for each in (BASE, EAGER, GOOD))
     printed = Without(replace(bare, printed=("loss 1.0",)), eager)
-    found = judge(SUBJECT, printed, (after,), declared=Declared(leaves_out=True))
+    found = judge(SUBJECT, printed, (after,), declared=Declared(silences=True))
     assert "no number" in found.reason
 
 
