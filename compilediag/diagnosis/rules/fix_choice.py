@@ -380,8 +380,10 @@ def is_constant(group: Group) -> bool:
         frame = (frame_id_of(item.compile_id), item.process, item.epoch)
         values, demanded = compiled.setdefault(frame, set()), _demanded(cause.source, item)
         again[frame] += not values or not demanded or bool(values & demanded)
+        if again[frame] > 1:
+            return True
         values.add(cause.actual or "")
-    return max(again.values()) > 1
+    return False
 
 
 def _demanded(source: str, recompile: Recompile) -> set[str]:

@@ -215,12 +215,12 @@ def _read_for_text(
         require_not_shared(function, name)
         uses = [use for use in source.below(function, libcst.Name) if use.value == name]
         waiting += [_statement_of(scope, use, name) for use in uses]
-    alone = [each for each in found if not any(above in found for above in _ifs(source, each))]
+    alone = [
+        each
+        for each in found
+        if not any(above in found for above in source.around(each, libcst.If))
+    ]
     return sorted(alone, key=lambda each: source.lines_of(each).start)
-
-
-def _ifs(source: Source, node: libcst.CSTNode) -> Iterator[libcst.If]:
-    return source.around(node, libcst.If)
 
 
 def _statement_of(
