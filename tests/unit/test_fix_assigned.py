@@ -68,6 +68,9 @@ def test_a_name_of_the_file_is_not_overwritten() -> None:
         ("y = f(x[i]) + f(x[i])", "f(x[i])", "x[i]"),
         ("y = f(*x[i])", "f(*x[i])", "x[i]"),
         ("a[i].b += f(x[i])", "f(x[i])", "x[i]"),
+        ("a.pop(); y = f(x[i])", "f(x[i])", "x[i]"),
+        ("y = f(*a, x[i])", "f(*a, x[i])", "x[i]"),
+        ("y = g(*a, f(x[i]))", "f(x[i])", "x[i]"),
     ],
 )  # fmt: skip
 def test_what_would_be_computed_in_another_order_stays(

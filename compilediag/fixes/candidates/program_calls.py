@@ -56,12 +56,6 @@ def calls_of(case: Case) -> list[Call]:
     return [*found.values()]
 
 
-def normalized(text: str) -> str:
-    """An expression as `ast.unparse` writes it; the text itself where it is none."""
-    tree = _parsed(text)
-    return text if tree is None else ast.unparse(tree)
-
-
 def _parsed(text: str) -> ast.expr | None:
     try:
         return ast.parse(text.strip(), mode="eval").body

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.rules.marks import SAME_TENSOR
 from compilediag.fixes.candidates.case import PARAMETER, Case
-from compilediag.fixes.candidates.program_calls import normalized
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit
 from compilediag.receipt.schema.compiles import EnteredAt
@@ -156,7 +155,7 @@ def _edit(entered: EnteredAt | None, tensors: Sequence[Marked]) -> Edit | None:
     order = [item.expression for item in entered.arguments]
     passed.sort(key=lambda item: order.index(item[1]) if item[1] in order else len(order))
     pairs = [part for each, text in passed for line in each.calls("{}") for part in (text, line)]
-    return Edit(entered.file, entered.line, "assigned", (normalized(entered.text or ""), *pairs))
+    return Edit(entered.file, entered.line, "assigned", (entered.text or "", *pairs))
 
 
 def _written(edit: Edit) -> str:

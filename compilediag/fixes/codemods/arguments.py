@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst
 from libcst import matchers
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, normalized
 from compilediag.fixes.codemods.tree import EditOfTree, Replacement, Source
 
 _ATOMS = (libcst.Name, libcst.Attribute, libcst.Call, libcst.Subscript)
@@ -25,7 +24,7 @@ def argument(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         passed = call.args[int(index)]
         if passed.star:
             raise EditImpossible(f"line {edit.line} passes what it holds, not the argument itself")
-        yield Replacement(passed.value, _Made(template))
+        yield Replacement(passed.value, Made(template))
 
 
 def keyword(source: Source, edit: Edit) -> Iterator[EditOfTree]:
@@ -50,16 +49,15 @@ def _calls_of(source: Source, line: int, text: str) -> list[libcst.Call]:
 
 
 def call_with_text(source: Source, line: int, text: str) -> libcst.Call:
-    """The only call with a text, as `ast.unparse` writes it, around a line."""
-    found = _calls_of(source, line, text)
+    """The only call around a line that reads so, but for quotes, blanks and comments.
+
+    Raises:
+        EditImpossible: there is none, or more than one.
+    """
+    found = _calls_of(source, line, normalized(text))
     if len(found) > 1:
         raise EditImpossible(f"line {line} has the call {text} more than once")
     return found[0]
-
-
-def normalized(code: str) -> str:
-    """An expression as `ast.unparse` writes it."""
-    return ast.unparse(ast.parse(code.strip(), mode="eval"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +70,14 @@ class _With:
         return call.with_changes(args=[*call.args, *libcst.ensure_type(made, libcst.Call).args])
 
 
-class _Made:
+class Made:
     """An expression with another in place of its placeholder; equal where the text is."""
 
     def __init__(self, template: str) -> None:
         self._template = template
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Made) and other._template == self._template
+        return isinstance(other, Made) and other._template == self._template
 
     def __hash__(self) -> int:
         return hash(self._template)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst
 
-from compilediag.fixes.codemods.arguments import call_with_text, normalized
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.codemods.arguments import Made, call_with_text
+from compilediag.fixes.codemods.edit import Edit, EditImpossible, normalized
 from compilediag.fixes.codemods.names import fresh_name
 from compilediag.fixes.codemods.purity import code_of, dotted
 from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Replacement, Source
@@ -18,13 +18,13 @@ _CONSTANTS = (libcst.Integer, libcst.Float, libcst.SimpleString)
 
 def assigned(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Kind "assigned": assigns arguments to variables, does something with each, and passes them.
-    `code`: the call as `ast.unparse` writes it, then pairs of an argument's text, as it stands in
-    the file or so, and a statement with `{}` for its variable."""
+    `code`: the text of the call, then pairs of an argument's text and a statement with `{}` for
+    its variable."""
     call = call_with_text(source, edit.line, edit.code[0])
     texts = [normalized(text) for text in edit.code[1::2]]
     pairs = [*zip(texts, edit.code[2::2], strict=True)]
     statement = next(source.around(call, libcst.SimpleStatementLine), None)
-    if statement is None:
+    if statement is None or len(statement.body) != 1:
         raise EditImpossible(f"`{code_of(call)}` is not in a statement of its own")
     _require_first(source, call, statement)
     arguments = _arguments(call, {*texts})
@@ -32,7 +32,7 @@ def assigned(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     names: dict[str, str] = {}
     for at, (text, value) in enumerate(arguments.items(), 1):
         names[text] = fresh_name(source.module, f"{_NAME}{at}" if several else _NAME)
-        yield Replacement(value, _Named(names[text]))
+        yield Replacement(value, Made(names[text]))
     made = [f"{name} = {text}" for text, name in names.items()]
     done = [template.format(names[text]) for text, template in pairs]
     yield Insertion(statement, (*made, *done))
@@ -47,9 +47,9 @@ def _arguments(call: libcst.Call, wanted: set[str]) -> dict[str, libcst.BaseExpr
         if text in wanted and text not in found and not each.star:
             found[text] = each.value
         elif len(found) < len(wanted):
-            _require_plain(each.value)
+            _require_plain(each)
     if len(found) < len(wanted):
-        raise EditImpossible(f"the call does not pass `{min(wanted - {*found})}` exactly once")
+        raise EditImpossible(f"the call does not pass `{min(wanted - {*found})}`")
     return found
 
 
@@ -60,8 +60,8 @@ def _require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode)
     while (parent := source.parent(child)) is not statement:
         if isinstance(parent, libcst.Call) and child is not parent.func:
             _require_plain(parent.func)
-            for before in parent.args[: [*parent.args].index(_argument_with(parent, child))]:
-                _require_plain(before.value)
+            for each in parent.args[: _index(parent.args, child)]:
+                _require_plain(each)
         elif isinstance(parent, libcst.BinaryOperation) and child is parent.right:
             _require_plain(parent.left)
         elif isinstance(parent, libcst.AugAssign):
@@ -71,8 +71,8 @@ def _require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode)
         child = parent
 
 
-def _argument_with(call: libcst.Call, child: libcst.CSTNode) -> libcst.Arg:
-    return next(each for each in call.args if each is child)
+def _index(arguments: Sequence[libcst.Arg], node: libcst.CSTNode) -> int:
+    return next(at for at, each in enumerate(arguments) if each is node)
 
 
 def _is_computed_at_once(parent: libcst.CSTNode, child: libcst.CSTNode) -> bool:
@@ -85,22 +85,8 @@ def _is_computed_at_once(parent: libcst.CSTNode, child: libcst.CSTNode) -> bool:
     return isinstance(parent, whole)
 
 
-def _require_plain(value: libcst.CSTNode) -> None:
+def _require_plain(node: libcst.CSTNode) -> None:
+    """Nothing happens when it is computed; `*items` takes the items."""
+    value = node.value if isinstance(node, libcst.Arg) and not node.star else node
     if not dotted(value) and not isinstance(value, _CONSTANTS):
-        raise EditImpossible(f"`{code_of(value)}` would be computed later")
-
-
-class _Named:
-    """A variable in place of an expression; equal where the name is."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Named) and other._name == self._name
-
-    def __hash__(self) -> int:
-        return hash(self._name)
-
-    def __call__(self, value: libcst.CSTNode) -> libcst.Name:
-        return libcst.Name(self._name)
+        raise EditImpossible(f"`{code_of(node)}` would be computed later")

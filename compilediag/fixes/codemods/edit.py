@@ -7,6 +7,7 @@ on the text: one that does not fit is no edit. Anything else is advice.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,14 @@ class Edit:
     code: tuple[str, ...] = ()
     """What the codemod puts there or is about, as its docstring says. Statements may use the name
     `torch`."""
+
+
+def normalized(text: str) -> str:
+    """An expression as `ast.unparse` writes it; the text itself where it is none."""
+    try:
+        return ast.unparse(ast.parse(text.strip(), mode="eval"))
+    except (SyntaxError, ValueError):
+        return text
 
 
 def edited(text: str, edits: Sequence[Edit]) -> str:
