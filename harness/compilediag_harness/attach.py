@@ -21,6 +21,7 @@ from compilediag_harness.shapes import shape_log
 from compilediag_harness.source import source_locations
 from compilediag_harness.steps import steps
 from compilediag_harness.torch_internals import (
+    dynamo_skip,
     environment,
     host_memory,
     torch_api,
@@ -64,6 +65,8 @@ class Attachment:
             (torch_names.SYMBOLIC_SHAPES, self._symbolic_shapes_imported),
             (torch_names.CONVERT_FRAME, self._convert_frame_imported),
             (torch_names.EVAL_FRAME, self._eval_frame_imported),
+            (torch_names.SYMBOLIC_CONVERT, self._translator_imported),
+            (torch_logs.CUDAGRAPH_UTILS, self._cudagraph_utils_imported),
             (torch_names.DYNAMO, self._dynamo_imported),
             (torch_names.EXPORT, self._export_imported),
             (torch_api.DISTRIBUTED_SAVER, self._saver_imported),
@@ -109,12 +112,12 @@ class Attachment:
         session = self.session
         self._torch = torch = sys.modules["torch"]
         self._collectors.torch_imported(torch)
-        self._keep(torch_logs.on_logs_initialised(self._logs_initialised))
+        self._keep(torch_logs.on_logs_initialised(self._redact_trace))
         self._redact_trace()
         self._report_torch()
         self._read_environment()
         steps.install(session, torch)
-        checkpoints.install(torch)
+        checkpoints.install()
         invocations.sinks.install(session)  # after the steps: their clock reads first
         pipeline.install(session, torch)
         tracker.install(session, torch)
@@ -125,6 +128,7 @@ class Attachment:
             session.trial is not None
         ):  # after those that measure: its own cost is in no step's begin
             session.trial.torch_imported(session, torch)
+        dynamo_skip.keep_out_of_dynamo(torch)
 
     def _guards_imported(self) -> None:
         self._keep(torch_guards.on_guards_built(self._collectors.guards_built))
@@ -135,9 +139,17 @@ class Attachment:
             self._keep(torch_sizes.on_conditions(sizes.added, sizes.fixed))
 
     def _convert_frame_imported(self) -> None:
-        recompiles = self._collectors.recompiles
-        if recompiles is not None:
-            self._keep(torch_guards.on_recompile_reasons(recompiles.recompiled))
+        self._keep(torch_guards.on_recompile_reasons(self._collectors.recompiled))
+        if self._collectors.logs is not None:
+            self._undo += self._collectors.logs.convert_frame_imported()
+
+    def _translator_imported(self) -> None:
+        if self._collectors.logs is not None:
+            self._undo += self._collectors.logs.translator_imported()
+
+    def _cudagraph_utils_imported(self) -> None:
+        if self._collectors.logs is not None:
+            self._undo += self._collectors.logs.cudagraphs_imported()
 
     def _eval_frame_imported(self) -> None:
         torch_calls.watch_compiled_calls()
@@ -146,7 +158,7 @@ class Attachment:
         self._keep(torch_compiles.on_export(self._export_begun))
 
     def _saver_imported(self) -> None:
-        checkpoints.saver_imported(self._torch)
+        checkpoints.saver_imported()
 
     def _dynamo_imported(self) -> None:
         self._watch_starts()
@@ -177,10 +189,6 @@ class Attachment:
         if not self._exported:
             self._exported = True
             self.session.emit(EnvironmentRead(self.session.now(), {"exported": True}))
-
-    def _logs_initialised(self) -> None:
-        self._collectors.rearm_logs()
-        self._redact_trace()
 
     def _redact_trace(self) -> None:
         try:

@@ -1,8 +1,7 @@
 """The program configures logging after its first compile, with Python's default settings.
 
 `dictConfig` disables every logger that exists already, also those in which torch reports graph
-breaks. The next function breaks its graph, torch's own totals count that, and no log says where.
-A run whose evidence was cut off is not clean: the verdict is blind.
+breaks. The next function breaks its graph: torch's log says nothing of it, and the report does.
 """
 
 import logging.config

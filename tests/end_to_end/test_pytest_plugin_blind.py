@@ -40,14 +40,6 @@ BLIND = """
                 x = x + 1
             return x
         loop(torch.ones(2))
-
-    def test_silenced():
-        logging.config.dictConfig({"version": 1})
-        @torch.compile(backend="eager")
-        def printed(x):
-            print("a graph break, of which no log tells")
-            return x + 1
-        printed(torch.ones(2))
     """
 
 
@@ -60,7 +52,6 @@ def test_blind_tests_fail(done: pytest.RunResult) -> None:
         "test_stance": "torch.compiler.set_stance('force_eager') is in force",
         "test_disabled": "torch._dynamo.config.disable is True",
         "test_no_graph": "torch tried, and was left without a graph",
-        "test_silenced": "the evidence is not complete",
     }
     for name, text in expected.items():
         told = failure_of(done, name)

@@ -2,44 +2,94 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from compilediag_harness.torch_internals import dynamo_skip
+from compilediag_harness.base import journal
+from compilediag_harness.torch_internals import dynamo_skip, torch_api
+
+Marks = dict[types.CodeType, tuple[str, str]]
 
 
-def ours() -> int:
-    return 1
-
-
-def native(marked: list[tuple[Any, Any]]) -> Any:
+def torch_with(marked: Marks) -> Any:
     """What `torch._C._dynamo.eval_frame` offers."""
-    return SimpleNamespace(
+    eval_frame = SimpleNamespace(
         _FrameAction=SimpleNamespace(SKIP="skip", DEFAULT="default"),
         _FrameExecStrategy=lambda own, callees: (own, callees),
-        set_code_exec_strategy=lambda code, strategy: marked.append((code, strategy)),
+        set_code_exec_strategy=marked.__setitem__,
     )
-
-
-def torch_with(eval_frame: Any) -> Any:
     return SimpleNamespace(_C=SimpleNamespace(_dynamo=SimpleNamespace(eval_frame=eval_frame)))
 
 
+@pytest.fixture
+def anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No module was marked so far."""
+    monkeypatch.setattr(dynamo_skip, "_kept_out", set[str]())
+    monkeypatch.setattr(dynamo_skip, "_modules_seen", 0)
+
+
+@pytest.mark.usefixtures("anew")
 def test_functions_are_marked_with_what_they_call() -> None:
-    """What we call is ours as well; what the user's code below us calls is not."""
-    marked: list[tuple[Any, Any]] = []
-    torch = torch_with(native(marked))
-    assert dynamo_skip.skip_in_dynamo(torch, ours, len)
-    assert dynamo_skip.skip_in_dynamo(torch, ours, callees=True)
-    assert marked == [(ours.__code__, ("skip", "skip")), (ours.__code__, ("skip", "default"))]
+    """What a collector calls is ours as well; what the program's code below us calls is not."""
+    marked: Marks = {}
+    assert dynamo_skip.keep_out_of_dynamo(torch_with(marked))
+    assert marked[journal.Journal.append.__code__] == ("skip", "skip")
+    wrapper = next(
+        code
+        for code in dynamo_skip.codes_of(torch_api)
+        if code.co_name == "run" and "original" in code.co_freevars
+    )
+    assert marked[wrapper] == ("skip", "default")
 
 
+@pytest.mark.usefixtures("anew")
 def test_a_torch_without_the_mark_is_told() -> None:
     """Nothing raises: the functions then may be compiled, and do nothing while they are traced."""
-    assert not dynamo_skip.skip_in_dynamo(torch_with(SimpleNamespace()), ours)
-    assert not dynamo_skip.skip_in_dynamo(SimpleNamespace(), ours)
+    assert not dynamo_skip.keep_out_of_dynamo(SimpleNamespace())
+
+
+@pytest.mark.usefixtures("anew")
+def test_this_torch_has_the_mark() -> None:
+    """The contract with torch that the module rests on."""
+    import torch
+
+    assert dynamo_skip.keep_out_of_dynamo(torch)
+
+
+def test_all_code_of_a_module_is_found_and_none_of_others() -> None:
+    """Of a named tuple and a data class, the functions made for it, and not those that it shares
+    with the classes of the program."""
+
+    def outer() -> Any:
+        return lambda values: [value + 1 for value in values]
+
+    class Pair(NamedTuple):
+        left: int
+
+    @dataclasses.dataclass
+    class Point:
+        x: int
+
+        @property
+        def double(self) -> int:
+            return 2 * self.x
+
+        @staticmethod
+        def make() -> Point:
+            return Point(1)
+
+    module: Any = types.ModuleType(__name__)
+    module.__file__ = __file__
+    vars(module).update(outer=outer, Pair=Pair, Point=Point, pytest=pytest)
+    found = list(dynamo_skip.codes_of(module))
+    names = [code.co_name for code in found]
+    assert {"outer", "<lambda>", "double", "make", "__init__"} <= set(names)
+    assert {code.co_filename for code in found} <= {__file__, "<string>"}
+    assert not any(name in names for name in ("_replace", "_make", "raises"))
 
 
 def test_nothing_is_being_compiled_before_torch_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,10 +100,3 @@ def test_nothing_is_being_compiled_before_torch_is_there(monkeypatch: pytest.Mon
     compiler = SimpleNamespace(is_compiling=lambda: True, is_dynamo_compiling=lambda: True)
     dynamo_skip.bind(SimpleNamespace(compiler=compiler))
     assert dynamo_skip.is_compiling()
-
-
-def test_this_torch_has_the_mark() -> None:
-    """The contract with torch that the module rests on."""
-    import torch
-
-    assert dynamo_skip.skip_in_dynamo(torch, ours)

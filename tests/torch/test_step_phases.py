@@ -348,7 +348,7 @@ def test_errors_read_as_without_us(program: Program) -> None:
     def save() -> None:
         torch.save(lambda: None, io.BytesIO())
 
-    checkpoints.install(torch)
+    checkpoints.install()
     for fails in (backward, batch, save):
         with pytest.raises(Exception) as raised:
             fails()

@@ -68,8 +68,8 @@ _SHOWN = 8
 
 @analysis_rule
 def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
-    """CD902: a logger silenced, a hook removed, records dropped, a journal cut. A text log that the
-    other sources make up for is not missed; the receipt's reasons name it all the same."""
+    """CD902: a hook removed, records dropped, a journal cut. A text log that the other sources make
+    up for is not missed; the receipt's reasons name it all the same."""
     timeline = analysis.timeline
     spare = TEXT_SOURCES if analysis.agreement.text_is_spare else frozenset[str]()
     told = spare if any(frame.graphs for frame in timeline.frames) else spare | _TOLD_BY_CD901
@@ -86,8 +86,7 @@ def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
         timeline,
         "CD902",
         f"part of the record was lost: {lost[0]}{and_more(len(lost))}",
-        "keep torch's compile loggers enabled (disable_existing_loggers=False), and the output "
-        "directory writable",
+        "keep the output directory writable and large enough, and torch's own functions in place",
         count=len(lost),
         steps=(item.step for item in missed),
         evidence={"lost": lost[:_SHOWN], "losses": len(lost), "records_dropped": dropped},

@@ -68,7 +68,11 @@ class InterruptWatch:
         self._next_look = now + LOOK_EVERY_S
         if threading.current_thread() is not threading.main_thread():
             return
-        size = os.fstat(self._fd).st_size
+        try:
+            size = os.fstat(self._fd).st_size
+        except OSError:  # the program closed every descriptor it found
+            self.uninstall()
+            return
         if size > self._read:
             dump = os.pread(self._fd, MAX_DUMP_BYTES, max(self._read, size - MAX_DUMP_BYTES))
             self._read = size

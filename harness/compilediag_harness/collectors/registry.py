@@ -23,13 +23,17 @@ from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.unguarded import UnguardedCollector
 from compilediag_harness.collectors.warm_calls import WarmCalls
-from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_names, torch_phases
+from compilediag_harness.torch_internals import (
+    dynamo_skip,
+    torch_api,
+    torch_compiles,
+    torch_names,
+    torch_phases,
+)
 from compilediag_harness.wire import EvidenceLost
 
 if TYPE_CHECKING:
     from compilediag_harness.collectors.witness.collector import Witness
-
-_LOG_CHECK_EVERY_S = 0.1
 
 
 class CollectorSet:
@@ -43,20 +47,19 @@ class CollectorSet:
         self.memory: DeviceMemory | None = None
         self.cudagraphs: CudagraphCollector | None = None
         self.witness: Witness | None = None
+        self.logs: LogCollector | None = None
         self.caches = CacheCollector(session)
         self.warm_calls: WarmCalls | None = None
         self.precompiled = PrecompiledCollector(session)
         self._session = session
         self._phases = PhaseTimes()
         self._baselines: Baselines | None = None
-        self._logs: LogCollector | None = None
         self._hazards: HazardCollector | None = None
         self._unguarded: UnguardedCollector | None = None
         self._syncs: SyncCollector | None = None
         self._interrupts: InterruptWatch | None = None
         self._module_type: type = object
         self._totals_at_start: dict[str, int] = {}
-        self._next_log_check = 0.0
 
     # --- created when what they look at is imported ------------------------------------------
 
@@ -75,11 +78,10 @@ class CollectorSet:
         self._module_type = torch.nn.Module
         self._unguarded = UnguardedCollector(session, torch.nn.Module)
         self._syncs = SyncCollector(session, torch)
-        self._logs = LogCollector(session, session.text_log)
+        self.logs = LogCollector(session, session.text_log)
         if session.text_log is not None:  # of a run, which passes Ctrl-C on
             folder = os.path.dirname(os.path.abspath(torch.__file__))
             self._interrupts = InterruptWatch(session, folder)
-        self._logs.arm()
 
     def steps_installed(self) -> None:
         """Looks at the end of each step from now on, after those that measure it."""
@@ -112,12 +114,23 @@ class CollectorSet:
     def compile_started(self, trigger: str, compile_id: str) -> None:
         """A compile begins: no synchronisation is sampled in its step."""
         self.stop_sampling()
+        dynamo_skip.bind_if_imported()  # more of this package may have been imported
         if self.witness is not None:
             self.witness.compile_started()
         if self.compiles is not None:
             # Again at each compile: `set_compilation_metrics_limit` may have replaced torch's list.
             torch_compiles.on_metrics_row(self.compiles.row)
             self.compiles.started(trigger, compile_id)
+
+    def recompiled(self, entries: list[Any], frame: Any, reasons: list[str]) -> None:
+        """torch has determined why no cache entry of a frame fits."""
+        try:
+            if self.logs is not None:
+                self.logs.recompiling(frame.f_code, reasons)
+        except Exception as error:
+            self._session.fault("torch's messages", error)
+        if self.recompiles is not None:
+            self.recompiles.recompiled(entries, frame, reasons)
 
     def guards_built(
         self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any, manager: Any
@@ -143,14 +156,6 @@ class CollectorSet:
         if self.witness is not None:
             self.witness.compile_ended()
 
-    def rearm_logs(self) -> None:
-        """torch has set its logging up again."""
-        try:
-            if self._logs is not None:
-                self._logs.arm()
-        except Exception as error:
-            self._session.fault("logs re-armed", error)
-
     def stop_sampling(self) -> None:
         """No synchronisation is counted any more in this step."""
         if self._syncs is not None:
@@ -159,13 +164,8 @@ class CollectorSet:
     def _step_ended(self, step: int, compiled: bool) -> None:
         if self._syncs is not None:
             self._syncs.step_ended(step, compiled)
-        # A silenced logger stays silenced: looking now and then finds it as well.
-        now = time.monotonic()
         if self._interrupts is not None:
             self._interrupts.look()
-        if self._logs is not None and (compiled or now > self._next_log_check):
-            self._next_log_check = now + _LOG_CHECK_EVERY_S
-            self._logs.check()
         if self._hazards is not None:
             self._hazards.step_ended(step, compiled)
         if self._unguarded is not None:
@@ -178,8 +178,6 @@ class CollectorSet:
     def final_check(self) -> None:
         """Finds what no later step will show."""
         session = self._session
-        if self._logs is not None:
-            self._logs.check()
         if self._hazards is not None:
             self._hazards.step_ended(session.step, session.compiled_in_step)
         if self._unguarded is not None:
@@ -206,8 +204,8 @@ class CollectorSet:
             counters["metrics_rows"] = self.compiles.rows
         if self.recompiles is not None:
             counters["recompile_calls"] = self.recompiles.calls
-        if self._logs is not None:
-            counters["break_records"] = self._logs.break_records
+        if self.logs is not None:
+            counters["break_records"] = self.logs.break_records
         return counters
 
     def uninstall(self) -> None:
@@ -215,8 +213,8 @@ class CollectorSet:
         self._session.step_listeners.clear()
         if self.compiles is not None:
             torch_compiles.forget_metrics_rows(self.compiles.row)
-        if self._logs is not None:
-            self._logs.disarm()
+        if self.logs is not None:
+            self.logs.close()
         if self._interrupts is not None:
             self._interrupts.uninstall()
         if self._syncs is not None:

@@ -10,7 +10,6 @@ import copy
 import logging
 import os
 
-from compilediag_harness.collectors.artifact_loggers import artifact_of
 from compilediag_harness.redaction import in_process
 from compilediag_harness.wire import LINES_LEFT_OUT, LOG_OVER_LIMIT, clip
 
@@ -68,7 +67,7 @@ def shortened(record: logging.LogRecord) -> logging.LogRecord:
     """The record with the first and the last lines of its message, and a count of the others; the
     record itself where nothing is left out."""
     message = record.getMessage()
-    first, last = _LINES.get(artifact_of(record.name), _MOST_LINES)
+    first, last = _LINES.get(record.name.rpartition(".__")[2], _MOST_LINES)
     lines = message.split("\n")
     if len(lines) <= first + last and len(message) <= LINE_CHARS:
         return record

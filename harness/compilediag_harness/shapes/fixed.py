@@ -88,7 +88,6 @@ class FixedShape:
         clone: bool | None = None,
         seed_per_chunk: int | None = None,
     ) -> None:
-        import torch
 
         if not callable(fn):
             raise ShapeUnusable(f"FixedShape wraps a callable, not a {type(fn).__name__}")
@@ -108,9 +107,7 @@ class FixedShape:
             clone=clone,
             seed_per_chunk=seed_per_chunk,
         )
-        dynamo_skip.bind(torch)
-        entered = FixedShape.__call__, PaddedCalls.run, PaddedCalls.run_batch
-        dynamo_skip.skip_in_dynamo(torch, *entered, callees=True)
+        dynamo_skip.bind_if_imported()
         self._max_graphs = max_graphs
         self._settings = settings
         self._counts: Counter[int] = Counter()

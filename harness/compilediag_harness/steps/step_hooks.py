@@ -251,16 +251,16 @@ def backward_ends(clocks: list[StepClock]) -> None:
     phase_ends(BACKWARD, clocks)
 
 
-def timed_batches(following: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def timed_batches(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The `__next__` of an iterator over batches, with the wait for each of them measured."""
 
-    @functools.wraps(following)
+    @functools.wraps(original)
     def measured(self: Any) -> Any:
         if not _active:
-            return following(self)
+            return original(self)
         clocks = phase_begins(DATA_WAIT)
         try:
-            return following(self)
+            return original(self)
         except BaseException as error:
             leave_out_this_frame(error)
             raise

@@ -78,12 +78,6 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
         _forget_disabling = torch_disabling.on_function_disabled(step_hooks.sample_again)
     if _hooked:
         return
-    dynamo_skip.skip_in_dynamo(
-        torch_module,
-        *(step, step_hooks.optimizer_begins, step_hooks.optimizer_ends),
-        *(step_hooks.backward_begins, step_hooks.backward_ends),
-        *(step_hooks.phase_begins, step_hooks.phase_ends),
-    )
     if _step_is_compiled_already(torch_module):
         return  # it was compiled without our hooks: putting them in would make it recompile
     _hooked = True
@@ -93,11 +87,7 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
         _watch_loaders(torch_module)
     except Exception as error:
         session.fault("data loader hook", error)
-    # Backward and `__next__` call code of the program's below ours, which may be compiled.
-    backward = torch_api.around_backward(
-        torch_module, step_hooks.backward_begins, step_hooks.backward_ends
-    )
-    dynamo_skip.skip_in_dynamo(torch_module, backward, callees=True)
+    torch_api.around_backward(torch_module, step_hooks.backward_begins, step_hooks.backward_ends)
     optimizers: Any = torch_names.loaded("torch.optim.optimizer")  # no attribute of torch.optim
     optimizers.register_optimizer_step_pre_hook(step_hooks.optimizer_begins)
     optimizers.register_optimizer_step_post_hook(step_hooks.optimizer_ends)
@@ -118,6 +108,4 @@ def _step_is_compiled_already(torch_module: Any) -> bool:
 def _watch_loaders(torch_module: Any) -> None:
     """Measures the wait for each batch of a DataLoader."""
     iterator: Any = torch_api.loader_iterator(torch_module)
-    following = step_hooks.timed_batches(iterator.__next__)
-    dynamo_skip.skip_in_dynamo(torch_module, following, callees=True)
-    iterator.__next__ = following
+    iterator.__next__ = step_hooks.timed_batches(iterator.__next__)

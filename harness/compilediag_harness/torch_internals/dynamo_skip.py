@@ -1,15 +1,17 @@
 """Keeps our own functions that run in the user's step out of Dynamo, and out of tracebacks.
 
 Code below a compiled call is offered to Dynamo frame by frame, also ours: a compiled frame of ours
-would be counted, and guarded on our changing state. So our entry points return at once while Dynamo
-traces them (`is_compiling`), and are never compiled as frames of their own (`skip_in_dynamo`).
+would be counted, and guarded on our changing state. So no function of this package is ever compiled
+as a frame of its own (`keep_out_of_dynamo`), and what a program calls inside of compiled code
+returns at once while Dynamo traces it (`is_compiling`).
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable
-from types import FunctionType
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -34,30 +36,77 @@ def bind(torch_module: Any) -> None:
 
 
 def bind_if_imported() -> None:
-    """Takes `is_compiling` where the program has imported torch, session or not."""
+    """Takes `is_compiling` where the program has imported torch, session or not: the frames of a
+    program are the same with a session and without."""
     torch_module = sys.modules.get("torch")
     if hasattr(torch_module, "compiler"):  # absent while torch is being imported
         bind(torch_module)
+        keep_out_of_dynamo(torch_module)
 
 
-def skip_in_dynamo(torch_module: Any, *functions: Any, callees: bool = False) -> bool:
-    """Makes Dynamo run these functions as they are where it meets them as frames of their own,
-    and what they call too unless `callees` (of the user's) may be compiled. Being traced into is
-    not affected. What is no Python function is left out. False where this torch cannot do it.
+_PACKAGE = __name__.partition(".")[0]
+_kept_out: set[str] = set()
+_modules_seen = 0
+
+
+def keep_out_of_dynamo(torch_module: Any) -> bool:
+    """Makes Dynamo run every function of this package as it is where it meets it as a frame of its
+    own; what our collectors call as well, while what the program's own code below us does may be
+    compiled as ever. To be called again when more of the package may have been imported. False
+    where this torch cannot do it.
+
+    Being traced into is not affected: what Dynamo may inline must not be replaced by ours.
     """
+    global _modules_seen
+    if len(sys.modules) == _modules_seen:
+        return True
     # Not `torch.compiler.disable`, which imports `torch._dynamo` and wraps: the strategy is kept by
     # Dynamo's C frame evaluation, by code object (`set_code_exec_strategy`, torch 2.7 to 2.15).
     try:
         native: Any = torch_module._C._dynamo.eval_frame
         skip, default = native._FrameAction.SKIP, native._FrameAction.DEFAULT
-        strategy = native._FrameExecStrategy(skip, default if callees else skip)
+        alone, with_callees = (native._FrameExecStrategy(skip, it) for it in (default, skip))
         mark = native.set_code_exec_strategy
     except AttributeError:
         return False
-    for function in functions:
-        if isinstance(function, FunctionType):
-            mark(function.__code__, strategy)
+    _modules_seen = len(sys.modules)
+    ours = {name for name in list(sys.modules) if name.startswith(_PACKAGE)} - _kept_out
+    for name in ours:
+        only_watches = _ONLY_WATCH.match(name) is not None
+        for code in codes_of(sys.modules[name]):
+            # A function in place of one of torch's or the program's closes over `original`.
+            watches = only_watches and "original" not in code.co_freevars
+            mark(code, with_callees if watches else alone)
+    _kept_out.update(ours)
     return True
+
+
+_ONLY_WATCH = re.compile(
+    r"\w+\.(?:attach$|collectors|redaction|source|wire|base\.(?!post_import)|steps\.(?!drive$))"
+)
+"""Modules that call nothing of the program's, but what a function of theirs stands in for."""
+
+
+def codes_of(module: types.ModuleType) -> Iterator[types.CodeType]:
+    """The code of every function that a module defines: methods, properties, and functions within
+    functions included."""
+    waiting: list[Any] = [
+        held
+        for held in vars(module).values()
+        if getattr(held, "__module__", None) == module.__name__
+    ]
+    while waiting:
+        held: Any = waiting.pop()
+        if isinstance(held, types.CodeType):
+            # Of a named tuple or a data class some code is shared with those of the program.
+            if held.co_filename in (module.__file__, "<string>"):
+                yield held
+                waiting += [part for part in held.co_consts if isinstance(part, types.CodeType)]
+        elif isinstance(held, type):
+            waiting += vars(held).values()
+        else:
+            parts = ("__func__", "fget", "fset", "fdel", "func", "__wrapped__", "__code__")
+            waiting += [getattr(held, name) for name in parts if hasattr(held, name)]
 
 
 def leave_out_this_frame(error: BaseException) -> None:

@@ -294,11 +294,18 @@ def totals() -> dict[str, int]:
     if counters is None:
         return {}
     return {
-        "frames_total": int(counters["frames"]["total"]),
-        "frames_ok": int(counters["frames"]["ok"]),
-        "unique_graphs": int(counters["stats"]["unique_graphs"]),
-        "break_events": sum(counters["graph_break"].values()),
+        "frames_total": counter("frames", "total") or 0,
+        "frames_ok": counter("frames", "ok") or 0,
+        "unique_graphs": counter("stats", "unique_graphs") or 0,
+        "break_events": sum(counters.get("graph_break", {}).values()),
     }
+
+
+def counter(kind: str, name: str) -> int | None:
+    """One of torch's own counts; None while Dynamo is not imported."""
+    counters = getattr(loaded(UTILS), "counters", None)
+    # A look-up by index would make the entry, which the program sees.
+    return None if counters is None else int(counters.get(kind, {}).get(name, 0))
 
 
 def compiling() -> bool:

@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from compilediag_harness.torch_internals import cudagraph_trees
+from compilediag_harness.torch_internals import cudagraph_trees, torch_compiles
 from compilediag_harness.torch_internals.cudagraph_trees import Recording
-from compilediag_harness.torch_internals.dynamo_skip import skip_in_dynamo
 from compilediag_harness.torch_internals.torch_names import Remover, loaded, subscribe
 
 TREES = "torch._inductor.cudagraph_trees"
@@ -92,8 +91,6 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     original = getattr(owner, name)
     _originals.append((owner, name, original))
     ours = make(original)
-    # Dynamo may be offered frames below an eager call; what torch calls from ours stays its own.
-    skip_in_dynamo(loaded("torch"), ours, callees=True)
     setattr(owner, name, functools.wraps(original)(ours))
 
 
@@ -202,5 +199,4 @@ def pool_bytes() -> int | None:
 
 def skips() -> int | None:
     """torch's own count of graphs that it left out; None where it has none."""
-    counters = getattr(loaded("torch._dynamo.utils"), "counters", None)
-    return None if counters is None else int(counters["inductor"].get("cudagraph_skips", 0))
+    return torch_compiles.counter("inductor", "cudagraph_skips")

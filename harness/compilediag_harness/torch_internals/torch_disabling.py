@@ -8,7 +8,6 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_internals.dynamo_skip import skip_in_dynamo
 from compilediag_harness.torch_internals.torch_names import (
     EVAL_FRAME,
     Remover,
@@ -80,7 +79,6 @@ def _watch_disabling() -> bool | None:
     # In place before the module's import is over: nothing of the program was disabled before.
     spec = getattr(eval_frame, "__spec__", None)
     from_start = bool(getattr(spec, "_initializing", False))
-    skip_in_dynamo(loaded("torch"), disable, callees=True)
     wrapped: Any = functools.wraps(original)(disable)
     wrapped._compilediag = from_start
     context.__call__ = wrapped

@@ -1,83 +1,167 @@
-"""torch's own logging: its registry and state, and what its records leave out."""
+"""torch's compile messages, taken where torch makes them: in the functions that log them, which run
+whatever is logged, so that no logger of torch's is ever touched."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness.torch_internals.torch_names import (
+    CONVERT_FRAME,
     LOGGING,
+    SYMBOLIC_CONVERT,
     Remover,
     call_after,
     loaded,
+    lookup,
     replace_with,
 )
 
-
-def log_internals() -> tuple[Any, Any] | None:
-    """torch's (log_registry, log_state), None where they are not as expected."""
-    # `torch._logging` has no public way to list the loggers or to enable an artifact for them.
-    internal = loaded(LOGGING)
-    registry, state = getattr(internal, "log_registry", None), getattr(internal, "log_state", None)
-    if not hasattr(registry, "get_log_qnames") or not hasattr(state, "enable_artifact"):
-        return None
-    return registry, state
+CUDAGRAPH_UTILS = "torch._inductor.cudagraph_utils"
 
 
-def first_line_of_skipped_frame(name: str) -> int:
-    """The first line of the frame called `name` that convert_frame logs about right now, read from
-    the caller's local `frame`; 0 when it is not there."""
-    # The message names function and file only; `convert_frame` has the frame in a local variable
-    # some calls above the handler, the depth of `logging` in between.
-    caller: Any = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    for _ in range(12):
-        if caller is None:
-            return 0
-        if caller.f_code.co_filename.endswith("convert_frame.py"):
-            code = getattr(caller.f_locals.get("frame"), "f_code", None)
-            if code is not None and code.co_name == name:
-                return int(code.co_firstlineno)
-        caller = caller.f_back
-    return 0
-
-
-def disable_artifact(name: str) -> None:
-    """Takes one artifact out of torch's log state again."""
-    internals = log_internals()
-    names = getattr(internals[1], "artifact_names", None) if internals else None
-    if names is not None:
-        names.discard(name)
-
-
-def configure_artifact(logger: Any) -> None:
-    """Applies torch's log state to one artifact logger, as torch does at its creation."""
-    configure = getattr(loaded(LOGGING), "configure_artifact_log", None)
-    if configure is not None:
-        configure(logger)
-
-
-def on_artifact_logger(callback: Callable[[Any], None]) -> Remover:
-    """Calls `callback(logger)` after torch made an artifact logger, or configured it anew."""
-    internal = loaded(LOGGING)
-    original = getattr(internal, "configure_artifact_log", None)
+def on_graph_break(callback: Callable[[str, str], None]) -> Remover | None:
+    """Calls `callback(head, stack)` after torch reported a graph break: the lines with its place
+    and reason, and the user's stack, in the words of torch's own report."""
+    module = loaded(SYMBOLIC_CONVERT)
+    owner = lookup(module, "InstructionTranslatorBase")
+    if not hasattr(owner, "log_graph_break"):  # 2.7: a function of the module
+        owner = module
+    original = getattr(owner, "log_graph_break", None)
     if original is None:
-        return lambda: None
+        return None
+    signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def configure(log: Any) -> None:
-        original(log)
-        callback(log)
+    def log_graph_break(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        already_logged = getattr(given.get("exc"), "logged", False)
+        result = original(*args, **kwargs)
+        if not already_logged:
+            callback(*_break_report(given))
+        return result
 
-    return replace_with(internal, "configure_artifact_log", configure)
+    return replace_with(owner, "log_graph_break", log_graph_break)
 
 
-def guard_lines_need_logger() -> bool:
-    """Whether this torch (2.7, 2.8) notes the user's line of a guard only while it logs guards."""
-    version = str(getattr(loaded("torch"), "__version__", "")).split(".")
-    return version[:1] == ["2"] and version[1:2] in (["7"], ["8"])
+def _break_report(given: dict[str, Any]) -> tuple[str, str]:
+    """The text that `log_graph_break` logs of its arguments, in two parts."""
+    stack = given.get("user_stack") or getattr(given.get("exc"), "real_stack", None)
+    if stack is None:
+        stack = _dynamo_guards().TracingContext.extract_stack()
+    translator, code_options = given.get("self"), given["code_options"]
+    config = loaded("torch._dynamo.config")
+    if getattr(config, "nested_graph_breaks", False) and getattr(translator, "parent", None):
+        code: Any = given["self"].f_code
+        file, line = code.co_filename, given["self"].lineno or code.co_firstlineno
+    elif stack:
+        file, line = stack[-1].filename, stack[-1].lineno
+    else:  # the first instruction
+        file, line = code_options["co_filename"], code_options["co_firstlineno"]
+    head = f"Graph break in user code at {file}:{line}\nGraph Break Reason: {given['reason']}"
+    exc: Any = loaded("torch._dynamo.exc")
+    whole = exc.collapse_resume_frames(exc.get_stack_above_dynamo() + stack)
+    return head, "\nUser code traceback:\n" + "".join(traceback.format_list(whole))
+
+
+def _dynamo_guards() -> Any:
+    return loaded("torch._guards")
+
+
+def on_frame_failed(callback: Callable[[Any, BaseException, str], None]) -> Remover | None:
+    """Calls `callback(code, error, message)` when Dynamo gives a frame up because of an error that
+    does not reach the program, with torch's message about it."""
+    convert_frame = loaded(CONVERT_FRAME)  # it imports the function: replaced there
+    original = getattr(convert_frame, "format_error_msg", None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def format_error_msg(error: Any, code: Any, *args: Any, **kwargs: Any) -> Any:
+        message = original(error, code, *args, **kwargs)
+        callback(code, error, message)
+        return message
+
+    return replace_with(convert_frame, "format_error_msg", format_error_msg)
+
+
+def skip_report(error: BaseException, code: Any) -> str | None:
+    """torch's report of a graph break by which a whole frame is skipped and that was not reported
+    before; None where the error is no such break."""
+    exc: Any = loaded("torch._dynamo.exc")
+    unreported = isinstance(error, (exc.Unsupported, exc.UserError)) and not getattr(
+        error, "logged", False
+    )
+    stack = getattr(error, "real_stack", None)
+    if not unreported or stack is None:
+        return None
+    return (
+        "Graph break: torch.compile cannot properly resume from this graph break, which results in "
+        f"a skip.\ntorch.compile will skip tracing the frame {code.co_name} ({code.co_filename} "
+        f"line {code.co_firstlineno}) and fall back to eager.\n"
+        f"The graph break occurred in the following user code:\n"
+        + "".join(traceback.format_list(stack))
+    )
+
+
+def on_frame_skipped(callback: Callable[[Any, str], None]) -> Remover | None:
+    """Calls `callback(code, reason)` for each frame that Dynamo does not try to compile; None on a
+    torch that only logs them (2.7)."""
+    convert_frame = loaded(CONVERT_FRAME)
+    original = getattr(convert_frame, "add_skip_reason", None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def add_skip_reason(reason: Any, frame: Any) -> Any:
+        callback(frame.f_code, str(reason))
+        return original(reason, frame)
+
+    return replace_with(convert_frame, "add_skip_reason", add_skip_reason)
+
+
+def on_recompile_limit(callback: Callable[[str, Any], None]) -> Remover | None:
+    """Calls `callback(limit, value)` when a frame has reached a limit, with the name of torch's
+    option and its value, while the frame is being compiled."""
+    convert_frame = loaded(CONVERT_FRAME)
+    original = getattr(convert_frame, "exceeds_recompile_limit", None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def exceeds_recompile_limit(*args: Any, **kwargs: Any) -> Any:
+        exceeded, limit = original(*args, **kwargs)
+        if exceeded:
+            callback(limit, getattr(loaded("torch._dynamo.config"), limit, None))
+        return exceeded, limit
+
+    return replace_with(convert_frame, "exceeds_recompile_limit", exceeds_recompile_limit)
+
+
+def on_cudagraph_skip(callback: Callable[[str], None]) -> tuple[Remover, ...]:
+    """Calls `callback(message)` each time torch says why it runs something without CUDA graphs."""
+    name = "log_cudagraph_skip_and_bump_counter"
+    original = getattr(loaded(CUDAGRAPH_UTILS), name, None)
+    if original is None:
+        return ()
+
+    @functools.wraps(original)
+    def log_cudagraph_skip_and_bump_counter(msg: Any) -> Any:
+        callback(str(msg))
+        return original(msg)
+
+    # Modules that were imported before we came have the function under its name.
+    owners = [
+        module
+        for module_name, module in list(sys.modules.items())
+        if module_name.startswith("torch.") and vars(module).get(name) is original
+    ]
+    return tuple(replace_with(owner, name, log_cudagraph_skip_and_bump_counter) for owner in owners)
 
 
 def torch_formatter() -> Any | None:

@@ -26,10 +26,7 @@ SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 LOGGING = "torch._logging._internal"
 
 CONVERT_FRAME = "torch._dynamo.convert_frame"
-"""Also the name of the logger that records which frames are skipped."""
-
-GUARDS_LOG = "torch._dynamo.guards.__guards"
-"""Name of the artifact logger "guards"."""
+SYMBOLIC_CONVERT = "torch._dynamo.symbolic_convert"
 
 
 class Hook(NamedTuple):
@@ -38,7 +35,7 @@ class Hook(NamedTuple):
     name: str
     module: str
     attribute: str
-    """Dotted path below the module."""
+    """Dotted path below the module; several, divided by "|", where versions of torch differ."""
     lost: str
     """What cannot be observed without it."""
 
@@ -107,17 +104,29 @@ HOOKS = (
         "the backward phase of steps",
     ),
     Hook("saves", "torch.serialization", "_save", "the time of torch.save as a checkpoint"),
+    Hook(  # 2.7 has it as a function of the module
+        "graph_breaks",
+        SYMBOLIC_CONVERT,
+        "InstructionTranslatorBase.log_graph_break|log_graph_break",
+        "graph breaks",
+    ),
     Hook(
-        "log_state",
-        LOGGING,
-        "log_state.enable_artifact",
-        "graph breaks and the text log",
+        "failed_frames",
+        CONVERT_FRAME,
+        "format_error_msg",
+        "frames that Dynamo gives up because of an error, and runs eager",
+    ),
+    Hook(
+        "recompile_limits",
+        CONVERT_FRAME,
+        "exceeds_recompile_limit",
+        "torch's message that a frame reached the recompile limit",
     ),
     Hook(
         "log_init",
         LOGGING,
         "_init_logs",
-        "the text log after a call of torch._logging.set_logs",
+        "the trace is cleaned of secrets only up to a call of torch._logging.set_logs",
     ),
     Hook("reset", DYNAMO, "reset", "torch._dynamo.reset(): compile ids may be mixed up"),
     Hook(
@@ -153,7 +162,9 @@ def lookup(module: Any, path: str) -> Any | None:
 def available(hook: Hook) -> bool | None:
     """Whether the name exists; None while its module is not imported."""
     module = loaded(hook.module)
-    return None if module is None else lookup(module, hook.attribute) is not None
+    if module is None:
+        return None
+    return any(lookup(module, path) is not None for path in hook.attribute.split("|"))
 
 
 def probe() -> list[tuple[str, bool, str]]:

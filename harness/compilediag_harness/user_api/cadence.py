@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 import warnings
 import weakref
@@ -76,9 +75,7 @@ def cadence(name: str, every: int) -> Cadence:
     if every < 1:
         raise ValueError(f"cadence {name!r}: every must be 1 or more, not {every}")
     group = Cadence(name, *_in_force(name, every), own_every=every)
-    torch_module = sys.modules.get("torch")
-    if hasattr(torch_module, "compiler"):  # absent while torch is being imported
-        _skip_in_dynamo(torch_module)
+    dynamo_skip.bind_if_imported()
     _groups[to_name(name)] = group
     for sink in sinks.all:
         sink.declare(to_name(name), group)
@@ -199,11 +196,5 @@ def _fired(name: str, number: int) -> None:
 
 def install(session: Session, torch_module: Any) -> None:
     """Reports every group to `session`, those declared before included."""
-    _skip_in_dynamo(torch_module)
-    sinks.install(session)
-
-
-def _skip_in_dynamo(torch_module: Any) -> None:
-    """With a session and without: the frames of a program are the same."""
     dynamo_skip.bind(torch_module)
-    dynamo_skip.skip_in_dynamo(torch_module, Cadence.due)
+    sinks.install(session)

@@ -9,7 +9,7 @@ import contextlib
 from contextlib import AbstractContextManager
 from typing import Any
 
-from compilediag_harness.torch_internals import dynamo_skip, torch_api
+from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.user_api import spans
 
 NAMES = ("checkpoint", "checkpointing", "save_checkpoint")
@@ -21,20 +21,14 @@ _DISTRIBUTED_SAVES = ("_save_state_dict", "async_save")
 _handle = spans.span(NAMES[0])
 
 
-def install(torch_module: Any) -> None:
+def install() -> None:
     """Watches `torch.save`; call it when torch is imported. Stays for ever."""
-    dynamo_skip.skip_in_dynamo(torch_module, _around)
-    _watch(torch_module, "torch.serialization", _SAVES)
+    torch_api.around_saves("torch.serialization", _SAVES, _around)
 
 
-def saver_imported(torch_module: Any) -> None:
+def saver_imported() -> None:
     """Watches `torch.distributed.checkpoint`, whose module has just been imported."""
-    _watch(torch_module, torch_api.DISTRIBUTED_SAVER, _DISTRIBUTED_SAVES)
-
-
-def _watch(torch_module: Any, module: str, names: tuple[str, ...]) -> None:
-    for wrapper in torch_api.around_saves(module, names, _around):
-        dynamo_skip.skip_in_dynamo(torch_module, wrapper, callees=True)
+    torch_api.around_saves(torch_api.DISTRIBUTED_SAVER, _DISTRIBUTED_SAVES, _around)
 
 
 def _around() -> AbstractContextManager[Any]:

@@ -240,9 +240,4 @@ def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
 def install(session: Session, torch_module: Any) -> None:
     """Measures for `session`; call it when torch is imported."""
     dynamo_skip.bind(torch_module)
-    dynamo_skip.skip_in_dynamo(
-        torch_module,
-        *(Measured.__enter__, Measured.__exit__, Unmeasured.__enter__, Unmeasured.__exit__),
-        *(Pipeline.train, Pipeline.infer, Pipeline.dispatch_wait, Pipeline.pool, Pipeline.line),
-    )
     pipeline_log.sinks.install(session)

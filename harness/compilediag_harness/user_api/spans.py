@@ -189,7 +189,6 @@ def install(
         _attribute = attribute or _attribute
         if torch_module is not None:
             dynamo_skip.bind(torch_module)
-            dynamo_skip.skip_in_dynamo(torch_module, span.__enter__, span.__exit__)
         sinks.install(session)
 
 

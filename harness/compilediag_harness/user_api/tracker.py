@@ -212,7 +212,4 @@ def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
 def install(session: Session, torch_module: Any) -> None:
     """Reports runs to `session`; call it when torch is imported."""
     dynamo_skip.bind(torch_module)
-    dynamo_skip.skip_in_dynamo(
-        torch_module, Tracker.start_run, Tracker.record_step, Tracker.finish_run
-    )
     tracker_log.sinks.install(session)
