@@ -7,6 +7,7 @@ supervised run); each sees every event.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import types
@@ -218,6 +219,10 @@ class Attachment:
         facts = environment.read(self._torch)
         self.session.emit(EnvironmentRead(self.session.now(), facts))
 
+    def forked(self) -> None:
+        """This process is a fork of the one that the collectors were installed in."""
+        self._collectors.forked()
+
     # --- ending ------------------------------------------------------------------------------
 
     def finish(self, failure: str | None) -> None:
@@ -294,6 +299,15 @@ def _imported_files(session: Session) -> tuple[str, ...] | None:
 
 
 _attachments: dict[int, Attachment] = {}
+
+
+def _forked() -> None:
+    for attachment in _attachments.values():
+        attachment.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def install(session: Session) -> None:

@@ -59,7 +59,7 @@ class CollectorSet:
         self._syncs: SyncCollector | None = None
         self._interrupts: InterruptWatch | None = None
         self._module_type: type = object
-        self._totals_at_start: dict[str, int] = {}
+        self._counted_before: dict[str, int] = {}
 
     # --- created when what they look at is imported ------------------------------------------
 
@@ -98,7 +98,7 @@ class CollectorSet:
         what ends the latter."""
         if self.compiles is not None:
             torch_compiles.on_metrics_row(self.compiles.row)
-            self._totals_at_start = torch_compiles.totals()
+            self._counted_before = torch_compiles.totals()
         removers = torch_phases.on_phases(self._phases.began, self._phases.ended)
         self._phases.seen = bool(removers)
         return removers
@@ -196,10 +196,18 @@ class CollectorSet:
             if found is not None:
                 self._session.emit(found)
 
+    def forked(self) -> None:
+        """This process is a fork: what was counted before was counted in its parent."""
+        self._counted_before = self._totals()
+        self._session.collector_s = 0.0
+
     def counters(self) -> dict[str, int]:
         """torch's own totals since they were first looked at, and ours to hold them against."""
-        now = torch_compiles.totals()
-        counters = {name: now[name] - self._totals_at_start.get(name, 0) for name in now}
+        before = self._counted_before
+        return {name: total - before.get(name, 0) for name, total in self._totals().items()}
+
+    def _totals(self) -> dict[str, int]:
+        counters = torch_compiles.totals()
         if self.compiles is not None:
             counters["metrics_rows"] = self.compiles.rows
         if self.recompiles is not None:
