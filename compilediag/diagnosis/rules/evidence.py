@@ -77,7 +77,7 @@ def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
     lost = [f"{item.source}: {item.reason}" for item in missed]
     # What a collector of ours failed to record is as lost as what torch's loggers did not.
     lost += [f"compilediag: an internal error in {fault.where}" for fault in timeline.faults]
-    dropped = sum(p.ended.records_dropped for p in timeline.processes if p.ended is not None)
+    dropped = _dropped_records(timeline)
     if dropped:
         lost.append(f"journal: {dropped} records could not be written")
     if not lost:
@@ -93,11 +93,16 @@ def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
     )
 
 
+def _dropped_records(timeline: Timeline) -> int:
+    return sum(p.ended.records_dropped for p in timeline.processes if p.ended is not None)
+
+
 @analysis_rule
 def find_disagreement(analysis: Analysis) -> Iterable[Finding]:
-    """CD903: the numbers of events, metrics and text log differ."""
+    """CD903: the numbers of events, metrics and text log differ, and no record was dropped, which
+    would be why."""
     agreement = analysis.agreement
-    if not agreement.differences:
+    if not agreement.differences or _dropped_records(analysis.timeline):
         return
     yield make_finding(
         analysis.timeline,

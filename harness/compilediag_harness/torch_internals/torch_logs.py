@@ -98,7 +98,8 @@ def skip_report(error: BaseException, code: Any) -> str | None:
         error, "logged", False
     )
     stack = getattr(error, "real_stack", None)
-    if not unreported or stack is None:
+    # At the recompile limit there is no compile, and torch reports no break.
+    if not unreported or stack is None or not hasattr(error, "compile_id"):
         return None
     return (
         "Graph break: torch.compile cannot properly resume from this graph break, which results in "
