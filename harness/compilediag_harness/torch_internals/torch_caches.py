@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     UTILS,
     Remover,
@@ -77,7 +78,8 @@ def on_graph_loads(listener: LookupListener) -> Remover | None:
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
         def load_with_key(*args: Any, **kwargs: Any) -> Any:
-            found: Any = original(*args, **kwargs)
+            with out_of_tracebacks:
+                found: Any = original(*args, **kwargs)
             graph, info = _graph_and_info(found)
             # AOTAutograd compares guards in its own way; in 2.7 it computes no key of its own, and
             # so has no lines about one.
@@ -111,7 +113,8 @@ def on_choices(listener: LookupListener) -> Remover | None:
             return benchmark(*own, **named)
 
         watched = timing if callable(benchmark) else benchmark
-        found = original(self, choices, op, inputs, watched, *args, **kwargs)
+        with out_of_tracebacks:
+            found = original(self, choices, op, inputs, watched, *args, **kwargs)
         hit = not timed and bool(found)
         listener("autotune_choices", HIT if hit else MISS, {"key": f"{op} {inputs}"}, "")
         return found
@@ -158,7 +161,8 @@ def on_profile(listener: LookupListener) -> Remover | None:
 
     @functools.wraps(original)
     def get_local_code_state(cache_key: Any, *args: Any, **kwargs: Any) -> Any:
-        found = original(cache_key, *args, **kwargs)
+        with out_of_tracebacks:
+            found = original(cache_key, *args, **kwargs)
         listener("pgo_local", MISS if found is None else HIT, {"key": str(cache_key)}, "")
         return found
 
@@ -172,7 +176,8 @@ def on_artifacts(listener: LookupListener) -> Remover | None:
     def wrap(original: Any) -> Any:
         @functools.wraps(original)
         def deserialize(*args: Any, **kwargs: Any) -> Any:
-            found = original(*args, **kwargs)
+            with out_of_tracebacks:
+                found = original(*args, **kwargs)
             # 2.7 returns what it wrote into which cache, later versions what is to be written.
             kinds = _mapping(getattr(found, "artifacts", found)) or _artifacts_of_2_7(found)
             counts = ", ".join(f"{kind}: {len(items)}" for kind, items in kinds.items())
@@ -215,7 +220,8 @@ def _on_writes(
         @functools.wraps(original)
         def write(*args: Any, **kwargs: Any) -> Any:
             try:
-                found = original(*args, **kwargs)
+                with out_of_tracebacks:
+                    found = original(*args, **kwargs)
             except Exception as error:
                 _saving.problem = f"{type(error).__name__}: {error}"
                 raise
@@ -229,7 +235,8 @@ def _on_writes(
         def saved(*args: Any, **kwargs: Any) -> Any:
             _saving.written, _saving.problem = False, ""
             try:
-                return original(*args, **kwargs)
+                with out_of_tracebacks:
+                    return original(*args, **kwargs)
             finally:
                 if _saving.written:
                     listener(cache, "")

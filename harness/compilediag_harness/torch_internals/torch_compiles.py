@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     DYNAMO,
     EVAL_FRAME,
@@ -184,7 +185,8 @@ def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | 
     @functools.wraps(original)
     def optimize(*args: Any, **kwargs: Any) -> Any:
         callback(_request_of(*args, **kwargs))
-        return original(*args, **kwargs)
+        with out_of_tracebacks:
+            return original(*args, **kwargs)
 
     return replace_with(dynamo, "optimize", optimize)
 
@@ -201,7 +203,8 @@ def on_export(callback: Callable[[], None]) -> Remover | None:
     @functools.wraps(original)
     def log_export_usage(*args: Any, **kwargs: Any) -> Any:
         callback()
-        return original(*args, **kwargs)
+        with out_of_tracebacks:
+            return original(*args, **kwargs)
 
     return replace_with(module, "log_export_usage", log_export_usage)
 

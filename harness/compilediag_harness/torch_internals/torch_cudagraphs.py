@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from compilediag_harness.torch_internals import cudagraph_trees, torch_compiles
 from compilediag_harness.torch_internals.cudagraph_trees import Recording
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import Remover, loaded, subscribe
 
 TREES = "torch._inductor.cudagraph_trees"
@@ -110,7 +111,8 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
             lambda: cudagraph_trees.begun(self, new_inputs, function_id, _checks.failed)
         )
         started = time.monotonic()
-        result = original(self, new_inputs, function_id)
+        with out_of_tracebacks:
+            result = original(self, new_inputs, function_id)
         seconds = time.monotonic() - started
         _checks.run += 1
         if begun is not None:
@@ -126,7 +128,8 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
 def _replaying(original: Callable[..., Any]) -> Callable[..., Any]:
     def execute_node(self: Any, node: Any, new_inputs: Any) -> Any:
         _shielded(lambda: _ran(self, node.wrapped_function.id, replay=True))
-        return original(self, node, new_inputs)
+        with out_of_tracebacks:
+            return original(self, node, new_inputs)
 
     return execute_node
 
@@ -134,14 +137,16 @@ def _replaying(original: Callable[..., Any]) -> Callable[..., Any]:
 def _warming(original: Callable[..., Any]) -> Callable[..., Any]:
     def run_eager(self: Any, new_inputs: Any, function_id: Any) -> Any:
         _shielded(lambda: _ran(self, function_id, replay=False))
-        return original(self, new_inputs, function_id)
+        with out_of_tracebacks:
+            return original(self, new_inputs, function_id)
 
     return run_eager
 
 
 def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
     def check_invariants(self: Any, inputs: Any) -> Any:
-        result: Any = original(self, inputs)
+        with out_of_tracebacks:
+            result: Any = original(self, inputs)
         # (status, a function that makes the text): the text would walk the inputs again.
         status = _status(result)
         if status in cudagraph_trees.REASONS:

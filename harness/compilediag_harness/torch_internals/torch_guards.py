@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_compiles import current_compile_id
 from compilediag_harness.torch_internals.torch_names import (
     CONVERT_FRAME,
@@ -39,7 +40,8 @@ def on_recompile_reasons(callback: Callable[[list[Any], Any, list[str]], None]) 
         repeat = bool(kwargs.get("skip_logging")) or (len(args) > 1 and bool(args[1]))
         reasons: list[str] = []
         try:
-            reasons = original(entries, frame, *args, **kwargs)
+            with out_of_tracebacks:
+                reasons = original(entries, frame, *args, **kwargs)
             return reasons
         finally:
             if not repeat:
@@ -74,7 +76,8 @@ def on_guards_built(
     def build(self: Any, f_code: Any, output_graph: Any, *args: Any, **kwargs: Any) -> None:
         scope = dict(getattr(output_graph, "local_scope", None) or {})
         guards = list(getattr(output_graph, "guards", None) or ())
-        original(self, f_code, output_graph, *args, **kwargs)
+        with out_of_tracebacks:
+            original(self, f_code, output_graph, *args, **kwargs)
         manager = getattr(self, "guard_manager", None)
         callback(f_code, current_compile_id(), scope, guards, manager)
 

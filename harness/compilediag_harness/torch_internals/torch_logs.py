@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     CONVERT_FRAME,
     LOGGING,
@@ -154,7 +155,8 @@ def on_cudagraph_skip(callback: Callable[[str], None]) -> tuple[Remover, ...]:
     @functools.wraps(original)
     def log_cudagraph_skip_and_bump_counter(msg: Any) -> Any:
         callback(str(msg))
-        return original(msg)
+        with out_of_tracebacks:
+            return original(msg)
 
     # Modules that were imported before we came have the function under its name.
     owners = [

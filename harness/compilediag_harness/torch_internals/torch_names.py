@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
+
 Remover = Callable[[], None]
 
 DYNAMO = "torch._dynamo"
@@ -203,7 +205,8 @@ def call_after(owner: Any, name: str, callback: Callable[[], None]) -> Remover |
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            return original(*args, **kwargs)
+            with out_of_tracebacks:
+                return original(*args, **kwargs)
         finally:
             callback()
 

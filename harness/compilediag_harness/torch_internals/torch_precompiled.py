@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, cast
 
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import Remover, loaded, lookup, replace_with
 
 PACKAGE = "torch._dynamo.package"
@@ -40,7 +41,8 @@ def on_packages(was_loaded: Loaded, was_called: Called) -> Remover | None:
             if getattr(entry, "guarded_codes", ()) and not getattr(entry, "bypassed", False)
         ]
         owners = {each: code for code, entry in entries for each in entry.backend_ids}
-        found = original(self, _watched(backends, owners, was_called), *args, **kwargs)
+        with out_of_tracebacks:
+            found = original(self, _watched(backends, owners, was_called), *args, **kwargs)
         for code, entry in entries:
             was_loaded(code, len(entry.guarded_codes))
         return found
@@ -96,7 +98,8 @@ def on_loaded_functions(was_loaded: Loaded, was_called: Called) -> Remover | Non
 
     @functools.wraps(original)
     def deserialize(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        made = original(cls, *args, **kwargs)
+        with out_of_tracebacks:
+            made = original(cls, *args, **kwargs)
         artifacts: Any = getattr(made, "_artifacts", None)
         code = getattr(artifacts, "original_code", None)
         if isinstance(code, CodeType) and callable(getattr(made, "fn", None)):

@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     SYMBOLIC_SHAPES,
     Remover,
@@ -51,12 +52,14 @@ def on_conditions(
         _leave_out_our_lines()
         if "suppressed" not in str(prefix):
             added(self, _condition(self, g))
-        return log(self, prefix, g, *args, **kwargs)
+        with out_of_tracebacks:
+            return log(self, prefix, g, *args, **kwargs)
 
     @functools.wraps(replacing)
     def set_replacement(self: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
         before = _constant(self, a)
-        result = replacing(self, a, *args, **kwargs)
+        with out_of_tracebacks:
+            result = replacing(self, a, *args, **kwargs)
         if before is None and _constant(self, a) is not None:
             fixed(self, tuple(source for _, source in _sources(self, {a})))
         return result

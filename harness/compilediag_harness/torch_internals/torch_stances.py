@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     EVAL_FRAME,
     Remover,
@@ -34,7 +35,8 @@ def on_stance_set(callback: Callable[[str, types.FrameType], None]) -> Remover |
 
     @functools.wraps(original)
     def set_stance(chosen: Any) -> Any:
-        before = original(chosen)
+        with out_of_tracebacks:
+            before = original(chosen)
         callback(str(chosen.stance), sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         return before
 
