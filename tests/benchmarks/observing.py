@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+import statistics
+import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 
-from bench import PROGRAMS, Bench, Benchmark, Row, share, spawn_on_terminal
-from measure import change
+from bench import (
+    COMPILEDIAG,
+    PROGRAMS,
+    Bench,
+    Benchmark,
+    Row,
+    environment,
+    share,
+    spawn_on_terminal,
+)
+from measure import change, cpu_seconds, interleave
 
 BLOCKS = {"1 ms": ("1", "300", "100"), "10 ms": ("7", "220", "60")}
 """Name of a step to the number of its layers, pairs of blocks, and noted steps in a block."""
@@ -16,7 +29,10 @@ COMPILES = {"inductor": ("10", "1"), "eager": ("110", "10")}
 """Backend to pairs of blocks, and frames in a block. Eager is Dynamo alone: the dearest case."""
 LEDGER = {"inductor": ("16", "1"), "eager": ("110", "10")}
 LIVE_BLOCKS = ("448", "40", "300")
+LAYERS = ("2", "8")
+"""Of the model that generates text."""
 STEP_GOAL, COMPILE_GOAL, LEDGER_GOAL = 0.01, 0.03, 0.01
+GENERATE_GOAL, RECOMPILE_GOAL_S = 0.10, 0.1
 RECORD_GOAL_US = 10.0
 RECORDS = 20_000
 
@@ -42,6 +58,42 @@ def ledger(bench: Bench) -> Iterator[Row]:
     for backend, (pairs, frames) in LEDGER.items():
         found = bench.in_turn("ledger_in_turn.py", backend, pairs, frames)
         yield share(f"record of compile seconds, {backend}", found, LEDGER_GOAL, 1, "s")
+
+
+def generate(bench: Bench) -> Iterator[Row]:
+    """What a whole run pays that recompiles in a library's code, the start and the end of
+    compilediag included: fresh processes; and the longest look at one recompile, wall."""
+    if find_spec("transformers") is None:
+        yield Row("generate", "", "", "", "skipped: transformers is not installed")
+        return
+    for layers in LAYERS:
+        program = [str(PROGRAMS / "generate.py"), layers]
+        longest: list[float] = []
+
+        def plain(program: list[str] = program) -> float:
+            return cpu_seconds([sys.executable, *program], environment())
+
+        def observed(program: list[str] = program, longest: list[float] = longest) -> float:
+            folder = bench.folder / f"generate-{time.time_ns()}"
+            command = [*COMPILEDIAG, "run", "--quiet", "--no-live", "--output", str(folder)]
+            used = cpu_seconds([*command, "--", *program], environment())
+            longest.append(max(looks_s(folder)))
+            return used
+
+        what = f"generate with a static cache, {layers} layers, eager"
+        found = change(interleave(plain, observed, bench.rounds))
+        yield share(what, found, GENERATE_GOAL, 1, "s")
+        middle = statistics.median(longest)
+        verdict = "holds" if middle <= RECOMPILE_GOAL_S else "fails"
+        goal = f"≤ {RECOMPILE_GOAL_S:g} s"
+        yield Row("... its longest look at one recompile", "", f"{middle:.3f} s", goal, verdict)
+
+
+def looks_s(folder: Path) -> list[float]:
+    """Seconds of ours in each recompile of a run, as its journal has them."""
+    lines = [line for path in folder.glob("journal-*.jsonl") for line in path.open()]
+    records = [json.loads(line[line.index("{") : line.rindex("}") + 1]) for line in lines]
+    return [record["analysis_s"] for record in records if record["k"] == "Recompiled"]
 
 
 def live(bench: Bench) -> Iterator[Row]:
@@ -101,5 +153,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "collectors": collectors,
     "compiles": compiles,
     "ledger": ledger,
+    "generate": generate,
     "live": live,
 }

@@ -81,7 +81,6 @@ def spans(bench: Bench) -> Iterator[Row]:
 
 def step_clock(bench: Bench) -> Iterator[Row]:
     """Every hook of a usual step: a batch, a compiled call, a backward, an optimizer step."""
-    from compilediag_harness.base.step_phases import DATA_WAIT
     from compilediag_harness.steps import step_hooks, steps
 
     session, torch = _listening(bench, "step_clock")
@@ -91,13 +90,11 @@ def step_clock(bench: Bench) -> Iterator[Row]:
     def block() -> float:
         began = time.process_time()
         for _ in range(STEPS):
-            waiting = step_hooks.phase_begins(DATA_WAIT)
-            step_hooks.phase_ends(DATA_WAIT, waiting)
+            step_hooks.batch_ends(step_hooks.batch_begins())
             step_hooks.call_begins(1)
             step_hooks.call_ends(1)
             step_hooks.backward_ends(step_hooks.backward_begins())
-            step_hooks.optimizer_begins(optimizer, (), {})
-            step_hooks.optimizer_ends(optimizer, (), {})
+            step_hooks.optimizer_ends(step_hooks.optimizer_begins(optimizer), raised=False)
         return (time.process_time() - began) / STEPS * 1e6
 
     try:

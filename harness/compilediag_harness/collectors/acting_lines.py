@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, cast
 from compilediag_harness.collectors import guard_facts, writers
 from compilediag_harness.source import source_locations
 from compilediag_harness.source.attributes import UNKNOWN, plain_attribute
+from compilediag_harness.source.code_cache import cached_by_code
 from compilediag_harness.source.user_calls import locals_of
 from compilediag_harness.source.writes_in_source import dotted, statements
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall, clip
@@ -40,12 +41,11 @@ def with_acting_lines(
     calls = _CallsInProgress()
 
     def acting(guard: FalseGuard) -> tuple[UserCall, ...]:
-        known = guard.writers or _flips(guard.text, guard.source, scope)
+        holders = list(guard_facts.holders_of(guard.source, scope))
+        known = guard.writers or _flips(guard.text, holders)
         if any(_is_in(writer, compiled) for writer in known):
             return ()
-        writes = _stores(guard)
-        found = calls.leading_to(known, writes)
-        return found or calls.reaching(guard_facts.holders_of(guard.source, scope), writes)
+        return calls.changing(known, _stores(guard), holders)
 
     return [
         replace(diff, guards=tuple(replace(g, changed_by=acting(g)) for g in diff.guards))
@@ -53,14 +53,31 @@ def with_acting_lines(
     ]
 
 
-class _Call(NamedTuple):
+class _Call:
     """A call in the source of a function in progress."""
 
-    at: UserCall
-    codes: tuple[types.CodeType, ...]
-    """What it calls, and functions that this calls in turn by a global name."""
-    target: tuple[types.FunctionType, Any]
-    """The function, and the object that it is looked up in; None where it is in none."""
+    def __init__(
+        self, inside: types.CodeType, node: ast.Call, called: types.FunctionType, receiver: Any
+    ) -> None:
+        """`receiver`: the object that the function is looked up in; None where it is in none."""
+        self._inside, self._node, self._target = inside, node, (called, receiver)
+        self.codes = called.__code__, *_called_by(called)
+        """What it calls, and functions that this calls in turn by a global name."""
+
+    @functools.cached_property
+    def at(self) -> UserCall:
+        """Its place and text."""
+        code, text = self._inside, clip(ast.unparse(self._node), _TEXT_CHARS)
+        return UserCall(code.co_filename, self._node.lineno, code.co_name, text)
+
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """Of methods that are called, on objects that are not known, by what it calls."""
+        return _reached(*self._target).names
+
+
+_Writes = Callable[[types.CodeType], bool]
+"""Whether code writes a value."""
 
 
 class _CallsInProgress:
@@ -71,14 +88,24 @@ class _CallsInProgress:
         frames = [f for f in writers.calls_in_progress() if source_locations.is_own_frame(f)]
         self._codes = [frame.f_code for frame in frames]
         self._frames = frames
-        self._names: dict[UserCall, frozenset[str]] = {}
         self._methods: dict[tuple[type, str], tuple[types.CodeType, ...]] = {}
+        self._found: dict[Any, tuple[UserCall, ...]] = {}
+        """By what the answer depends on: many guards are alike, as those of each layer."""
 
-    def leading_to(
-        self, known: Iterable[Location], writes: Callable[[types.CodeType], bool]
+    def changing(
+        self, known: tuple[Location, ...], writes: _Writes, holders: Sequence[Any]
     ) -> tuple[UserCall, ...]:
-        """The lines in these functions that lead to a writer: themselves, or by a call; and the
-        calls of functions that write the value by its name, whichever object it is of."""
+        """The lines in these functions that lead to a writer."""
+        kinds: tuple[type, ...] = tuple(map(type, holders))
+        key = known, writes, kinds
+        if key not in self._found:
+            lines = self._leading_to(known, writes) or self._reaching(holders, writes)
+            self._found[key] = self._repeated(dict.fromkeys(lines))[:_MAX_LINES]
+        return self._found[key]
+
+    def _leading_to(self, known: Iterable[Location], writes: _Writes) -> list[UserCall]:
+        """Themselves, or by a call; and the calls of functions that write the value by its name,
+        whichever object it is of."""
         found: list[UserCall] = []
         called: list[Location] = []
         for writer in known:
@@ -89,24 +116,18 @@ class _CallsInProgress:
                 text = source_locations.text_of(writer) or ""
                 line = UserCall(writer.file, writer.line, code.co_name, clip(text, _TEXT_CHARS))
                 found.append(line)
-        found += [*(self._calling(called) if called else ()), *self._calls_of_code(writes)]
-        return self._repeated(dict.fromkeys(found))[:_MAX_LINES]
+        return [*found, *(self._calling(called) if called else ()), *self._calls_of_code(writes)]
 
-    def reaching(
-        self, holders: Iterable[Any], writes: Callable[[types.CodeType], bool]
-    ) -> tuple[UserCall, ...]:
+    def _reaching(self, holders: Iterable[Any], writes: _Writes) -> list[UserCall]:
         """The calls that lead, through methods of objects that they have, to a method of a holder
         of the value that writes it."""
-        names = {call.at: self._reached_names(call) for call in self._calls}
-        called = frozenset[str]().union(*names.values())
-        writers = {
+        names = {
             name
             for holder in holders
-            for name in called
+            for name in self._called
             if any(map(writes, self._reached_codes(holder, name)))
         }
-        found = [at for at, reached in names.items() if writers & reached]
-        return self._repeated(found)[:_MAX_LINES]
+        return [call.at for call in self._calls if names & call.names]
 
     def _reached_codes(self, holder: Any, name: str) -> tuple[types.CodeType, ...]:
         kind = cast(Any, type(holder))
@@ -117,13 +138,7 @@ class _CallsInProgress:
             self._methods[kind, name] = known
         return known
 
-    def _reached_names(self, call: _Call) -> frozenset[str]:
-        known = self._names.get(call.at)
-        if known is None:
-            known = self._names[call.at] = _reached(*call.target).names
-        return known
-
-    def _calls_of_code(self, writes: Callable[[types.CodeType], bool]) -> list[UserCall]:
+    def _calls_of_code(self, writes: _Writes) -> list[UserCall]:
         return [call.at for call in self._calls if any(map(writes, call.codes))]
 
     def _repeated(self, found: Iterable[UserCall]) -> tuple[UserCall, ...]:
@@ -151,11 +166,15 @@ class _CallsInProgress:
         return direct or self._calls_of_code(lambda code: not names.isdisjoint(code.co_names))
 
     @functools.cached_property
+    def _called(self) -> frozenset[str]:
+        return frozenset[str]().union(*(call.names for call in self._calls))
+
+    @functools.cached_property
     def _calls(self) -> list[_Call]:
         return [each for frame in self._frames for each in _calls_of(frame, self._codes)]
 
 
-@functools.lru_cache(maxsize=256)
+@cached_by_code(256)
 def _loop_around(code: types.CodeType, line: int) -> range:
     """The lines of the innermost loop of a function that holds a line; none where there is none."""
     loops = (node for node in statements(code) if isinstance(node, (ast.For, ast.While)))
@@ -170,7 +189,7 @@ def _is_in(writer: Location, code: types.CodeType) -> bool:
     return writer.line in _lines_of(code)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(1024)
 def _lines_of(code: types.CodeType) -> frozenset[int]:
     return frozenset(line for _, _, line in code.co_lines() if line)
 
@@ -179,25 +198,18 @@ def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iter
     """The calls of a function but those of functions that are in progress themselves."""
     written = _calls_in(frame.f_code)
     names = {**frame.f_globals, **locals_of(frame)} if written else {}
-    for path, at in written:
+    for path, node in written:
         called = _function_at(path, names)
         if called is not None and called.__code__ not in running:
-            receiver = _object_at(path[:-1], names)
-            yield _Call(at, (called.__code__, *_called_by(called)), (called, receiver))
+            yield _Call(frame.f_code, node, called, _object_at(path[:-1], names))
 
 
-@functools.lru_cache(maxsize=256)
-def _calls_in(code: types.CodeType) -> tuple[tuple[list[str], UserCall], ...]:
-    """What the calls in the source of a function name, and where each is; calls of something that
-    has to be computed first are left out."""
-    found: list[tuple[list[str], UserCall]] = []
-    for node in statements(code):
-        path = dotted(node.func) if isinstance(node, ast.Call) else None
-        if path is not None:
-            text = clip(ast.unparse(node), _TEXT_CHARS)
-            at = UserCall(code.co_filename, getattr(node, "lineno", 0), code.co_name, text)
-            found.append((path.split("."), at))
-    return tuple(found)
+@cached_by_code(256)
+def _calls_in(code: types.CodeType) -> tuple[tuple[list[str], ast.Call], ...]:
+    """The calls in the source of a function with what they name; calls of something that has to be
+    computed first are left out."""
+    calls = [node for node in statements(code) if isinstance(node, ast.Call)]
+    return tuple((path.split("."), node) for node in calls if (path := dotted(node.func)))
 
 
 def _called_by(function: types.FunctionType) -> Iterator[types.CodeType]:
@@ -239,7 +251,7 @@ def _reached(function: types.FunctionType, receiver: Any) -> _Reached:
     return _Reached(tuple(found), frozenset(names))
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(1024)
 def _paths_called(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
     """The dotted names that a function calls."""
     calls = (node.func for node in statements(code) if isinstance(node, ast.Call))
@@ -290,31 +302,31 @@ def _member(holder: Any, name: str) -> Any:
 # --- gradients ------------------------------------------------------------------------------------
 
 
-def _flips(text: str, source: str, scope: Mapping[str, Any]) -> tuple[Location, ...]:
+def _flips(text: str, holders: Iterable[Any]) -> tuple[Location, ...]:
     """Methods of the modules that hold a parameter which switch `requires_grad` of parameters, from
     the innermost module that has any."""
-    if "requires_grad" not in text:
-        return ()
-    kinds: Iterator[type] = map(type, guard_facts.holders_of(source, scope))
-    for kind in kinds:
-        found = _grad_switches(kind)
-        if found:
-            return found
-    return ()
+    kinds: Iterator[type] = map(type, holders if "requires_grad" in text else ())
+    found: Iterator[tuple[Location, ...]] = (_grad_switches(kind) for kind in kinds)
+    return next(filter(None, found), ())
 
 
-def _stores(guard: FalseGuard) -> Callable[[types.CodeType], bool]:
+def _stores(guard: FalseGuard) -> _Writes:
     """Whether code writes an attribute of the name that is guarded, or switches gradients."""
     if "requires_grad" in guard.text:
         return _switches
     source = guard.source
     while source and guard_facts.attribute_of(source) is None:  # an item of what it holds
         source = guard_facts.container_of(source)
-    name = guard_facts.attribute_of(source)
-    return lambda code: name is not None and name in _attributes_stored(code)
+    return _storing(guard_facts.attribute_of(source))
 
 
 @functools.lru_cache(maxsize=1024)
+def _storing(name: str | None) -> _Writes:
+    """The same object for the same name."""
+    return lambda code: name in _attributes_stored(code)
+
+
+@cached_by_code(1024)
 def _attributes_stored(code: types.CodeType) -> frozenset[str]:
     found = dis.get_instructions(code)
     return frozenset(str(item.argval) for item in found if item.opname == "STORE_ATTR")
@@ -336,7 +348,7 @@ def _grad_switches(kind: type) -> tuple[Location, ...]:
     return tuple(found)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(1024)
 def _switches(code: types.CodeType) -> bool:
     return any(
         isinstance(node, ast.Attribute)

@@ -9,29 +9,53 @@ import contextlib
 import types
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import Location
 
+_LinesByGuard = dict[tuple[str, str], Location]
+
 
 @dataclass(slots=True)
 class Baseline:
     """One compile of one code object."""
 
-    compile_id: str
     roots: dict[str, weakref.ref[Any]]
     """Locals at compile time that can be referenced weakly, tensors left out."""
     root_types: dict[str, type]
-    lines: dict[tuple[str, str], Location]
-    """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
-    own_lines: dict[tuple[str, str], Location]
-    """By the same, the innermost line of the program's own, where that is another one."""
     inference_mode: bool | None
-    lengths: dict[str, int]
+    lines: _LinesByGuard = field(default_factory=_LinesByGuard)
+    """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
+    own_lines: _LinesByGuard = field(default_factory=_LinesByGuard)
+    """By the same, the innermost line of the program's own, where that is another one."""
+    functions: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """(file, name) of the functions that the user's lines are in."""
+    lengths: dict[str, int] = field(default_factory=dict[str, int])
     """Of guarded containers, by their source."""
+
+    def add(self, guard: Any, known: dict[Location, Location]) -> None:
+        """Notes the lines of one guard, and the length that it requires. `known`: the lines noted
+        so far, for a line has many guards."""
+        source, kind = str(guard.name), torch_guards.guard_kind(guard)
+        stack = list(guard.user_stack or ())
+        location = source_locations.innermost_user_line(stack)
+        if location is not None:
+            self.functions.add((location.file, location.function.split(".")[-1]))
+            _note(self.lines, source, kind, known.setdefault(location, location))
+            own = source_locations.innermost_own_line(stack)
+            if own is not None and own.file != location.file:
+                _note(self.own_lines, source, kind, known.setdefault(own, own))
+        length = torch_guards.length_of(guard)
+        if length is not None:
+            self.lengths[source] = length
+
+
+def _note(lines: _LinesByGuard, source: str, kind: str, location: Location) -> None:
+    lines.setdefault((source, kind), location)
+    lines.setdefault((source, ""), location)
 
 
 class Baselines:
@@ -53,11 +77,11 @@ class Baselines:
             with contextlib.suppress(TypeError):  # integers, tuples... have no weak references
                 roots[name] = weakref.ref(value)
         root_types: dict[str, type] = {name: type(value) for name, value in values.items()}
-        inference_mode = torch_guards.inference_mode()
-        guards = tuple(guards)
-        lines, own_lines = _lines(guards)
-        facts = (lines, own_lines, inference_mode, _lengths(guards))
-        baseline = Baseline(compile_id, roots, root_types, *facts)
+        baseline = Baseline(roots, root_types, torch_guards.inference_mode())
+        known: dict[Location, Location] = {}
+        for guard in guards:
+            with contextlib.suppress(Exception):
+                baseline.add(guard, known)
         self._by_code.setdefault(code, {})[compile_id] = baseline
         self._fresh.append(weakref.ref(code))
 
@@ -69,8 +93,7 @@ class Baselines:
         """(file, name) of the functions whose code went into one cache entry, as far as its guards
         are of their lines."""
         baseline = self.of(code, compile_id)
-        lines = baseline.lines.values() if baseline is not None else ()
-        found = {(line.file, line.function.split(".")[-1]) for line in lines}
+        found = baseline.functions if baseline is not None else set[tuple[str, str]]()
         return found | {(code.co_filename, code.co_name)}
 
     def newest(self, code: types.CodeType) -> Baseline | None:
@@ -99,42 +122,3 @@ class Baselines:
         """Whether inference mode is on, where it is not as when the entry was compiled."""
         baseline, now = self.of(code, compile_id), torch_guards.inference_mode()
         return None if baseline is None or baseline.inference_mode == now else now
-
-
-def _lengths(guards: Iterable[Any]) -> dict[str, int]:
-    lengths: dict[str, int] = {}
-    for guard in guards:
-        with contextlib.suppress(Exception):
-            length = torch_guards.length_of(guard)
-            if length is not None:
-                lengths[str(guard.name)] = length
-    return lengths
-
-
-_LinesByGuard = dict[tuple[str, str], Location]
-
-
-def _lines(guards: Iterable[Any]) -> tuple[_LinesByGuard, _LinesByGuard]:
-    """The user's line of every guard of a compile, by source and kind, and the program's own where
-    that is another one."""
-    lines: _LinesByGuard = {}
-    own_lines: _LinesByGuard = {}
-    known: dict[Location, Location] = {}
-    for guard in guards:
-        try:
-            source, kind = str(guard.name), torch_guards.guard_kind(guard)
-            stack = list(guard.user_stack or ())
-            location = source_locations.innermost_user_line(stack)
-            own = source_locations.innermost_own_line(stack)
-        except Exception:
-            continue
-        if location is None:
-            continue
-        location = known.setdefault(location, location)  # a line has many guards
-        lines.setdefault((source, kind), location)
-        lines.setdefault((source, ""), location)
-        if own is not None and own.file != location.file:
-            own = known.setdefault(own, own)
-            own_lines.setdefault((source, kind), own)
-            own_lines.setdefault((source, ""), own)
-    return lines, own_lines

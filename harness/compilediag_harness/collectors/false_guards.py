@@ -12,12 +12,13 @@ import re
 import types
 from collections import Counter
 from collections.abc import Iterable, Set, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from compilediag_harness.collectors import guard_facts, tensor_checks, writers
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.leaf_checks import MISSING, Examined
+from compilediag_harness.collectors.reached_by_name import Reach
 from compilediag_harness.source import source_locations
 from compilediag_harness.source.writes_in_source import branches_on, store_beside_read
 from compilediag_harness.torch_internals import torch_guards
@@ -57,6 +58,7 @@ class GuardValues:
     f_locals: dict[str, Any]
     baselines: Baselines
     witness: Witness | None = None
+    reach: Reach = field(default_factory=Reach)
 
 
 def described(
@@ -222,7 +224,7 @@ def _writers(
     leaf: torch_guards.Leaf, value: Any, examined: Examined, given: GuardValues
 ) -> tuple[Location, ...]:
     inlined = given.baselines.functions_in(given.code, str(examined.entry.compile_id))
-    compiled = writers.CompiledCode(given.code, examined.scope, inlined)
+    compiled = writers.CompiledCode(given.code, examined.scope, inlined, given.reach)
     found = guard_facts.holder_of(leaf.source, examined.scope)
     if leaf.kind == "DICT_CONTAINS" and found is not None and found.name == "__dict__":
         member, value = guard_facts.member_of(leaf.parts[0]), found.value
@@ -294,8 +296,8 @@ def _user_line(
     text = leaf.parts[0] if leaf.parts else ""
     named = source_locations.location_in_comment(text[-_COMMENT_CHARS:])
     if named is not None:
-        files = [given.code.co_filename, *(line.file for line in lines.values())]
-        named = source_locations.with_full_path(named, files)
+        inlined = given.baselines.functions_in(given.code, compile_id)
+        named = source_locations.with_full_path(named, (file for file, _ in inlined))
         # Paths like Windows' "C:\\..." are absolute also where the trace is of another system.
         is_absolute = named.file.startswith(("/", "<")) or named.file[1:3] == ":\\"
         if is_absolute and not source_locations.is_library(named.file):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sized
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.collectors import writers
+from compilediag_harness.collectors.leaf_checks import as_code
 from compilediag_harness.collectors.tensor_checks import type_name
 from compilediag_harness.source import source_locations
 from compilediag_harness.wire import GuardFacts, Location, clip
@@ -63,7 +64,7 @@ def holder_of(source: str, scope: Mapping[str, Any]) -> Holder | None:
         return None  # a local or a global is read from no object
     holder, name, is_attribute = hop
     try:
-        return Holder(eval(holder, dict(scope)), name, is_attribute)
+        return Holder(eval(as_code(holder), dict(scope)), name, is_attribute)
     except Exception:
         return None
 
@@ -167,7 +168,7 @@ def _cell_variable(source: str, scope: Mapping[str, Any]) -> str | None:
     if found is None:
         return None
     try:
-        function = eval(found["function"], dict(scope))
+        function = eval(as_code(found["function"]), dict(scope))
         return str(function.__code__.co_freevars[int(found["index"])])
     except Exception:
         return None
@@ -227,7 +228,7 @@ def _closure_of(
     found = _CELL.match(source)
     if found is not None:
         try:
-            function = eval(found["function"], dict(scope))
+            function = eval(as_code(found["function"]), dict(scope))
         except Exception:
             return None
         known = isinstance(function, types.FunctionType) and bool(function.__closure__)

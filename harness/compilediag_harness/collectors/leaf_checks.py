@@ -133,18 +133,18 @@ def _evaluated(
         if leaf.check is None:
             names = dict(getattr(entry.guard_manager, "global_scope", None) or {})
             # torch evaluates the same text in the same scopes to find its reason.
-            result = eval(_compiled(leaf.condition), names, scope)
+            result = eval(as_code(leaf.condition), names, scope)
             return result if isinstance(result, bool) else None
         if leaf.source in values:
             return None
         values[leaf.source] = MISSING  # until the source could be evaluated
-        value = values[leaf.source] = eval(_compiled(leaf.source), scope)
+        value = values[leaf.source] = eval(as_code(leaf.source), scope)
         return bool(leaf.check(value))
     except Exception:
         return None
 
 
 @functools.lru_cache(8192)
-def _compiled(text: str) -> types.CodeType:
-    """Cache entries of a frame, and frames of a program, are guarded on the same sources."""
+def as_code(text: str) -> types.CodeType:
+    """A source as code: entries of a frame, and frames of a program, share their sources."""
     return compile(text.lstrip(" \t"), "<guard>", "eval")  # as `eval` reads a text

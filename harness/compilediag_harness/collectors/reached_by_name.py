@@ -12,10 +12,11 @@ import functools
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from compilediag_harness.source import source_locations
+from compilediag_harness.source.code_cache import cached_by_code
 from compilediag_harness.wire import Location
 
 _PACKAGE = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\][^/\\\\]+")
@@ -27,25 +28,73 @@ _IMPLIED = frozenset({
 _MAX_CALLS = 200
 
 
-def may_run(writer: Location) -> bool:
-    """Whether names lead to the function; always for code that is not in an installed package."""
-    package = _PACKAGE.match(writer.file)
-    if package is None or source_locations.is_own(writer.file):
-        return True
-    return writer.function.rpartition(".")[2] in _reached(package[0])
+class Reach:
+    """What names lead to at one moment: looked up once for all false guards of a recompile."""
+
+    def __init__(self) -> None:
+        self._reached: dict[str, frozenset[str]] = {}
+        """By package."""
+
+    def may_run(self, writer: Location) -> bool:
+        """Whether names lead to the function; always for code that is not in an installed
+        package."""
+        package = _PACKAGE.match(writer.file)
+        if package is None or source_locations.is_own(writer.file):
+            return True
+        if package[0] not in self._reached:
+            self._reached[package[0]] = self._reached_in(package[0])
+        return writer.function.rpartition(".")[2] in self._reached[package[0]]
+
+    @functools.cached_property
+    def modules(self) -> list[tuple[str, dict[str, Any]]]:
+        """File and names of each module that is loaded."""
+        return list(source_locations.loaded_modules())
+
+    @functools.cached_property
+    def own_modules(self) -> list[dict[str, Any]]:
+        """The names of the program's own modules."""
+        return [names for file, names in self.modules if source_locations.is_own(file)]
+
+    @functools.cached_property
+    def _first(self) -> frozenset[str]:
+        """The names in the program's own code and in the calls in progress."""
+        own = (value for names in self.own_modules for value in list(names.values()))
+        return _IMPLIED.union(*map(_names, (*_codes_in_progress(), *_codes_of(own))))
+
+    def _reached_in(self, package: str) -> frozenset[str]:
+        modules = [names for file, names in self.modules if file.startswith(package)]
+        index = _indices.get(package)
+        if index is None or index.modules != len(modules):  # more of it may be loaded by now
+            index = _indices[package] = _Index(modules)
+        return self._first | index.reached(self._first.intersection(index.codes))
 
 
-def _reached(package: str) -> set[str]:
-    found = set(_IMPLIED)
-    for code in (*_codes_in_progress(), *_own_codes()):
-        found |= _names(code)
-    called = _functions_of(package, len(sys.modules))
-    waiting = found & called.keys()
-    while waiting:
-        new = set[str]().union(*(called[name] for name in waiting)) - found
-        found |= new
-        waiting = new & called.keys()
-    return found
+class _Index:
+    """The functions of a package by name."""
+
+    def __init__(self, modules: list[dict[str, Any]]) -> None:
+        self.modules = len(modules)
+        self.codes: dict[str, list[types.CodeType]] = {}
+        # Most members of a module are those of other modules of its package. Another thread may add
+        # one meanwhile.
+        members = {id(value): value for names in modules for value in list(names.values())}
+        for code in _codes_of(members.values()):
+            self.codes.setdefault(code.co_name, []).append(code)
+        self.reached = functools.lru_cache(maxsize=8)(self._reached)
+
+    def _reached(self, first: frozenset[str]) -> frozenset[str]:
+        """The names in these functions, and in those that have such a name."""
+        found, waiting = set(first), set(first)
+        while waiting:
+            codes = (code for name in waiting for code in self.codes[name])
+            new = set[str]().union(*map(_names_in, codes)) - found
+            found |= new
+            waiting = new & self.codes.keys()
+        return frozenset(found)
+
+
+_indices: dict[str, _Index] = {}
+"""By package."""
 
 
 def _codes_in_progress() -> Iterator[types.CodeType]:
@@ -59,27 +108,9 @@ def _codes_in_progress() -> Iterator[types.CodeType]:
         frame = frame.f_back
 
 
-def _own_codes() -> Iterator[types.CodeType]:
-    for file, names in source_locations.loaded_modules():
-        if source_locations.is_own(file):
-            yield from _codes_of(names)
-
-
-@functools.lru_cache(maxsize=16)
-def _functions_of(package: str, modules: int) -> dict[str, frozenset[str]]:
-    """The functions of a package by name, with the names in them; `modules`: how many are loaded,
-    as more of the package may be later."""
-    found: dict[str, frozenset[str]] = {}
-    for file, names in source_locations.loaded_modules():
-        if file.startswith(package):
-            for code in _codes_of(names):
-                found[code.co_name] = found.get(code.co_name, frozenset()) | _names(code)
-    return found
-
-
-def _codes_of(members: dict[str, Any]) -> Iterator[types.CodeType]:
+def _codes_of(members: Iterable[object]) -> Iterator[types.CodeType]:
     """The functions of a module and the methods of its classes, properties included."""
-    for member in list(members.values()):  # another thread may add one
+    for member in members:
         held = list(vars(member).values()) if isinstance(member, type) else [member]
         for value in held:
             parts = (value.fget, value.fset) if type(value) is property else (value,)
@@ -93,10 +124,12 @@ def _codes_of(members: dict[str, Any]) -> Iterator[types.CodeType]:
                     function = function.__dict__.get("__wrapped__")
 
 
-@functools.lru_cache(maxsize=65536)
-def _names(code: types.CodeType) -> frozenset[str]:
+def _names_in(code: types.CodeType) -> frozenset[str]:
     """What a function reads or calls by name, functions inside it included; a function that it
     defines is a variable of it."""
     inner = (item for item in code.co_consts if isinstance(item, types.CodeType))
     own = (*code.co_names, *code.co_varnames, *code.co_cellvars)
     return frozenset(own).union(*map(_names, inner))
+
+
+_names = cached_by_code(65536)(_names_in)

@@ -19,9 +19,10 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.collectors import reached_by_name
+from compilediag_harness.collectors.reached_by_name import Reach
 from compilediag_harness.source import source_locations
 from compilediag_harness.source.attributes import plain_attribute
+from compilediag_harness.source.code_cache import cached_by_code
 from compilediag_harness.source.user_calls import locals_of
 from compilediag_harness.source.writes_in_source import attribute_stores, mutation_line
 from compilediag_harness.wire import Location
@@ -58,17 +59,18 @@ def writers_of_attribute(
     changed."""
     inside = () if compiled is None else compiled.writes(holder, name)
     compiled_in = () if compiled is None else compiled.functions
+    reach = Reach() if compiled is None else compiled.reach
     methods = [
         writer
         for writer in _class_writes(type(holder), name)
-        if _in_functions(writer, compiled_in) or reached_by_name.may_run(writer)
+        if _in_functions(writer, compiled_in) or reach.may_run(writer)
     ]
     lines: dict[tuple[str, int], Location] = {}
     for writer in (*inside, *_attribute_writes_in_progress(holder, name), *methods):
         if not writer.function.endswith("__init__"):
             lines[writer.file, writer.line] = writer
     found = list(lines.values()) if compiled is None else compiled.first(lines.values())
-    return _unique(found) or _writes_of_program(holder, name)
+    return _unique(found) or _writes_of_program(holder, name, reach.own_modules)
 
 
 class CompiledCode(NamedTuple):
@@ -77,8 +79,9 @@ class CompiledCode(NamedTuple):
     code: types.CodeType
     scope: Mapping[str, Any]
     """Its locals and globals as {L, G}."""
-    functions: Collection[tuple[str, str]] = ()
+    functions: Collection[tuple[str, str]]
     """(file, name) of functions that are known to have been compiled into it."""
+    reach: Reach
 
     def writes(self, holder: object, name: str) -> Iterator[Location]:
         """Its own assignments to an attribute of the very object."""
@@ -143,7 +146,7 @@ def _content(cell: Any) -> Any:
         return None
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(1024)
 def first_read_line(code: types.CodeType, name: str) -> int | None:
     """Line where `code` first reads its free variable `name`."""
     return _store_line(code, "LOAD_DEREF", name) or _store_line(code, "LOAD_CLASSDEREF", name)
@@ -208,19 +211,21 @@ class _Store(NamedTuple):
     """The class of a method."""
 
 
-def _writes_of_program(holder: object, name: str) -> tuple[Location, ...]:
+def _writes_of_program(
+    holder: object, name: str, modules: Iterable[dict[str, Any]]
+) -> tuple[Location, ...]:
     """Assignments whose left side leads to the very object now."""
     known = _known_writes.get((id(holder), name))
     if known is not None and known[0]() is holder:
         return known[1]
-    found = _search_program(holder, name)
+    found = _search_program(holder, _stores_of_program(name, modules))
     with contextlib.suppress(TypeError):  # no weak reference, so that its id may be another's later
         _known_writes[id(holder), name] = weakref.ref(holder), found
     return found
 
 
-def _search_program(holder: object, name: str) -> tuple[Location, ...]:
-    stores = [item for item in _stores_of_program(name) if not _is_init(item.function)]
+def _search_program(holder: object, found: Iterable[_Store]) -> tuple[Location, ...]:
+    stores = [item for item in found if not _is_init(item.function)]
     owners = frozenset(item.owner for item in stores if item.owner is not None)
     instances = _heap.instances_of(owners) if owners else []
     return _unique(
@@ -234,22 +239,13 @@ def _is_init(function: Any) -> bool:
     return function.__name__ == "__init__"
 
 
-def _stores_of_program(name: str) -> Iterator[_Store]:
-    modules: list[object] = list(sys.modules.values())
-    for module in modules:
-        if not isinstance(module, types.ModuleType):
-            continue
-        # A module that is loaded on its first use must not be loaded by our look at it.
-        members: dict[str, Any] = dict(object.__getattribute__(module, "__dict__"))
-        file = members.get("__file__")
-        if not isinstance(file, str) or not source_locations.is_own(file):
-            continue
-        for member in members.values():
-            owner = member if isinstance(member, type) else None
-            for function in [member] if owner is None else vars(owner).values():
-                if isinstance(function, types.FunctionType) and name in function.__code__.co_names:
-                    for base, line in attribute_stores(function.__code__, name):
-                        yield _Store(base, line, function, owner)
+def _stores_of_program(name: str, modules: Iterable[dict[str, Any]]) -> Iterator[_Store]:
+    for member in (member for members in modules for member in list(members.values())):
+        owner = member if isinstance(member, type) else None
+        for function in [member] if owner is None else list(vars(owner).values()):
+            if isinstance(function, types.FunctionType) and name in function.__code__.co_names:
+                for base, line in attribute_stores(function.__code__, name):
+                    yield _Store(base, line, function, owner)
 
 
 class _Heap:
@@ -363,7 +359,7 @@ def _resolved(base: str, frame: types.FrameType) -> Any:
 # --- byte code -------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_code(4096)
 def _store_line(code: types.CodeType, operation: str, name: str) -> int | None:
     """Line of the first `operation` on `name` in `code`."""
     line = code.co_firstlineno
@@ -374,7 +370,7 @@ def _store_line(code: types.CodeType, operation: str, name: str) -> int | None:
     return None
 
 
-@functools.lru_cache(maxsize=4096)
+@cached_by_code(4096)
 def _registration_line(code: types.CodeType, name: str) -> int | None:
     """Line where `code` registers a buffer or sets an attribute called `name`."""
     line, registering = code.co_firstlineno, False

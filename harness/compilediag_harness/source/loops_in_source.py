@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-import functools
 import types
 from collections.abc import Iterator
 
+from compilediag_harness.source.code_cache import cached_by_code
 from compilediag_harness.source.writes_in_source import tree_of
 
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(1024)
 def loop_around(code: types.CodeType, line: int) -> int | None:
     """First line of the innermost loop in `code` whose body runs `line` again and again; None where
     there is none or no source. Where a comprehension shares a line with what it iterates over, the

@@ -4,13 +4,13 @@ tree, with the sizes of what is written where names and integers determine them.
 from __future__ import annotations
 
 import ast
-import functools
 import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compilediag_harness.source.code_cache import cached_by_code
 from compilediag_harness.source.loops_in_source import loop_around
 from compilediag_harness.source.writes_in_source import dotted, statements, tree_of
 from compilediag_harness.torch_internals import torch_guards
@@ -37,7 +37,7 @@ class Packing:
     """Name of the value that is written, where it is one."""
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(1024)
 def packing_at(code: types.CodeType, line: int) -> Packing | None:
     """The packing whose store is on `line`; None where it is none, or the filling is not certain to
     run as often as the store: it stands behind a condition, or runs once in a program."""

@@ -40,7 +40,7 @@ def _library_prefixes() -> tuple[str, ...]:
     return tuple(os.path.join(path, "") for path in found)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=16384)
 def is_library(file: str) -> bool:
     """Whether a file belongs to torch or the standard library (site-packages do not count)."""
     if file.startswith("<") and not file.startswith("<stdin>"):
@@ -58,7 +58,7 @@ def is_torch(file: str) -> bool:
 _OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=16384)
 def is_ours(file: str) -> bool:
     """Whether a file belongs to compilediag, either half of it."""
     outside = getattr(sys.modules.get("compilediag"), "__file__", None)
@@ -70,11 +70,18 @@ def is_own(file: str) -> bool:
     """Whether a file is the program's own: not torch's, the standard library's, installed,
     generated or ours. The file of `__main__` is, also where it is installed: `python -m` of a
     package."""
+    return _is_own(file, _main_file())
+
+
+def _main_file() -> str | None:
+    return getattr(sys.modules.get("__main__"), "__file__", None)
+
+
+@functools.lru_cache(maxsize=16384)
+def _is_own(file: str, main: str | None) -> bool:
     if not file or is_library(file) or is_ours(file) or is_generated(file):
         return False
-    return not _INSTALLED.search(file) or file == getattr(
-        sys.modules.get("__main__"), "__file__", None
-    )
+    return not _INSTALLED.search(file) or file == main
 
 
 def is_own_frame(frame: types.FrameType) -> bool:
@@ -129,18 +136,18 @@ def innermost_user_line(stack: Iterable[Any] | None) -> Location | None:
     frames = list(stack or ())
     if not frames:
         return None
-    users = [frame for frame in frames if not is_library(frame.filename)]
-    frame = (users or frames)[-1]
+    users = (frame for frame in reversed(frames) if not is_library(frame.filename))
+    frame = next(users, frames[-1])
     return Location(frame.filename, frame.lineno or 0, frame.name)
 
 
 def innermost_own_line(stack: Iterable[Any] | None) -> Location | None:
     """The innermost frame of a traceback in a file of the program's own, if there is one."""
-    own = [frame for frame in stack or () if is_own(frame.filename)]
-    if not own:
+    main = _main_file()
+    frame = next((f for f in reversed(list(stack or ())) if _is_own(f.filename, main)), None)
+    if frame is None:
         return None
-    name = resumed_function(own[-1].name) or own[-1].name
-    return Location(own[-1].filename, own[-1].lineno or 0, name)
+    return Location(frame.filename, frame.lineno or 0, resumed_function(frame.name) or frame.name)
 
 
 def location_in_comment(text: str) -> Location | None:

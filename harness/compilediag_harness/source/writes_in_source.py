@@ -7,9 +7,13 @@ import ast
 import functools
 import inspect
 import linecache
+import re
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from compilediag_harness.source.code_cache import cached_by_code
 
 MUTATORS = frozenset({
     *("append", "extend", "insert", "pop", "popitem", "clear", "update", "setdefault", "remove"),
@@ -17,7 +21,7 @@ MUTATORS = frozenset({
 })  # fmt: skip
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(1024)
 def mutation_line(code: types.CodeType, name: str) -> int | None:
     """First line in `code` that changes the container called `name`: an item stored or deleted, a
     mutating method called, `+=`."""
@@ -34,11 +38,11 @@ def mutation_line(code: types.CodeType, name: str) -> int | None:
     return None
 
 
-@functools.lru_cache(maxsize=1024)
+@cached_by_code(1024)
 def attribute_stores(code: types.CodeType, attribute: str) -> tuple[tuple[str, int], ...]:
     """(dotted base, line) of every `base.attribute = ...` in `code`, such as ("model.pos", 12)."""
     found: list[tuple[str, int]] = []
-    for node in statements(code):
+    for node in statements(code) if attribute in code.co_names else ():
         if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
             continue
         base = dotted(node.value) if node.attr == attribute else None
@@ -63,12 +67,18 @@ def statements(code: types.CodeType) -> Iterator[ast.AST]:
     tree = tree_of(code)
     if tree is None:
         return
-    stack: list[ast.AST] = list(reversed(_body_of(tree)))
+    stack: list[Any] = list(reversed(_body_of(tree)))
     while stack:
         node = stack.pop()
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            stack.extend(reversed(list(ast.iter_child_nodes(node))))
+        if type(node) is list:
+            stack.extend(reversed(cast("list[Any]", node)))
+        elif isinstance(node, ast.AST) and not isinstance(node, ast.expr_context):
+            yield node
+            if not isinstance(node, _INNER):
+                stack.extend([getattr(node, name, None) for name in reversed(node._fields)])
+
+
+_INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def _body_of(tree: ast.Module) -> list[ast.stmt]:
@@ -78,27 +88,61 @@ def _body_of(tree: ast.Module) -> list[ast.stmt]:
     return tree.body
 
 
-@functools.lru_cache(maxsize=256)
+@cached_by_code(256)
 def tree_of(code: types.CodeType) -> ast.Module | None:
     """The syntax tree of a code object with the file's line numbers; None without its source."""
+    lines, first = linecache.getlines(code.co_filename), 1
+    if code.co_name == "<module>":
+        return _parsed(lines, first)
+    found = _function_from(lines, code.co_firstlineno)
+    if found is not None or (not lines and code.co_filename.startswith("<")):
+        return found  # of generated code without a text there is nothing to look for
     try:
-        if code.co_name == "<module>":
-            lines, first = linecache.getlines(code.co_filename), 1
-        else:
-            lines, first = inspect.getsourcelines(code)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return _parsed(*inspect.getsourcelines(code))
+    except _UNREADABLE:
         return None
-    ast.increment_lineno(tree, first - 1)
-    return tree
+
+
+_UNREADABLE = (OSError, SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
+
+
+def _parsed(lines: Sequence[str], first: int) -> ast.Module | None:
+    try:
+        # With the file's line numbers: lines that are empty cost less than counting each node up.
+        return ast.parse("\n" * (first - 1) + textwrap.dedent("".join(lines)))
+    except _UNREADABLE:
+        return None
+
+
+_BEGINS = re.compile(r"\s*(?:async\s+def\s|def\s|@)")
+"""The first line of a function."""
+
+
+def _function_from(lines: Sequence[str], first: int, through: int = 0) -> ast.Module | None:
+    """The tree of the function whose text begins in a line: up to the next one that is indented no
+    deeper, without the thousands of lines that a library's file may have. None where that is none,
+    as where a text of several lines is indented less, or where it ends before `through`."""
+    margin, last, defined = -1, 0, False
+    for number in range(first, len(lines) + 1):
+        text = lines[number - 1].lstrip()
+        indent = len(lines[number - 1]) - len(text)
+        if not text or text.startswith("#"):
+            continue
+        if number == first:
+            margin = indent
+        if indent == margin and not defined and _BEGINS.match(text):
+            defined = not text.startswith("@")
+        elif indent <= margin and not text.startswith((")", "]", "}")):
+            break
+        last = number
+    return _parsed(lines[first - 1 : last], first) if defined and last >= through else None
 
 
 @functools.lru_cache(maxsize=1024)
 def branches_on(file: str, line: int, name: str) -> bool | None:
     """Whether the innermost function around a line has a condition that reads a variable or an
     attribute of this name. None without its source."""
-    tree = _tree_of_file(file)
-    function = None if tree is None else _function_around(tree, line)
+    function = _function_around(file, line)
     if function is None:
         return None
     return any(
@@ -113,8 +157,7 @@ def branches_on(file: str, line: int, name: str) -> bool | None:
 def store_beside_read(file: str, line: int, attribute: str) -> int | None:
     """The first line of the innermost function around `line` that assigns `attribute` of the very
     expression of which `line` reads it, where nothing in between can make that another object."""
-    tree = _tree_of_file(file)
-    function = None if tree is None else _function_around(tree, line)
+    function = _function_around(file, line)
     if function is None:
         return None
     nodes = list(ast.walk(function))
@@ -171,20 +214,22 @@ def truth_of(test: ast.expr) -> Iterator[ast.AST]:
 _OF_OBJECTS = ("isinstance", "hasattr", "callable", "torch.is_tensor", "issubclass")
 
 
-@functools.lru_cache(maxsize=64)
-def _tree_of_file(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)) or "(")
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+@functools.lru_cache(maxsize=256)
+def _function_around(file: str, line: int) -> ast.AST | None:
+    """The innermost function that a line is in."""
+    lines = linecache.getlines(file)
+    above = (at for at in range(min(line, len(lines)), 0, -1) if _BEGINS.match(lines[at - 1]))
+    trees = (_function_from(lines, at, through=line) for at in above)
+    found = next(filter(None, (_innermost(tree, line) for tree in trees)), None)
+    return found or _innermost(_parsed(lines, 1), line)
 
 
-def _function_around(tree: ast.AST, line: int) -> ast.AST | None:
-    """The last one that begins before the line holds it most closely."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+def _innermost(tree: ast.Module | None, line: int) -> ast.AST | None:
+    """The last function that begins before the line holds it most closely."""
     around = [
         node
-        for node in ast.walk(tree)
-        if isinstance(node, kinds) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
     return max(around, key=lambda node: (node.lineno, node.col_offset), default=None)
