@@ -94,4 +94,3 @@ class _Hooks:
             return (yield)
         finally:
             test.close()
-            test.release_logs()

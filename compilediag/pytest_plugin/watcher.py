@@ -17,7 +17,6 @@ from compilediag.pytest_plugin.judged_part import JudgedPart
 from compilediag.pytest_plugin.lanes import judge_lane, judge_limits
 from compilediag.pytest_plugin.marks import COUNTS, Requirements
 from compilediag.pytest_plugin.problems import CompileFailure, Problem, failure_text
-from compilediag.pytest_plugin.quiet_logs import QuietLogs
 from compilediag.pytest_plugin.receipt_files import write_receipt_of
 from compilediag.pytest_plugin.settings import Settings
 from compilediag.runs.watch import WatchResult, watch
@@ -32,7 +31,6 @@ class WatchedTest:
         self._item = item
         self._required = required
         self._settings = settings
-        self._logs = QuietLogs()
         self._watch: watch | None = None
         self._run: WatchResult | None = None
         self._improvements = 0
@@ -44,7 +42,6 @@ class WatchedTest:
         self.close()
         if self._required.any or uses_fixture or self._settings.limits:
             forget_compiled_code()
-        self._logs.__enter__()
         root = str(self._item.config.rootpath)
         folders = (root, os.path.dirname(str(self._item.path)))
         lane = self._required.lane or self._item.nodeid
@@ -86,10 +83,6 @@ class WatchedTest:
         """Stops watching, whatever happened."""
         self._stop(None)
         self._run = self.fixture = None
-
-    def release_logs(self) -> None:
-        """pytest may listen to torch again as it likes."""
-        self._logs.__exit__(None, None, None)
 
     def _stop(self, failed: BaseException | None) -> None:
         watching, self._watch = self._watch, None

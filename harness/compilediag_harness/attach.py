@@ -74,6 +74,8 @@ class Attachment:
             (torch_cudagraphs.TREES, self._collectors.trees_imported),
         ):
             self._imports.on_import(module, self._shielded(module, action))
+        # Of this package: what is imported later is kept out of Dynamo as well.
+        self._imports.on_package(__name__.partition(".")[0], dynamo_skip.bind_if_imported)
         caches, precompiled = self._collectors.caches, self._collectors.precompiled
         for module, install in (
             (torch_names.UTILS, caches.events_imported),
@@ -162,16 +164,13 @@ class Attachment:
         checkpoints.saver_imported()
 
     def _dynamo_imported(self) -> None:
-        self._watch_starts()
+        if self._collectors.compiles is not None:
+            self._keep(torch_compiles.on_compile_start(self._collectors.compile_started))
+            self._keep(torch_compiles.on_compile_end(self._collectors.compile_ended))
         self._keep(torch_stances.on_stance_set(stances.stance_set))
         self._keep(torch_compiles.on_reset(self._reset))
         self._keep(torch_compiles.on_compile_request(self._compile_requested))
         self._report_torch()
-
-    def _watch_starts(self) -> None:
-        if self._collectors.compiles is not None:
-            self._keep(torch_compiles.on_compile_start(self._collectors.compile_started))
-            self._keep(torch_compiles.on_compile_end(self._collectors.compile_ended))
 
     def _keep(self, remover: torch_names.Remover | None) -> None:
         if remover is not None:
@@ -200,7 +199,6 @@ class Attachment:
     def _reset(self) -> None:
         if self._collectors.compiles is not None:
             self._collectors.compiles.reset()
-        self._watch_starts()
 
     def _report_torch(self) -> None:
         torch = self._torch

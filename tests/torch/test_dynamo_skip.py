@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from compilediag_harness.base import journal
-from compilediag_harness.torch_internals import dynamo_skip, torch_api
+from compilediag_harness.torch_internals import dynamo_skip, torch_names
 
 Marks = dict[types.CodeType, tuple[str, str]]
 
@@ -29,7 +29,6 @@ def torch_with(marked: Marks) -> Any:
 def anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """No module was marked so far."""
     monkeypatch.setattr(dynamo_skip, "_kept_out", set[str]())
-    monkeypatch.setattr(dynamo_skip, "_modules_seen", 0)
 
 
 @pytest.mark.usefixtures("anew")
@@ -40,8 +39,8 @@ def test_functions_are_marked_with_what_they_call() -> None:
     assert marked[journal.Journal.append.__code__] == ("skip", "skip")
     wrapper = next(
         code
-        for code in dynamo_skip.codes_of(torch_api)
-        if code.co_name == "run" and "original" in code.co_freevars
+        for code in dynamo_skip.codes_of(torch_names)
+        if code.co_name == "wrapper" and "original" in code.co_freevars
     )
     assert marked[wrapper] == ("skip", "default")
 

@@ -331,19 +331,20 @@ def test_where_a_compiled_call_comes_from():
 def test_runs_of_the_autograd_engine_are_told_in_pairs():
     """`backward` and `torch.autograd.grad`, when they return and when they raise; what `begin`
     answers comes back. torch is left as it was."""
-    graph = torch.autograd.graph
-    before = graph._engine_run_backward, torch.autograd._engine_run_backward
+    variable = torch.autograd.Variable
+    before = variable._execution_engine
     told = []
     try:
-        put = torch_api.around_backward(torch, lambda: len(told), told.append)
-        assert put is graph._engine_run_backward
+        torch_api.around_backward(torch, lambda: len(told), told.append)
+        assert variable._execution_engine is not before
+        assert isinstance(variable._execution_engine, torch._C._ImperativeEngine)
         x = torch.ones(2, requires_grad=True)
         (x * 2).sum().backward()
         torch.autograd.grad((x * 2).sum(), x)
         with pytest.raises(RuntimeError, match="does not require grad"):
             torch.ones(2).sum().backward()
     finally:
-        graph._engine_run_backward, torch.autograd._engine_run_backward = before
+        variable._execution_engine = before
     assert told == [0, 1, 2]
     assert x.grad.tolist() == [2.0, 2.0]
 

@@ -17,6 +17,12 @@ class NoOptimizers:
     def expected(self) -> bool:
         return False
 
+    def call_begins(self) -> None:
+        """What changes is said by the test."""
+
+    def call_ends(self) -> None:
+        """As above."""
+
     def stepped_unseen(self) -> bool:
         return False
 
@@ -66,8 +72,8 @@ def test_each_call_is_a_step(source: tuple[StepSource, list[Event]]) -> None:
 
     def train(_: int) -> None:
         for at in (0.0, 1.0):
-            one.optimizer_began(1, at)
-            one.optimizer_ended(1, at)
+            one.optimizer_began(at)
+            one.optimizer_ended(1, at, at)
 
     drive(train, steps=4)
     one.finish(9.0)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
+from compilediag_harness.torch_internals import torch_api
 
 
 class Optimizer:
     """Stands for torch.optim.Optimizer."""
 
     def __init__(self) -> None:
-        self.state: dict[str, int] = {}
+        self.weight = Parameter()
+        self.param_groups = [{"params": [self.weight]}]
 
 
 class Adam(Optimizer):
@@ -19,10 +23,10 @@ class Adam(Optimizer):
 
 
 class Unfinished(Optimizer):
-    """One whose __init__ has not come to its state."""
+    """One whose __init__ has not come to its parameters."""
 
     def __init__(self) -> None:
-        """Leaves the state out."""
+        """Leaves them out."""
 
 
 class Proxy:
@@ -33,7 +37,21 @@ class Proxy:
         raise AssertionError("a proxy was asked for its class")
 
 
-TORCH = SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer), is_grad_enabled=lambda: True)
+class Parameter:
+    """Stands for a tensor, which counts how often it was written."""
+
+    _version = 1
+
+
+TORCH = SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer))
+
+
+def a_call(live: OptimizerRegistry, writes: Parameter | None = None) -> None:
+    """A compiled call, which may write a parameter."""
+    live.call_begins()
+    if writes is not None:
+        writes._version += 1
+    live.call_ends()
 
 
 def test_none_is_expected_where_none_lives() -> None:
@@ -41,28 +59,56 @@ def test_none_is_expected_where_none_lives() -> None:
     proxy = Proxy()
     live = OptimizerRegistry(TORCH)
     assert not live.expected()
+    a_call(live)
     assert not live.stepped_unseen()
-    assert live.training()
     del proxy
 
 
-def test_one_that_lives_is_expected_until_its_state_grows() -> None:
-    """A compiled step fills the state, and runs no hook."""
+def test_one_that_lives_is_expected_until_a_compiled_call_steps_it() -> None:
+    """A compiled step writes the parameters, and runs no hook: with state or without. What the
+    program writes between two calls (weights that are loaded) is no step."""
     adam, unfinished = Adam(), Unfinished()
-    adam.state["loaded from a checkpoint"] = 1
     live = OptimizerRegistry(TORCH)
     assert live.expected()
+    a_call(live)
+    adam.weight._version += 1
+    a_call(live)
     assert not live.stepped_unseen()
-    adam.state["weight"] = 1
+    a_call(live, writes=adam.weight)
+    assert live.stepped_unseen()
+    a_call(live)
     assert live.stepped_unseen()
     del adam, unfinished
+
+
+def test_what_a_call_did_is_asked_once() -> None:
+    """A call that was not reported to begin says nothing when it ends."""
+    adam = Adam()
+    live = OptimizerRegistry(TORCH)
+    assert live.expected()
+    a_call(live)
+    adam.weight._version += 1
+    live.call_ends()
+    assert not live.stepped_unseen()
 
 
 def test_it_keeps_no_optimizer_alive() -> None:
     """A dropped optimizer is forgotten, with its memory."""
     adam = Adam()
+    weight = adam.weight
     live = OptimizerRegistry(TORCH)
     assert live.expected()
-    adam.state["weight"] = 1
     del adam
+    a_call(live, writes=weight)
     assert not live.stepped_unseen()
+
+
+def test_micro_batches_are_runs_of_the_autograd_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several compiled calls between two of them are parts of one."""
+    runs = 3
+    monkeypatch.setattr(torch_api, "engine_runs", lambda: runs)
+    live = OptimizerRegistry(TORCH)
+    assert not live.training()
+    runs = 5
+    assert live.training()
+    assert not live.training()

@@ -32,6 +32,12 @@ class NoOptimizers:
     def expected(self) -> bool:
         return False
 
+    def call_begins(self) -> None:
+        """What changes is said by the test."""
+
+    def call_ends(self) -> None:
+        """As above."""
+
     def stepped_unseen(self) -> bool:
         return False
 
@@ -78,11 +84,11 @@ class Program:
             source.clock.leave(FORWARD, began + wall / 2)
         self.now += wall
         if not brief.key:
-            source.optimizer_began(key, self.now)
+            source.optimizer_began(self.now)
         if not brief.record(key, self.now):
             brief.stop()
-            source.optimizer_began(key, self.now)
-            source.optimizer_ended(key, self.now)
+            source.optimizer_began(self.now)
+            source.optimizer_ended(key, self.now, self.now)
             brief.ended(source.steady, source.source or "", self.now)
 
     def told(self) -> list[Step]:

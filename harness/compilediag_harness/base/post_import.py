@@ -19,6 +19,7 @@ class PostImport(importlib.abc.MetaPathFinder):
 
     def __init__(self) -> None:
         self._wanted: dict[str, list[Action]] = {}
+        self._packages: dict[str, Action] = {}
 
     def on_import(self, name: str, action: Action) -> None:
         """Runs `action` after `name` was imported; at once if it is imported already."""
@@ -30,9 +31,16 @@ class PostImport(importlib.abc.MetaPathFinder):
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
+    def on_package(self, package: str, action: Action) -> None:
+        """Runs `action` after each module of a package that is imported from now on."""
+        self._packages[package] = action
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
     def withdraw(self) -> None:
         """Withdraws from the import system."""
         self._wanted.clear()
+        self._packages.clear()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
@@ -43,7 +51,7 @@ class PostImport(importlib.abc.MetaPathFinder):
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         """The spec another finder gives, with the actions behind its loader."""
-        if fullname not in self._wanted:
+        if fullname not in self._wanted and fullname.partition(".")[0] not in self._packages:
             return None
         finders = list(sys.meta_path)
         # Those before have searched, or are searching: another session's finder among them.
@@ -71,6 +79,8 @@ class PostImport(importlib.abc.MetaPathFinder):
             run(module)
             for action in self._wanted.pop(name, []):
                 action(module)
+            if (of_package := self._packages.get(name.partition(".")[0])) is not None:
+                of_package(module)
 
         loader.exec_module = exec_module
 

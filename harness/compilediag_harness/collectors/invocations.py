@@ -141,8 +141,7 @@ class Invocations(SessionSink):
         first was freed, is another callable."""
         function = call.function
         owner = getattr(function, "__self__", None)
-        # As `torch_open_calls.key_of`: what the key is the address of.
-        it = owner if owner is not None else getattr(function, "__code__", function)
+        it = torch_open_calls.callable_of(function)
         known = self._known.get(key)
         if known is not None and (known[1] is None or known[1]() is it):
             return known[0]

@@ -24,7 +24,6 @@ from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.unguarded import UnguardedCollector
 from compilediag_harness.collectors.warm_calls import WarmCalls
 from compilediag_harness.torch_internals import (
-    dynamo_skip,
     torch_api,
     torch_compiles,
     torch_names,
@@ -114,7 +113,6 @@ class CollectorSet:
     def compile_started(self, trigger: str, compile_id: str) -> None:
         """A compile begins: no synchronisation is sampled in its step."""
         self.stop_sampling()
-        dynamo_skip.bind_if_imported()  # more of this package may have been imported
         if self.witness is not None:
             self.witness.compile_started()
         if self.compiles is not None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from compilediag_harness.torch_internals import torch_compiles
 
 _begun: dict[int, list[str]] = {}
 """What began, by thread, in order."""
 
-_handler: Any = None
-"""Torch's, once Dynamo is imported."""
-
-_mine: object = None
-"""What it calls for us."""
+_listening = False
 
 
 def _started(trigger: str, compile_id: str) -> None:
@@ -22,16 +17,10 @@ def _started(trigger: str, compile_id: str) -> None:
 
 
 def listen() -> bool:
-    """Starts counting, or starts again where `torch._dynamo.reset()` removed us. False where Dynamo
-    is not imported, or has no such callback."""
-    global _handler, _mine
-    if _handler is not None and _mine in _handler.start_callbacks:
-        return True
-    _handler = torch_compiles.compile_callbacks()
-    if _handler is None or torch_compiles.on_compile_start(_started) is None:
-        return False
-    _mine = _handler.start_callbacks[-1]
-    return True
+    """Starts counting. False where Dynamo is not imported, or does not say when it compiles."""
+    global _listening
+    _listening = _listening or torch_compiles.on_compile_start(_started) is not None
+    return _listening
 
 
 def begun() -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from compilediag_harness.base.step_phases import FORWARD, NAMES, OPTIMIZER
 from compilediag_harness.steps.step_clock import StepClock
-from compilediag_harness.torch_internals import torch_open_calls
+from compilediag_harness.torch_internals import torch_api, torch_open_calls
 
 _MAX_CALLABLES = 4096
 
@@ -17,6 +17,7 @@ class CompiledCallables:
     """The phases that compiled callables are, by the key that distinguishes them."""
 
     def __init__(self, torch_module: Any) -> None:
+        self._torch = torch_module
         self._optimizer: type = torch_module.optim.Optimizer
         self._phases: dict[int, int] = {}
 
@@ -30,6 +31,8 @@ class CompiledCallables:
         return self._phases[key]
 
     def _find_phase(self, clock: StepClock) -> int:
+        if torch_api.in_optimizer_step() and not self._torch.is_grad_enabled():
+            return OPTIMIZER  # a kernel of its own; not the forward in its closure
         call = torch_open_calls.called_from()
         if call is None:
             return FORWARD

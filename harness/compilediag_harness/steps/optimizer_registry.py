@@ -10,13 +10,19 @@ import gc
 import weakref
 from typing import Any
 
+from compilediag_harness.torch_internals import torch_api
+
 
 class OptimizerRegistry:
-    """The optimizers of this process, looked for once: when a compiled call first repeats."""
+    """The optimizers of this process, looked for when a compiled callable is first called, and when
+    one first repeats if there were none."""
 
     def __init__(self, torch_module: Any) -> None:
         self._torch = torch_module
-        self._found: list[tuple[weakref.ref[Any], int]] = []
+        self._found: list[weakref.ref[Any]] = []
+        self._before: int | None = None
+        self._unseen = False
+        self._engine_runs = torch_api.engine_runs()
 
     def expected(self) -> bool:
         """Whether an optimizer is alive. Walks the collector's objects, which takes tens of
@@ -27,26 +33,33 @@ class OptimizerRegistry:
             return False
         # type(x) and not isinstance(x): the latter reads lazy proxies' `__class__`, which
         # runs the user's code.
-        self._found = [
-            (weakref.ref(one), self._states(one)) for one in gc.get_objects() if type(one) in kinds
-        ]
+        self._found = [weakref.ref(one) for one in gc.get_objects() if type(one) in kinds]
         return bool(self._found)
 
+    def call_begins(self) -> None:
+        """An outermost compiled call begins, while an optimizer is awaited."""
+        self._before = self._changes()
+
+    def call_ends(self) -> None:
+        """That call ends."""
+        self._unseen = self._unseen or self._before not in (None, self._changes())
+        self._before = None
+
     def stepped_unseen(self) -> bool:
-        """Whether an optimizer has gained state since, without our hooks being called: a
-        compiled `step` runs none of them."""
-        return any(
-            (one := ref()) is not None and self._states(one) > before for ref, before in self._found
-        )
+        """Whether a compiled call has written an optimizer's parameters: it contained the step, and
+        our hooks are not called in compiled code."""
+        return self._unseen
 
     def training(self) -> bool:
-        """Whether gradients are being recorded in this thread."""
-        return bool(self._torch.is_grad_enabled())
+        """Whether the autograd engine has run since this was asked last: a micro-batch is over."""
+        before, self._engine_runs = self._engine_runs, torch_api.engine_runs()
+        return self._engine_runs != before
 
-    @staticmethod
-    def _states(optimizer: Any) -> int:
-        state = getattr(optimizer, "state", None)  # missing before Optimizer.__init__ has run
-        return len(state) if isinstance(state, dict) else 0  # pyright: ignore[reportUnknownArgumentType]
+    def _changes(self) -> int:
+        """How often the parameters of the optimizers were written."""
+        # Missing before Optimizer.__init__ has run.
+        groups = (group for ref in self._found for group in getattr(ref(), "param_groups", ()))
+        return torch_api.times_written(one for group in groups for one in group["params"])
 
 
 def _subclasses(base: type) -> set[type]:

@@ -31,11 +31,11 @@ CALL_TRIAL = 8
 """Steps of calls that are held back when no better source is in sight."""
 
 AWAITED_CALLS = 64
-"""Calls in grad mode after which an optimizer that exists is no longer waited for. Fewer would
-count the micro-batches of gradient accumulation as steps."""
+"""Micro-batches after which an optimizer that exists is no longer waited for. Fewer would count
+those of gradient accumulation as steps."""
 
 AWAITED_MARKS = 4096
-"""The same for calls of any kind: bounds the memory of a long rollout before the first update."""
+"""The same for calls: bounds the memory of a long rollout before the first update."""
 
 CYCLE_LIMIT = 1024
 """Members of a cycle after which it is cut: bounds the memory."""
@@ -48,12 +48,20 @@ class OptimizerState(Protocol):
         """An optimizer exists in this process, so that its steps may come."""
         ...
 
+    def call_begins(self) -> None:
+        """An outermost compiled call begins, while an optimizer is awaited."""
+        ...
+
+    def call_ends(self) -> None:
+        """That call ends."""
+        ...
+
     def stepped_unseen(self) -> bool:
         """An optimizer stepped and no hook was called: its step is compiled."""
         ...
 
     def training(self) -> bool:
-        """Gradients are being recorded in this thread."""
+        """A micro-batch has ended since this was asked last."""
         ...
 
 
@@ -87,12 +95,10 @@ class StepSource:
         self._first = self._leader = 0
         """First call of the cycle in progress, and of the last one of several callables."""
         self._in_cycles = False
-        self._waiting: bool | None = None
+        self._waiting = False
         self._training_calls = 0
         self.optimizing_since: float | None = None
         """When the optimizer's step that is in progress began."""
-        self._open = 0
-        self._inside = 0
 
     # --- marks ---
 
@@ -106,40 +112,43 @@ class StepSource:
             self.clock.cut(at)
             self._close(at)
 
-    def optimizer_began(self, key: int, at: float) -> None:
-        """An optimizer's step begins; one that steps inside another is a part of it."""
-        # Inside the same one a second time: that one ended by an exception, which no hook reports.
-        if self._open not in (0, key) and self._inside != key:
-            self._inside = key
-            return
-        self._open, self.optimizing_since, self._inside = key, at, 0
+    def optimizer_began(self, at: float) -> None:
+        """An optimizer's step begins, inside of no other one."""
+        self.optimizing_since = at
         self.clock.begin(at)
 
-    def optimizer_ended(self, key: int, at: float) -> None:
-        """An optimizer's step ended."""
-        began = self.optimizing_since
-        if key != self._open or began is None:
-            return
-        self._open, self.optimizing_since = 0, None
+    def optimizer_ended(self, key: int, began: float, at: float) -> None:
+        """That step ended; `key` is 0 if an exception ended it: it was none then."""
+        self.optimizing_since = None
         with self._lock:
             self.clock.optimized(began, at)
-            if self.source == EXPLICIT or self._ending:
+            if not key or self.source == EXPLICIT or self._ending:
                 return
             if self.source != OPTIMIZER:
                 self._upgrade(OPTIMIZER, at)
             self._optimizer_cycle(key, at)
 
     def call_began(self, key: int, at: float) -> None:
-        """An outermost call of a compiled callable begins; `key` distinguishes callables."""
+        """A call begins that marks steps; `key` distinguishes what is called."""
         if not self.ended_by_calls:
             return
         with self._lock:
             if self._ending:
                 return
             self.clock.begin(at)
-            if self._begins_cycle(key):
+            first, begins = not self._seen, self._begins_cycle(key)
+            if self.source is None and not self._waiting and (first or begins):
+                self._waiting = self._optimizers.expected()
+            if begins:
                 self.clock.cut(at)
                 self._call_cycle(at)
+            if self._waiting:
+                self._optimizers.call_begins()
+
+    def call_ended(self) -> None:
+        """An outermost call of a compiled callable ended."""
+        if self._waiting and self.source is None:
+            self._optimizers.call_ends()
 
     @property
     def steady(self) -> int:
@@ -177,7 +186,7 @@ class StepSource:
     def forked(self) -> None:
         """This process is a fork: what is not written belongs to the parent."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
-        self._open, self.optimizing_since = 0, None
+        self.optimizing_since = None
         self.sampling.forked()
         self.clock.discard()
 
@@ -233,8 +242,6 @@ class StepSource:
         return False
 
     def _call_cycle(self, at: float) -> None:
-        if self.source is None and self._waiting is None:
-            self._waiting = self._optimizers.expected()
         if not self._waiting:
             self.source = CALL
             self._close(at)

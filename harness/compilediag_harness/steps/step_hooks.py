@@ -6,10 +6,9 @@ no session is there. `steps.py` puts them into torch.
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from compilediag_harness.base.session import Session
@@ -20,8 +19,13 @@ from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
 from compilediag_harness.steps.step_clock import StepClock
 from compilediag_harness.steps.step_detection import CALL, EVERY_MARK, StepSource
 from compilediag_harness.steps.step_sampling import StepSampling
-from compilediag_harness.torch_internals import dynamo_skip, torch_calls, torch_compiles
-from compilediag_harness.torch_internals.dynamo_skip import leave_out_this_frame
+from compilediag_harness.torch_internals import (
+    dynamo_skip,
+    torch_api,
+    torch_calls,
+    torch_compiles,
+    torch_open_calls,
+)
 from compilediag_harness.user_api import spans
 from compilediag_harness.user_api.span_batches import Row
 
@@ -35,6 +39,8 @@ _unsampled: StepSampling | None = None
 """Set while steps are not sampled: there is one session then."""
 
 _callables: CompiledCallables | None = None
+_updated_after = 0
+"""Runs of the autograd engine before the newest step of an optimizer that torch does not record."""
 _monotonic = time.monotonic
 
 
@@ -45,9 +51,9 @@ def step() -> None:
     Raises:
         SystemExit: after the last step that `compilediag run --steps N` allows.
     """
-    if not _active or dynamo_skip.is_compiling():
-        return
-    _end_explicitly()
+    # Asked first: compiled code is then not guarded on whether a session is there.
+    if not dynamo_skip.is_compiling() and _active:
+        _end_explicitly()
 
 
 def _end_explicitly() -> None:
@@ -109,6 +115,7 @@ def clock_of(session: Session) -> StepClock | None:
 
 def forked() -> None:
     """This process is a fork: what is not written belongs to the parent."""
+    torch_api.forked()
     for source in _active:
         source.forked()
 
@@ -155,38 +162,31 @@ def sample_again() -> None:
         _unsampled.stop()
 
 
-# torch calls the two with the optimizer it steps, for every session at once. Where `step` itself is
-# compiled they are traced: `is_traced` makes them nothing there.
-
-
-def optimizer_begins(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-    """Before an optimizer steps."""
-    if dynamo_skip.is_traced():
-        return
-    key = id(optimizer)
-    if _unsampled is not None:
-        if _unsampled.key in (key, EVERY_MARK):
-            return
-        sample_again()
-    at = _monotonic()
-    for source in _active:
-        source.optimizer_began(key, at)
-
-
-def optimizer_ends(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-    """After an optimizer has stepped."""
-    if dynamo_skip.is_traced():
-        return
-    attribute_ended_spans()
+def optimizer_begins(optimizer: Any) -> tuple[int, float]:
+    """An optimizer's step begins. What tells it apart, and when."""
     at, key = _monotonic(), id(optimizer)
-    if _unsampled is None or not (_unsampled.key == EVERY_MARK or _unsampled.record(key, at)):
+    if _unsampled is None or _unsampled.key not in (key, EVERY_MARK):
+        sample_again()
+        for source in _active:
+            source.optimizer_began(at)
+    return key, at
+
+
+def optimizer_ends(begun: tuple[int, float], raised: bool) -> None:
+    """With what `optimizer_begins` returned; a step that `raised` was none."""
+    key, began = begun
+    attribute_ended_spans()
+    at = _monotonic()
+    if _unsampled is None or not (
+        raised or _unsampled.key == EVERY_MARK or _unsampled.record(key, at)
+    ):
         for source in _active:
             try:
-                source.optimizer_ended(key, at)
+                source.optimizer_ended(0 if raised else key, began, at)
                 _ended(source, at)
             except Exception as error:
                 source.clock.session.fault("optimizer step", error)
-    if step_limit.limit is not None:
+    if step_limit.limit is not None and not raised:
         _stop_if_done()
 
 
@@ -194,10 +194,12 @@ def call_begins(key: int = 0) -> None:
     """An outermost call of a compiled callable begins; `key` distinguishes callables."""
     if spans.ended_rows and any(source.ended_by_calls for source in _active):
         spans.catch_up()
+    mark = _mark_of(key) if any(source.ended_by_calls for source in _active) else 0
     at = _monotonic()
     for source in _active:
         try:
-            source.call_began(key, at)
+            if mark:
+                source.call_began(mark, at)
             if _callables is not None and source.clock.here:
                 source.clock.enter(_callables.phase_of(key, source.clock), at)
         except Exception as error:
@@ -211,6 +213,7 @@ def call_ends(key: int = 0) -> None:
     at = _monotonic()
     for source in _active:
         try:
+            source.call_ended()
             if _callables is not None and source.clock.here:
                 source.clock.leave(_callables.phase_of(key, source.clock), at)
                 if source.source is CALL:
@@ -219,8 +222,31 @@ def call_ends(key: int = 0) -> None:
             source.clock.session.fault("end of a compiled call", error)
 
 
+def _mark_of(key: int) -> int:
+    """What a compiled call that begins marks in place of the callable: the optimizer in whose step
+    it is made, once for each time that gradients were computed. Nothing, 0, if that optimizer is
+    one that torch records, if the autograd engine makes the call to compute activations again, and
+    inside of another."""
+    global _updated_after
+    if (
+        torch_api.in_optimizer_step()
+        or torch_api.in_backward()
+        or torch_open_calls.inside_another()
+    ):
+        return 0
+    optimizer = torch_open_calls.stepping_optimizer()
+    if optimizer is None:
+        return key
+    before, _updated_after = _updated_after, torch_api.engine_runs()
+    return 0 if _updated_after == before else id(optimizer)
+
+
 def _unsampled_call(key: int) -> None:
-    """A call begins that ends an unsampled step; or one of another callable."""
+    """A call begins that ends an unsampled step; or another one."""
+    if _unsampled is None or key != _unsampled.key or torch_api.in_backward():
+        key = _mark_of(key)
+        if not key:
+            return
     attribute_ended_spans()
     at = _monotonic()
     if _unsampled is not None and _unsampled.record(key, at):
@@ -251,23 +277,14 @@ def backward_ends(clocks: list[StepClock]) -> None:
     phase_ends(BACKWARD, clocks)
 
 
-def timed_batches(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The `__next__` of an iterator over batches, with the wait for each of them measured."""
+def batch_begins() -> list[StepClock]:
+    """The wait for a batch begins; the clocks that were called."""
+    return phase_begins(DATA_WAIT)
 
-    @functools.wraps(original)
-    def measured(self: Any) -> Any:
-        if not _active:
-            return original(self)
-        clocks = phase_begins(DATA_WAIT)
-        try:
-            return original(self)
-        except BaseException as error:
-            leave_out_this_frame(error)
-            raise
-        finally:
-            phase_ends(DATA_WAIT, clocks)
 
-    return measured
+def batch_ends(clocks: list[StepClock]) -> None:
+    """With what `batch_begins` returned."""
+    phase_ends(DATA_WAIT, clocks)
 
 
 def phase_begins(phase: int) -> list[StepClock]:

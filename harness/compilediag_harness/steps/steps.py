@@ -2,8 +2,7 @@
 loaders, compiled calls and the autograd engine, and `step()` for programs that do.
 
 The hooks are the same for every session and stay in torch once they are there, without effect when
-no session is left: a compiled optimizer step is guarded on torch's table of hooks, so taking ours
-out again would make the user's program recompile.
+no session is left. Dynamo traces none of them, and is guarded on none.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from compilediag_harness.torch_internals import (
     torch_api,
     torch_calls,
     torch_disabling,
-    torch_guards,
-    torch_names,
 )
 from compilediag_harness.user_api import cadence, spans
 
@@ -78,34 +75,17 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
         _forget_disabling = torch_disabling.on_function_disabled(step_hooks.sample_again)
     if _hooked:
         return
-    if _step_is_compiled_already(torch_module):
-        return  # it was compiled without our hooks: putting them in would make it recompile
     _hooked = True
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forked)
-    try:
-        _watch_loaders(torch_module)
-    except Exception as error:
-        session.fault("data loader hook", error)
     torch_api.around_backward(torch_module, step_hooks.backward_begins, step_hooks.backward_ends)
-    optimizers: Any = torch_names.loaded("torch.optim.optimizer")  # no attribute of torch.optim
-    optimizers.register_optimizer_step_pre_hook(step_hooks.optimizer_begins)
-    optimizers.register_optimizer_step_post_hook(step_hooks.optimizer_ends)
+    torch_api.around_recorded(
+        torch_module,
+        (step_hooks.optimizer_begins, step_hooks.optimizer_ends),
+        (step_hooks.batch_begins, step_hooks.batch_ends),
+    )
 
 
 def _forked() -> None:
     spans.forked()
     step_hooks.forked()
-
-
-def _step_is_compiled_already(torch_module: Any) -> bool:
-    """Whether `Optimizer.step` of any class has a cache entry: all share one wrapper's code."""
-    wrapped = getattr(torch_module.optim.Optimizer, "profile_hook_step", None)
-    codes = getattr(getattr(wrapped, "__code__", None), "co_consts", ())
-    return any(torch_guards.cache_entries(code) for code in codes if hasattr(code, "co_code"))
-
-
-def _watch_loaders(torch_module: Any) -> None:
-    """Measures the wait for each batch of a DataLoader."""
-    iterator: Any = torch_api.loader_iterator(torch_module)
-    iterator.__next__ = step_hooks.timed_batches(iterator.__next__)

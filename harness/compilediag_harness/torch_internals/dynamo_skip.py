@@ -8,11 +8,12 @@ returns at once while Dynamo traces it (`is_compiling`).
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 
 def _never() -> bool:
@@ -35,21 +36,26 @@ def bind(torch_module: Any) -> None:
     is_traced = torch_module.compiler.is_dynamo_compiling
 
 
-def bind_if_imported() -> None:
+def bind_if_imported(executed: types.ModuleType | None = None) -> None:
     """Takes `is_compiling` where the program has imported torch, session or not: the frames of a
-    program are the same with a session and without."""
+    program are the same with a session and without. `executed`: a module of ours that has just
+    been imported."""
     torch_module = sys.modules.get("torch")
     if hasattr(torch_module, "compiler"):  # absent while torch is being imported
         bind(torch_module)
-        keep_out_of_dynamo(torch_module)
+        keep_out_of_dynamo(torch_module, executed)
+
+
+def is_initialising(module: types.ModuleType) -> bool:
+    """Whether a module's own code is running: it is being imported."""
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 _PACKAGE = __name__.partition(".")[0]
 _kept_out: set[str] = set()
-_modules_seen = 0
 
 
-def keep_out_of_dynamo(torch_module: Any) -> bool:
+def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = None) -> bool:
     """Makes Dynamo run every function of this package as it is where it meets it as a frame of its
     own; what our collectors call as well, while what the program's own code below us does may be
     compiled as ever. To be called again when more of the package may have been imported. False
@@ -57,32 +63,43 @@ def keep_out_of_dynamo(torch_module: Any) -> bool:
 
     Being traced into is not affected: what Dynamo may inline must not be replaced by ours.
     """
-    global _modules_seen
-    if len(sys.modules) == _modules_seen:
-        return True
+    strategies = _strategies(torch_module)
+    if strategies is None:
+        return False
+    mark, alone, with_callees = strategies
+    ours = {name for name in list(sys.modules) if name.startswith(_PACKAGE)} - _kept_out
+    # One that is being imported has not all of its functions yet: it comes again.
+    ours = {
+        name
+        for name in ours
+        if sys.modules[name] is executed or not is_initialising(sys.modules[name])
+    }
+    for name in ours:
+        only_watches = _ONLY_WATCH.match(name) is not None
+        for code in codes_of(sys.modules[name]):
+            # One in place of one of torch's or the program's closes over that, under these names.
+            watches = only_watches and not {"original", "function"} & {*code.co_freevars}
+            mark(code, with_callees if watches else alone)
+    _kept_out.update(ours)
+    return True
+
+
+def _strategies(torch_module: Any) -> tuple[Any, Any, Any] | None:
+    """What marks a code object; and the marks for it alone, and for it with what it calls."""
     # Not `torch.compiler.disable`, which imports `torch._dynamo` and wraps: the strategy is kept by
     # Dynamo's C frame evaluation, by code object (`set_code_exec_strategy`, torch 2.7 to 2.15).
     try:
         native: Any = torch_module._C._dynamo.eval_frame
         skip, default = native._FrameAction.SKIP, native._FrameAction.DEFAULT
         alone, with_callees = (native._FrameExecStrategy(skip, it) for it in (default, skip))
-        mark = native.set_code_exec_strategy
+        return native.set_code_exec_strategy, alone, with_callees
     except AttributeError:
-        return False
-    _modules_seen = len(sys.modules)
-    ours = {name for name in list(sys.modules) if name.startswith(_PACKAGE)} - _kept_out
-    for name in ours:
-        only_watches = _ONLY_WATCH.match(name) is not None
-        for code in codes_of(sys.modules[name]):
-            # A function in place of one of torch's or the program's closes over `original`.
-            watches = only_watches and "original" not in code.co_freevars
-            mark(code, with_callees if watches else alone)
-    _kept_out.update(ours)
-    return True
+        return None
 
 
 _ONLY_WATCH = re.compile(
-    r"\w+\.(?:attach$|collectors|redaction|source|wire|base\.(?!post_import)|steps\.(?!drive$))"
+    r"\w+\.(?:attach$|collectors|redaction|source|wire|base\.(?!post_import)|steps\.(?!drive$)"
+    r"|user_api\.spans$)"
 )
 """Modules that call nothing of the program's, but what a function of theirs stands in for."""
 
@@ -93,7 +110,7 @@ def codes_of(module: types.ModuleType) -> Iterator[types.CodeType]:
     waiting: list[Any] = [
         held
         for held in vars(module).values()
-        if getattr(held, "__module__", None) == module.__name__
+        if getattr(held, "__module__", module.__name__) == module.__name__
     ]
     while waiting:
         held: Any = waiting.pop()
@@ -103,19 +120,31 @@ def codes_of(module: types.ModuleType) -> Iterator[types.CodeType]:
                 yield held
                 waiting += [part for part in held.co_consts if isinstance(part, types.CodeType)]
         elif isinstance(held, type):
-            waiting += vars(held).values()
-        else:
+            waiting += vars(held).values() if held.__module__ == module.__name__ else ()
+        elif isinstance(held, (tuple, list)):
+            waiting += cast(list[Any], held)
+        elif isinstance(held, dict):
+            waiting += cast(dict[Any, Any], held).values() if held is not vars(module) else ()
+        elif not isinstance(held, types.ModuleType):
             parts = ("__func__", "fget", "fset", "fdel", "func", "__wrapped__", "__code__")
+            parts += ("__defaults__", "__kwdefaults__")
             waiting += [getattr(held, name) for name in parts if hasattr(held, name)]
 
 
-def leave_out_this_frame(error: BaseException) -> None:
-    """Takes the frame that caught `error` out of its traceback, which then reads as in a plain run;
-    a bare `raise` must follow, which does not put it back (CPython 3.11 and later; on 3.10 the
-    frame stays)."""
-    traceback = error.__traceback__
-    if traceback is not None and traceback.tb_next is not None:
-        error.__traceback__ = traceback.tb_next
+def stand_in_for(original: Any, ours: Any, torch_module: Any) -> Any:
+    """Makes a function of ours pass for the one of torch that it calls, and runs it as it is."""
+    functools.update_wrapper(ours, original)
+    code = getattr(original, "__code__", None)
+    if code is not None:
+        # Dynamo goes by the file that a function is from. It skips those of all that we replace;
+        # a function from a file of ours it would trace, and guard on what it reads.
+        ours.__code__ = ours.__code__.replace(
+            co_filename=code.co_filename, co_firstlineno=code.co_firstlineno, co_name=code.co_name
+        )
+        if (strategies := _strategies(torch_module)) is not None:
+            mark, alone, _ = strategies
+            mark(ours.__code__, alone)
+    return ours
 
 
 class _OutOfTracebacks:

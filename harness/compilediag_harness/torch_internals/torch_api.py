@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
-from compilediag_harness.torch_internals.dynamo_skip import leave_out_this_frame
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks, stand_in_for
 from compilediag_harness.torch_internals.torch_names import loaded, lookup
 
 
@@ -59,11 +61,6 @@ def original_of(function: Any) -> Any:
     return inside.get("_torchdynamo_orig_callable", function)
 
 
-def loader_iterator(torch_module: Any) -> Any:
-    """The class whose `__next__` gives a DataLoader's batches. Raises AttributeError if gone."""
-    return torch_module.utils.data.dataloader._BaseDataLoaderIter
-
-
 MAX_DEVICES = 64
 
 
@@ -93,58 +90,170 @@ def profiler_enabled() -> bool:
 DISTRIBUTED_SAVER = "torch.distributed.checkpoint.state_dict_saver"
 
 
-def around_backward(torch_module: Any, begin: Callable[[], Any], end: Callable[[Any], None]) -> Any:
-    """Calls `begin()`, and `end` with what it returned, around each run of the autograd engine that
-    Python starts (`backward`, `torch.autograd.grad`), for ever. Returns the function that was put
-    in place, for Dynamo to be kept away from; None where it cannot be."""
-    graph = loaded("torch.autograd.graph")
-    original = getattr(graph, "_engine_run_backward", None)
-    if graph is None or original is None:
-        return None
+def times_written(tensors: Iterable[Any]) -> int:
+    """How often these tensors were written in place, by a number that only grows."""
+    return sum(tensor._version for tensor in tensors)
 
-    @functools.wraps(original)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        begun = begin()
+
+_engine_runs: dict[int, int] = {}
+"""Runs of the autograd engine in progress, by the thread that waits for them."""
+
+_engine_runs_begun = 0
+
+
+# A partial is called in C: no frame of ours is on the stack while the engine runs, which torch's
+# metrics and warnings would name; and it is dropped right after the call.
+class _EngineRun(functools.partial[Any]):
+    """One run of the autograd engine."""
+
+    __slots__ = ("begun", "end", "thread")
+
+    begun: Any
+    end: Callable[[Any], None]
+    thread: int
+
+    def __del__(self) -> None:
         try:
-            return original(*args, **kwargs)
-        except BaseException as error:
-            leave_out_this_frame(error)
-            raise
-        finally:
-            end(begun)
+            others = _engine_runs.pop(self.thread, 1) - 1
+            if others:
+                _engine_runs[self.thread] = others
+            self.end(self.begun)
+        except Exception:  # it was never begun, or is no concern of the program
+            pass
 
-    # `torch.autograd` imports the function for `grad`, `graph` has it for `Tensor.backward`.
-    for owner in (graph, torch_module.autograd):
-        if getattr(owner, "_engine_run_backward", None) is original:
-            owner._engine_run_backward = run
-    return run
+
+def around_backward(
+    torch_module: Any, begin: Callable[[], Any], end: Callable[[Any], None]
+) -> None:
+    """Calls `begin()`, and `end` with what it returned, around each run of the autograd engine that
+    Python starts (`backward`, `torch.autograd.grad`), for ever."""
+    variable: Any = lookup(torch_module, "autograd.variable.Variable")
+    engine = getattr(variable, "_execution_engine", None)
+    if engine is None:
+        return
+    kind: Any = cast(Any, type(engine))
+
+    class Engine(kind):
+        """torch's engine: it is looked up for each run."""
+
+        @property
+        def run_backward(self) -> Any:
+            global _engine_runs_begun
+            run = _EngineRun(kind.run_backward.__get__(self))
+            try:
+                _engine_runs_begun += 1
+                run.begun, run.end, run.thread = begin(), end, threading.get_ident()
+                _engine_runs[run.thread] = _engine_runs.get(run.thread, 0) + 1
+            except Exception:  # nothing of ours may reach the program
+                pass
+            return run
+
+    variable._execution_engine = Engine()
+
+
+def engine_runs() -> int:
+    """How many runs of the autograd engine have begun, about: threads may begin one together."""
+    return _engine_runs_begun
+
+
+def in_backward() -> bool:
+    """Whether the autograd engine calls what this thread does: in the thread that waits for it, or
+    in one of its own, which it makes in C++ (`threading` has only a stand-in for those)."""
+    return bool(_engine_runs) and (
+        threading.get_ident() in _engine_runs
+        or type(threading.current_thread()).__name__ == "_DummyThread"
+    )
+
+
+class _Recorded(threading.local):
+    """What this thread is at that torch records."""
+
+    def __init__(self) -> None:
+        self.step: Any = None
+        """The `record_function` of the outermost optimizer's step, and what `begin` returned."""
+        self.begun: Any = None
+        self.batches: dict[int, Any] = {}
+        """The same of the waits for batches, by the address of the `record_function`."""
+
+
+_recorded = _Recorded()
+_STEP, _BATCH = "Optimizer.step#", "enumerate(DataLoader)#"
+
+
+def around_recorded(
+    torch_module: Any,
+    step: tuple[Callable[[Any], Any], Callable[[Any, bool], None]],
+    batch: tuple[Callable[[], Any], Callable[[Any], None]],
+) -> None:
+    """Calls `begin(optimizer)`, and `end` with what it returned and whether an exception ended it,
+    around each step of an optimizer that is not compiled and inside of no other one of its thread;
+    `begin()` and `end` around each wait for a batch of a DataLoader. For ever."""
+    # Both run in a `record_function` of a name of its own, for which Dynamo puts a context that
+    # does nothing into compiled code. Hooks of optimizers it would trace, and guard on.
+    recorder = lookup(torch_module, "autograd.profiler.record_function")
+    if recorder is None:
+        return
+    entering, leaving = recorder.__enter__, recorder.__exit__
+    step_begins, step_ends = step
+    batch_begins, batch_ends = batch
+
+    def enter(self: Any) -> Any:
+        entered = entering(self)
+        if "#" in self.name:
+            here = _recorded
+            if self.name.startswith(_BATCH):
+                here.batches[id(self)] = batch_begins()
+            elif self.name.startswith(_STEP) and here.step is None:
+                caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+                if caller.f_globals.get("__name__") == "torch.optim.optimizer":
+                    here.step = self
+                    here.begun = step_begins(caller.f_locals.get("self"))
+        return entered
+
+    def leave(self: Any, exc_type: Any, exc_value: Any, traceback: Any) -> Any:
+        try:
+            return leaving(self, exc_type, exc_value, traceback)
+        finally:
+            if "#" in self.name:
+                here = _recorded
+                if here.step is self:
+                    here.step = None
+                    step_ends(here.begun, exc_type is not None)
+                elif id(self) in here.batches:
+                    batch_ends(here.batches.pop(id(self)))
+
+    recorder.__enter__ = stand_in_for(entering, enter, loaded("torch"))
+    recorder.__exit__ = stand_in_for(leaving, leave, loaded("torch"))
+
+
+def in_optimizer_step() -> bool:
+    """Whether an optimizer that torch records steps in this thread."""
+    return _recorded.step is not None
+
+
+def forked() -> None:
+    """This process is a fork: the other threads are not there."""
+    _engine_runs.clear()
 
 
 def around_saves(
     module: str, names: Iterable[str], around: Callable[[], AbstractContextManager[Any]]
-) -> list[Any]:
+) -> None:
     """Enters `around()` for each call of the functions `names` of a module that is imported, for
-    ever. Returns what was put in place, for Dynamo to be kept away from."""
+    ever."""
     owner = loaded(module)
-    made: list[Any] = []
     for name in names:
         original = getattr(owner, name, None)
         if isinstance(original, types.FunctionType) and not hasattr(original, "_compilediag"):
-            made.append(_saving(original, around))
-            setattr(owner, name, made[-1])
-    return made
+            setattr(owner, name, _saving(original, around))
 
 
 def _saving(original: types.FunctionType, around: Callable[[], AbstractContextManager[Any]]) -> Any:
-    @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
-        with around():
-            try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                leave_out_this_frame(error)
-                raise
+        with around(), out_of_tracebacks:
+            return original(*args, **kwargs)
 
+    stand_in_for(original, save, loaded("torch"))
     save._compilediag = True  # type: ignore[attr-defined]
     return save
 

@@ -9,10 +9,11 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
+    CONVERT_FRAME,
     DYNAMO,
     EVAL_FRAME,
     EXPORT,
@@ -22,6 +23,7 @@ from compilediag_harness.torch_internals.torch_names import (
     loaded,
     lookup,
     replace_with,
+    subscribe,
 )
 
 
@@ -68,11 +70,7 @@ def forget_metrics_rows(listener: Callable[[Any], None]) -> None:
 
 
 def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
-    """Calls `callback(trigger, compile_id)` when a compile begins (2.8+ names both; 2.7 neither).
-    `torch._dynamo.reset()` forgets it: install again."""
-    handler = compile_callbacks()
-    if handler is None or not hasattr(handler, "register_start_callback"):
-        return None
+    """Calls `callback(trigger, compile_id)` when a compile begins (2.7 names neither)."""
 
     def started(*args: Any) -> None:
         if args:
@@ -81,32 +79,38 @@ def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
         else:
             callback("DYNAMO", current_compile_id())
 
-    handler.register_start_callback(started)
-
-    def remove() -> None:
-        if started in handler.start_callbacks:
-            handler.remove_start_callback(started)
-
-    return remove
+    return _before_callbacks("run_start_callbacks", started)
 
 
 def on_compile_end(callback: Callable[[], None]) -> Remover | None:
-    """Calls `callback()` when the last of the compiles in progress has ended. A reset forgets it,
-    as it does `on_compile_start`."""
-    handler = compile_callbacks()
-    if handler is None or not hasattr(handler, "register_end_callback"):
+    """Calls `callback()` when the last of the compiles in progress has ended."""
+    return _before_callbacks("run_end_callbacks", lambda *_: callback())
+
+
+_before: dict[str, list[Callable[..., None]]] = {}
+"""By the function that is ours then, what is called before torch's own callbacks."""
+
+
+def _before_callbacks(name: str, callback: Callable[..., None]) -> Remover | None:
+    """Calls `callback` before torch calls those that are registered with it: the program may list
+    those, and a reset forgets them."""
+    known = lookup(loaded("torch._dynamo.callback"), "callback_handler")
+    handler = cast(Any, type(known))
+    original = getattr(handler, name, None)
+    if original is None:
         return None
+    if name not in _before:
+        listeners = _before[name] = []
 
-    def ended(*args: Any) -> None:
-        callback()
+        @functools.wraps(original)
+        def run_callbacks(self: Any, *args: Any) -> Any:
+            for listener in tuple(listeners):
+                listener(*args)
+            with out_of_tracebacks:
+                return original(self, *args)
 
-    handler.register_end_callback(ended)
-    return functools.partial(_forget, handler.end_callbacks, ended)
-
-
-def _forget(callbacks: list[Any], callback: Any) -> None:
-    if callback in callbacks:
-        callbacks.remove(callback)
+        setattr(handler, name, run_callbacks)
+    return subscribe(_before[name], callback)
 
 
 class FrameBeingCompiled(NamedTuple):
@@ -122,25 +126,23 @@ class FrameBeingCompiled(NamedTuple):
 def frame_being_compiled() -> FrameBeingCompiled | None:
     """The innermost frame that `convert_frame` compiles in this thread, while torch begins or ends
     to compile it."""
-    # Both are local variables of `_compile`, some calls above; `code` also of others inside it.
+    # Both are local variables of `_compile`, some calls above. No other call's are read: reading
+    # keeps them as long as the frame lives, also an exception that it handles.
     caller: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    found: FrameBeingCompiled | None = None
     for _ in range(24):
         if caller is None:
             break
-        if caller.f_code.co_filename.endswith("convert_frame.py"):
+        if (
+            caller.f_code.co_name == "_compile"
+            and caller.f_globals.get("__name__") == CONVERT_FRAME
+        ):
             names = caller.f_locals
             code, values = names.get("code"), names.get("locals")
             if isinstance(code, types.CodeType):
-                found = FrameBeingCompiled(
-                    found.code if found is not None else code,
-                    values if isinstance(values, dict) else None,  # pyright: ignore[reportUnknownArgumentType]
-                    caller,
-                )
-            if caller.f_code.co_name == "_compile":
-                break
+                given = cast(dict[str, Any], values) if isinstance(values, dict) else None
+                return FrameBeingCompiled(code, given, caller)
         caller = caller.f_back
-    return found
+    return None
 
 
 def frame_waiting_for_backward() -> types.FrameType | None:
@@ -160,13 +162,6 @@ def frame_waiting_for_backward() -> types.FrameType | None:
                 break
             inner = inner.f_back
     return waiting[0] if len(waiting) == 1 else None
-
-
-def compile_callbacks() -> Any | None:
-    """torch's object whose list `start_callbacks` holds what is called when a compile begins; a
-    reset empties the list."""
-    handler = lookup(loaded("torch._dynamo.callback"), "callback_handler")
-    return handler if isinstance(getattr(handler, "start_callbacks", None), list) else None
 
 
 def on_reset(callback: Callable[[], None]) -> Remover | None:

@@ -84,7 +84,7 @@ HOOKS = (
     Hook(  # 2.7 calls it without arguments
         "compile_callback",
         "torch._dynamo.callback",
-        "callback_handler.register_start_callback",
+        "callback_handler.run_start_callbacks",
         "the live view cannot say that a compile is running",
     ),
     Hook(
@@ -101,8 +101,8 @@ HOOKS = (
     ),
     Hook(
         "backward_calls",
-        "torch.autograd.graph",
-        "_engine_run_backward",
+        "torch.autograd.variable",
+        "Variable._execution_engine",
         "the backward phase of steps",
     ),
     Hook("saves", "torch.serialization", "_save", "the time of torch.save as a checkpoint"),

@@ -8,7 +8,9 @@ import sys
 import threading
 import types
 import weakref
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+from compilediag_harness.torch_internals.torch_names import loaded, lookup
 
 
 @dataclasses.dataclass(slots=True)
@@ -44,11 +46,20 @@ class _ThisThread(threading.local):
 this_thread = _ThisThread()
 
 
-def key_of(function: Any) -> int:
+def callable_of(function: Any) -> Any:
     """The module of a bound method, else the code of a function: compiling it again, with another
     backend or after a reset, makes no other callable of it."""
+    # The wrapper that a decorator makes has the same code for whatever it is put on:
+    # `torch.no_grad()`, and torch's own around a module of a library.
+    while isinstance(function, types.FunctionType) and "__wrapped__" in vars(function):
+        function = vars(function)["__wrapped__"]
     owner = getattr(function, "__self__", None)
-    return id(owner if owner is not None else getattr(function, "__code__", function))
+    return owner if owner is not None else getattr(function, "__code__", function)
+
+
+def key_of(function: Any) -> int:
+    """What distinguishes compiled callables: an address."""
+    return id(callable_of(function))
 
 
 class CalledFrom(NamedTuple):
@@ -84,6 +95,35 @@ def in_compiled_call() -> bool:
     """Whether a call of a compiled callable is in progress in this thread."""
     calls = this_thread.open
     return bool(calls) and any(call.key for call in calls)
+
+
+def inside_another() -> bool:
+    """Whether the newest call of this thread is inside of one of a compiled callable: in a function
+    that is not compiled on purpose."""
+    return any(call.key for call in this_thread.open[:-1])
+
+
+def stepping_optimizer() -> Any:
+    """The optimizer in whose `step` this thread is, the outermost; None where it is in none. Of any
+    class, as long as it has `param_groups` or a list of parameters. Walks the stack."""
+    found = None
+    frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "step" and code.co_argcount:
+            owner = frame.f_locals.get(code.co_varnames[0])
+            found = owner if _is_optimizer(owner) else found
+        frame = frame.f_back
+    return found
+
+
+def _is_optimizer(owner: Any) -> bool:
+    members: dict[str, Any] = getattr(owner, "__dict__", {})
+    if "param_groups" in members or hasattr(cast(Any, type(owner)), "param_groups"):
+        return True
+    parameter: Any = lookup(loaded("torch"), "nn.Parameter")
+    lists = (held for held in members.values() if type(held) in (list, tuple))
+    return any(isinstance(member, parameter) for held in lists for member in held[:1])
 
 
 def disabled_function() -> Any:

@@ -103,12 +103,13 @@ class span:  # noqa: N801  (a context manager reads as a word, like contextlib.s
         self.phase = _PHASES.get(self.name, SPANS)
 
     def __enter__(self) -> span:
-        if _ever and sinks.all and not dynamo_skip.is_traced():
+        # Asked first, as below.
+        if not dynamo_skip.is_traced() and _ever and sinks.all:
             _nesting.open.append((self, _monotonic_ns()))
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        if _ever and not dynamo_skip.is_traced():
+        if not dynamo_skip.is_traced() and _ever:
             ended, opened = _monotonic_ns(), _nesting.open
             if opened and opened[-1][0] is self:
                 ended_rows.append((opened.pop()[1], ended, self, len(opened), _get_ident()))
