@@ -111,7 +111,9 @@ def _codes_in_progress() -> Iterator[types.CodeType]:
 def _codes_of(members: Iterable[object]) -> Iterator[types.CodeType]:
     """The functions of a module and the methods of its classes, properties included."""
     for member in members:
-        held = list(vars(member).values()) if isinstance(member, type) else [member]
+        # Not `isinstance`: it asks an object for its class, and torch has some that warn then.
+        is_class = issubclass(type(member), type)
+        held = list(vars(cast(type, member)).values()) if is_class else [member]
         for value in held:
             parts = (value.fget, value.fset) if type(value) is property else (value,)
             for part in parts:

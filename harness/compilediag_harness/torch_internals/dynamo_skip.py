@@ -77,8 +77,12 @@ def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = No
     for name in ours:
         only_watches = _ONLY_WATCH.match(name) is not None
         for code in codes_of(sys.modules[name]):
-            # One in place of one of torch's or the program's closes over that, under these names.
-            watches = only_watches and not {"original", "function"} & {*code.co_freevars}
+            # One in place of one of torch's or the program's closes over that, under these names;
+            # in the room of torch's internals, where most are closures, under any.
+            closed_over = {*code.co_freevars}
+            if "torch_internals" not in name:
+                closed_over &= {"original", "function"}
+            watches = only_watches and not closed_over
             mark(code, with_callees if watches else alone)
     _kept_out.update(ours)
     return True
@@ -99,7 +103,7 @@ def _strategies(torch_module: Any) -> tuple[Any, Any, Any] | None:
 
 _ONLY_WATCH = re.compile(
     r"\w+\.(?:attach$|collectors|redaction|source|wire|base\.(?!post_import)|steps\.(?!drive$)"
-    r"|user_api\.spans$)"
+    r"|user_api\.spans$|torch_internals)"
 )
 """Modules that call nothing of the program's, but what a function of theirs stands in for."""
 

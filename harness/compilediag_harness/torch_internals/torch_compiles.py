@@ -73,13 +73,17 @@ def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
     """Calls `callback(trigger, compile_id)` when a compile begins (2.7 names neither)."""
 
     def started(*args: Any) -> None:
-        if args:
-            trigger = getattr(getattr(args[0], "callback_trigger", None), "name", "DYNAMO")
-            callback(trigger, str(getattr(args[0], "compile_id", "") or ""))
-        else:
-            callback("DYNAMO", current_compile_id())
+        callback(*_trigger_and_id(*args))
 
     return _before_callbacks("run_start_callbacks", started)
+
+
+def _trigger_and_id(given: Any = None) -> tuple[str, str]:
+    # No closure, so that what it calls is run as it is: the name of an enum is a Python function.
+    if given is None:
+        return "DYNAMO", current_compile_id()
+    trigger = getattr(getattr(given, "callback_trigger", None), "name", "DYNAMO")
+    return trigger, str(getattr(given, "compile_id", "") or "")
 
 
 def on_compile_end(callback: Callable[[], None]) -> Remover | None:
