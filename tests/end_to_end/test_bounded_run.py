@@ -87,7 +87,7 @@ def test_a_journal_over_its_limit_changes_no_count() -> None:
 
 def test_a_text_log_over_its_limit_changes_no_count() -> None:
     """It is no second opinion then; the events and torch's metrics agree without it."""
-    limit = "next(iter(attach._attachments.values()))._collectors._logs._file._room = 20_000"
+    limit = "next(iter(attach._attachments.values()))._collectors.logs._file._room = 20_000"
     receipt, sizes = observed(20, limit)
     assert sizes["torch_logs.txt"] <= 20_500
     (note,) = receipt.completeness.reasons
