@@ -349,7 +349,7 @@ def told_of(function: Program) -> dict[str, Any]:
 
 
 def _counted(counts: Counter[str]) -> dict[str, int]:
-    """By key without addresses: a function made twice is one key or two, as the allocator has it."""
+    """By key without addresses: a function made twice has one or two, as the allocator has it."""
     total: Counter[str] = Counter()
     for key, value in counts.items():
         total[_text(key)] += value
