@@ -281,6 +281,79 @@ def compiled_update_of_two_optimizers() -> Any:
     return trained(net)
 
 
+@program(steps=4)
+def compiled_step_after_micro_batches() -> Any:
+    """Gradient accumulation over a compiled model, and the step of the optimizer compiled."""
+    net = model()
+    forward, optimizer = eager(net), torch.optim.Adam(net.parameters(), lr=0.1, foreach=False)
+    step = eager(optimizer.step)
+    for rows in (3, 3, 5, 3):
+        for _ in range(3):
+            forward(batch(rows)).square().mean().backward()
+        step()
+        optimizer.zero_grad()
+    return trained(net)
+
+
+@program(steps=5)
+def compiled_step_after_eager_ones() -> Any:
+    """The first steps make the optimizer's state eagerly."""
+    net = model()
+    forward, optimizer = eager(net), torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    for step in [optimizer.step] * 2 + [eager(optimizer.step)] * 3:
+        forward(batch()).square().mean().backward()
+        step()
+        optimizer.zero_grad()
+    return trained(net)
+
+
+@program(steps=3)
+def compiled_update_beside_a_policy() -> Any:
+    """Reinforcement learning: one compiled function acts, another learns now and then."""
+    net = model()
+    acting = model()
+    act, optimizer = eager(acting), torch.optim.Adam(net.parameters(), lr=0.1, foreach=False)
+
+    @eager
+    def update(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    actions: list[torch.Tensor] = []
+    for turn in range(20):
+        with torch.no_grad():
+            actions.append(act(batch(1 + turn // 12)))
+        if turn % 5 == 4 and turn > 5:
+            actions.append(update(batch()))
+    return [numbers(*actions), trained(net)]
+
+
+@program(steps=4)
+def compiled_updates_and_evaluations() -> Any:
+    """Training, then an evaluation by another compiled callable, then training again."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    evaluate = eager(net)
+
+    @eager
+    def update(x: torch.Tensor) -> torch.Tensor:
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    losses: list[torch.Tensor] = []
+    for _ in range(2):
+        losses += [update(batch()) for _ in range(2)]
+        with torch.no_grad():
+            losses += [evaluate(batch(rows)) for rows in (3, 5, 3, 5)]
+    return [numbers(*losses), trained(net)]
+
+
 @program(steps=5)
 def compiled_with_backends_of_aot() -> Any:
     """Forward and backward are graphs of their own, and the second one is compiled when it runs."""
@@ -1265,3 +1338,43 @@ def dynamic_marks_and_modules() -> Any:
         torch._dynamo.maybe_mark_dynamic(x, 0)
         results.append(net(x))
     return numbers(*results)
+
+
+class Opinionated(nn.Module):
+    """What it answers to `==`, `bool` and `len` is for its caller, and no caller is to ask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 1)
+
+    def __eq__(self, other: object) -> Any:
+        raise RuntimeError("compared")
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("asked for its truth")
+
+    def __len__(self) -> int:
+        raise RuntimeError("asked for its length")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).relu()
+
+
+@program(steps=4)
+def modules_with_operators_of_their_own() -> Any:
+    """As the modules of tensordict have; in arguments, closures and globals of compiled code."""
+    torch.manual_seed(0)
+    first, second = Opinionated(), Opinionated()
+
+    def both(x: torch.Tensor, given: nn.Module, several: list[nn.Module]) -> torch.Tensor:
+        return first(x) + given(x) + several[0](x)
+
+    forward = eager(both, dynamic=False)
+    optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+    for rows in (3, 5, 3, 7):
+        forward(batch(rows), second, [second, first]).sum().backward()
+        optimizer.step()
+    return trained(first)

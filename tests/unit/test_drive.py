@@ -17,14 +17,11 @@ class NoOptimizers:
     def expected(self) -> bool:
         return False
 
-    def call_begins(self) -> None:
-        """What changes is said by the test."""
+    def call_begins(self, key: int, first: bool) -> None:
+        """Nothing is to be looked at."""
 
-    def call_ends(self) -> None:
-        """As above."""
-
-    def stepped_unseen(self) -> bool:
-        return False
+    def updated(self) -> int:
+        return 0
 
     def training(self) -> bool:
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -41,17 +42,24 @@ class Parameter:
     """Stands for a tensor, which counts how often it was written."""
 
     _version = 1
+    requires_grad = True
+
+    def is_inference(self) -> bool:
+        return False
 
 
 TORCH = SimpleNamespace(optim=SimpleNamespace(Optimizer=Optimizer))
 
 
-def a_call(live: OptimizerRegistry, writes: Parameter | None = None) -> None:
-    """A compiled call, which may write a parameter."""
-    live.call_begins()
-    if writes is not None:
-        writes._version += 1
-    live.call_ends()
+KEY = 7
+
+
+def a_call(live: OptimizerRegistry, *writes: Parameter, first: bool = False) -> bool:
+    """A compiled call, which may write parameters; whether it is taken for an update."""
+    live.call_begins(KEY, first)
+    for parameter in writes:
+        parameter._version += 1
+    return live.updated() == KEY
 
 
 def test_none_is_expected_where_none_lives() -> None:
@@ -59,26 +67,66 @@ def test_none_is_expected_where_none_lives() -> None:
     proxy = Proxy()
     live = OptimizerRegistry(TORCH)
     assert not live.expected()
-    a_call(live)
-    assert not live.stepped_unseen()
+    assert not a_call(live, first=True)
     del proxy
 
 
-def test_one_that_lives_is_expected_until_a_compiled_call_steps_it() -> None:
-    """A compiled step writes the parameters, and runs no hook: with state or without. What the
-    program writes between two calls (weights that are loaded) is no step."""
+def test_a_call_that_writes_the_parameters_is_an_update() -> None:
+    """A compiled step writes them, and runs no hook: with state or without. What the program writes
+    between two calls (weights that are loaded) is no step."""
     adam, unfinished = Adam(), Unfinished()
     live = OptimizerRegistry(TORCH)
     assert live.expected()
-    a_call(live)
+    assert not a_call(live)
     adam.weight._version += 1
-    a_call(live)
-    assert not live.stepped_unseen()
-    a_call(live, writes=adam.weight)
-    assert live.stepped_unseen()
-    a_call(live)
-    assert live.stepped_unseen()
+    assert not a_call(live)
+    assert a_call(live, adam.weight)
+    assert not a_call(live)
     del adam, unfinished
+
+
+def test_a_forward_that_writes_one_of_them_is_none() -> None:
+    """`nn.Embedding(max_norm=...)`. Parameters that are frozen do not count."""
+    adam = Adam()
+    trained, frozen = [Parameter() for _ in range(3)], [Parameter() for _ in range(9)]
+    for one in frozen:
+        one.requires_grad = False
+    adam.param_groups = [{"params": trained[:2]}, {"params": [trained[2], *frozen]}]
+    live = OptimizerRegistry(TORCH)
+    assert not a_call(live, trained[0], *frozen, first=True)
+    assert a_call(live, *trained[:2])
+
+
+def test_one_that_is_made_later_is_found_when_something_new_is_called() -> None:
+    """Where none was, or all are gone."""
+    live = OptimizerRegistry(TORCH)
+    assert not live.expected()
+    adam = Adam()
+    assert not a_call(live, adam.weight)
+    assert a_call(live, adam.weight, first=True)
+    del adam
+    again = Adam()
+    assert a_call(live, again.weight, first=True)
+
+
+@pytest.mark.parametrize("first", ["policy", "update"])
+def test_calls_of_two_threads_are_told_apart(first: str) -> None:
+    """A policy that acts in another thread while the update runs is no update."""
+    adam = Adam()
+    live = OptimizerRegistry(TORCH)
+    assert live.expected()
+    policy = KEY + 1
+    with ThreadPoolExecutor(1) as pool:
+        for decided in (0, KEY):
+            if first == "policy":
+                pool.submit(live.call_begins, policy, False).result()
+            live.call_begins(KEY, False)
+            if first == "update":
+                pool.submit(live.call_begins, policy, False).result()
+            adam.weight._version += 1
+            assert live.updated() == decided
+            assert pool.submit(live.updated).result() == 0
+            assert a_call(live, adam.weight)  # from here on it is known
 
 
 def test_what_a_call_did_is_asked_once() -> None:
@@ -88,8 +136,7 @@ def test_what_a_call_did_is_asked_once() -> None:
     assert live.expected()
     a_call(live)
     adam.weight._version += 1
-    live.call_ends()
-    assert not live.stepped_unseen()
+    assert not live.updated()
 
 
 def test_it_keeps_no_optimizer_alive() -> None:
@@ -99,8 +146,7 @@ def test_it_keeps_no_optimizer_alive() -> None:
     live = OptimizerRegistry(TORCH)
     assert live.expected()
     del adam
-    a_call(live, writes=weight)
-    assert not live.stepped_unseen()
+    assert not a_call(live, weight)
 
 
 def test_micro_batches_are_runs_of_the_autograd_engine(monkeypatch: pytest.MonkeyPatch) -> None:

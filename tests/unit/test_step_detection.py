@@ -14,22 +14,21 @@ ORIGIN = 100.0
 class Prospects:
     """What is known of optimizers, as the test says."""
 
-    def __init__(self, alive: bool = False) -> None:
+    def __init__(self, alive: bool, updates: str) -> None:
         self.alive = alive
-        self.unseen = False
+        self.updates = updates
         self.grad = True
+        self.call = 0
 
     def expected(self) -> bool:
         return self.alive
 
-    def call_begins(self) -> None:
-        """What changes is said by the test."""
+    def call_begins(self, key: int, first: bool) -> None:
+        self.call = key
 
-    def call_ends(self) -> None:
-        """As above."""
-
-    def stepped_unseen(self) -> bool:
-        return self.unseen
+    def updated(self) -> int:
+        call, self.call = self.call, 0
+        return call if chr(call) in self.updates else 0
 
     def training(self) -> bool:
         return self.grad
@@ -38,17 +37,18 @@ class Prospects:
 class Program:
     """A program that marks its steps; each mark comes one second after the last."""
 
-    def __init__(self, alive: bool = False) -> None:
+    def __init__(self, alive: bool = False, updates: str = "") -> None:
         self.events: list[Event] = []
         self.session = Session(self.events.append, origin=ORIGIN)
-        self.prospects = Prospects(alive)
+        self.prospects = Prospects(alive, updates)
         self.source = StepSource(self.session, self.prospects, ORIGIN)
         self.now = ORIGIN
         self.labels: list[tuple[str, int]] = []
 
     def run(self, marks: str) -> None:
         """Upper case: the optimizer of that name steps for half a second. Lower case: a compiled
-        callable is called. "|": `cd.step()`. The step in progress is noted at each."""
+        callable is called; `updates` are those that contain an optimizer's step. "|": `cd.step()`.
+        The step in progress is noted at each."""
         for mark in marks.replace(" ", ""):
             self.now += 1
             self.labels.append((mark, self.session.step))
@@ -59,6 +59,7 @@ class Program:
                 self.source.optimizer_ended(ord(mark), self.now - 0.5, self.now)
             else:
                 self.source.call_began(ord(mark), self.now)
+                self.source.call_ended(self.now + 0.4)
 
     def finish(self) -> list[tuple[str, float]]:
         """(source, end) of every step, after checking that the batches fit together."""
@@ -135,20 +136,47 @@ def test_calls_are_steps_where_no_optimizer_exists() -> None:
     assert ends("pddd pddd") == "pd·d·d·pd·d·d·"  # prefill and decode: what repeats begins a step
 
 
-def test_a_compiled_optimizer_leaves_the_calls_to_mark() -> None:
-    """Hooks do not run in a compiled optimizer step: once its state shows that it stepped, the
-    calls (model, then optimizer) are the steps, from the first on."""
-    program = Program(alive=True)
-    program.run("mo m")
-    assert program.session.step == 0
-    program.prospects.unseen = True
-    program.run("o mo mo")
-    assert [(source, round(end)) for source, end in program.finish()] == [
-        ("call", 3),
-        ("call", 5),
-        ("call", 7),
-        ("call", 9),
-    ]
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ("mu mu mu", "mu·mu·mu·"),  # the model, then the compiled step of the optimizer
+        ("mmmmu mmmmu", "mmmmu·mmmmu·"),  # gradient accumulation
+        ("pppp u pppp u pp", "ppppu·ppppu·pp"),  # a policy acts between updates of another model
+        ("uv uv uv m uv", "uv·uv·uv·muv·"),  # two optimizers, and a forward that is none
+        ("uu m uu mm u", "u·u·mu·u·mmu·"),  # the whole update is compiled; then an evaluation
+        ("uu mA mA", "u·u·mA·mA·"),
+        ("A A mu mu", "A·A·mu·mu·"),  # an eager step makes the state, then it is compiled
+        ("mu mu mu | mu | mu", "mumumu|·mu|·mu"),  # the trial steps were none
+    ],
+)
+def test_a_call_that_contains_the_step_ends_it(marks: str, expected: str) -> None:
+    """Hooks do not run in compiled code; what a call wrote says that an optimizer stepped."""
+    program = Program(alive=True, updates="uv")
+    program.run(marks)
+    text, steps = "", [end for _, end in program.finish()]
+    for place, mark in enumerate(marks.replace(" ", ""), start=1):
+        began = mark.islower() and place in steps
+        text += "·" * began + mark + "·" * (sum(place <= end < place + 1 for end in steps) - began)
+    assert text == expected
+
+
+def test_a_rollout_before_the_first_update_is_part_of_its_step() -> None:
+    """The autograd engine has not run in it."""
+    program = Program(alive=True, updates="u")
+    program.prospects.grad = False
+    program.run("p" * 10_000 + "u pu")
+    assert [round(end) for _, end in program.finish()] == [10_001, 10_003]
+
+
+def test_updates_alone_begin_steps_so_that_brief_ones_go_unsampled() -> None:
+    """The only callable of a program may be the whole update: its calls are told apart as calls."""
+    program = Program(alive=True, updates="u")
+    program.run("uuu")
+    assert program.source.source == "call"
+    assert program.source.steady == ord("u")
+    program.run("m")
+    assert (program.source.source, program.source.steady) == ("optimizer", 0)
+    assert program.session.step == 3
 
 
 def test_an_optimizer_that_never_steps_is_not_waited_for() -> None:

@@ -7,10 +7,19 @@ steps: they are the micro-batches of one.
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 from compilediag_harness.torch_internals import torch_api
+
+
+class _Call(NamedTuple):
+    key: int
+    alone: int
+    """How many had begun with it; 0 where another thread was in one."""
+    before: dict[int, list[int]]
+    """By optimizer, the versions of its parameters."""
 
 
 class OptimizerRegistry:
@@ -20,8 +29,11 @@ class OptimizerRegistry:
     def __init__(self, torch_module: Any) -> None:
         self._torch = torch_module
         self._found: list[weakref.ref[Any]] = []
-        self._before: int | None = None
-        self._unseen = False
+        self._open: dict[int, _Call] = {}
+        """By thread, the call in progress."""
+        self._begun = 0
+        """Calls that have begun, in any thread."""
+        self._updates: set[int] = set()
         self._engine_runs = torch_api.engine_runs()
 
     def expected(self) -> bool:
@@ -36,30 +48,46 @@ class OptimizerRegistry:
         self._found = [weakref.ref(one) for one in gc.get_objects() if type(one) in kinds]
         return bool(self._found)
 
-    def call_begins(self) -> None:
-        """An outermost compiled call begins, while an optimizer is awaited."""
-        self._before = self._changes()
+    def call_begins(self, key: int, first: bool) -> None:
+        """An outermost compiled call begins, the `first` of its callable or not."""
+        if first and not any(ref() for ref in self._found):
+            self.expected()
+        if self._found:
+            self._begun += 1
+            alone = 0 if self._open else self._begun
+            self._open[threading.get_ident()] = _Call(key, alone, self._versions())
 
-    def call_ends(self) -> None:
-        """That call ends."""
-        self._unseen = self._unseen or self._before not in (None, self._changes())
-        self._before = None
-
-    def stepped_unseen(self) -> bool:
-        """Whether a compiled call has written an optimizer's parameters: it contained the step, and
-        our hooks are not called in compiled code."""
-        return self._unseen
+    def updated(self) -> int:
+        """The key of the call that ends if it was a step of an optimizer, or contained one; else 0.
+        Hooks are not called in compiled code, but it wrote most of the optimizer's parameters; one
+        of them is also written by the forward of `nn.Embedding(max_norm=...)`. Of a callable that
+        was no update before it is not decided while another thread calls one."""
+        call = self._open.pop(threading.get_ident(), None)
+        if call is None or not (call.key in self._updates or call.alone == self._begun):
+            return 0
+        after = self._versions()
+        if any(
+            2 * sum(map(int.__ne__, versions, after.get(one, versions))) > len(versions)
+            for one, versions in call.before.items()
+        ):
+            self._updates.add(call.key)
+            return call.key
+        return 0
 
     def training(self) -> bool:
         """Whether the autograd engine has run since this was asked last: a micro-batch is over."""
         before, self._engine_runs = self._engine_runs, torch_api.engine_runs()
         return self._engine_runs != before
 
-    def _changes(self) -> int:
-        """How often the parameters of the optimizers were written."""
+    def _versions(self) -> dict[int, list[int]]:
+        """Of each optimizer the versions of the parameters that it may write."""
+        live = [one for one in (ref() for ref in self._found) if one is not None]
         # Missing before Optimizer.__init__ has run.
-        groups = (group for ref in self._found for group in getattr(ref(), "param_groups", ()))
-        return torch_api.times_written(one for group in groups for one in group["params"])
+        groups = {id(one): getattr(one, "param_groups", ()) for one in live}
+        return {
+            key: torch_api.versions_of(one for group in of_one for one in group["params"])
+            for key, of_one in groups.items()
+        }
 
 
 def _subclasses(base: type) -> set[type]:

@@ -6,6 +6,10 @@ they stay, and the numbering goes on from them.
 
 Several optimizers (or compiled callables) make one step together: a step ends where the cycle
 repeats. Optimizers end it after the last of the cycle, calls begin the next with the first.
+
+No hook is called in an optimizer's step that is compiled, alone or with the whole update. A call of
+a compiled callable that writes an optimizer's parameters is such a step, where other calls are
+none: it counts as the optimizer does, when it ends.
 """
 
 from __future__ import annotations
@@ -34,11 +38,15 @@ AWAITED_CALLS = 64
 """Micro-batches after which an optimizer that exists is no longer waited for. Fewer would count
 those of gradient accumulation as steps."""
 
-AWAITED_MARKS = 4096
+AWAITED_MARKS = 32_768
 """The same for calls: bounds the memory of a long rollout before the first update."""
 
 CYCLE_LIMIT = 1024
 """Members of a cycle after which it is cut: bounds the memory."""
+
+EXAMINED_CALLS = 16
+"""Calls of a compiled callable after which it is known to be no update, if none was one: looking
+for one takes some ten microseconds for a hundred parameters."""
 
 
 class OptimizerState(Protocol):
@@ -48,16 +56,12 @@ class OptimizerState(Protocol):
         """An optimizer exists in this process, so that its steps may come."""
         ...
 
-    def call_begins(self) -> None:
-        """An outermost compiled call begins, while an optimizer is awaited."""
+    def call_begins(self, key: int, first: bool) -> None:
+        """An outermost compiled call begins, the `first` of its callable or not."""
         ...
 
-    def call_ends(self) -> None:
-        """That call ends."""
-        ...
-
-    def stepped_unseen(self) -> bool:
-        """An optimizer stepped and no hook was called: its step is compiled."""
+    def updated(self) -> int:
+        """The key of that call if it was a step of an optimizer, or contained one; it has ended."""
         ...
 
     def training(self) -> bool:
@@ -97,6 +101,10 @@ class StepSource:
         self._in_cycles = False
         self._waiting = False
         self._training_calls = 0
+        self._calls: dict[int, int] = {}
+        """Examined calls, by callable."""
+        self._updates: set[int] = set()
+        """Callables of which a call was an optimizer's step."""
         self.optimizing_since: float | None = None
         """When the optimizer's step that is in progress began."""
 
@@ -129,26 +137,48 @@ class StepSource:
             self._optimizer_cycle(key, at)
 
     def call_began(self, key: int, at: float) -> None:
-        """A call begins that marks steps; `key` distinguishes what is called."""
-        if not self.ended_by_calls:
+        """A call begins that may mark a step; `key` distinguishes what is called."""
+        if self.source == EXPLICIT:
             return
         with self._lock:
             if self._ending:
                 return
-            self.clock.begin(at)
-            first, begins = not self._seen, self._begins_cycle(key)
-            if self.source is None and not self._waiting and (first or begins):
-                self._waiting = self._optimizers.expected()
-            if begins:
-                self.clock.cut(at)
-                self._call_cycle(at)
-            if self._waiting:
-                self._optimizers.call_begins()
+            if self.ended_by_calls:
+                self.clock.begin(at)
+                if self._seen and self._updates and key not in self._updates:
+                    self._ended_by_updates(self._first, at)
+                else:
+                    self._call_marks(key, at)
+            calls = self._calls.get(key, 0)
+            if calls < EXAMINED_CALLS or key in self._updates:
+                self._calls[key] = calls + 1
+                self._optimizers.call_begins(key, not calls)
 
-    def call_ended(self) -> None:
+    def call_ended(self, at: float) -> None:
         """An outermost call of a compiled callable ended."""
-        if self._waiting and self.source is None:
-            self._optimizers.call_ends()
+        key = self._optimizers.updated()
+        if not key or self.source == EXPLICIT:
+            return
+        with self._lock:
+            self._updates.add(key)
+            # As long as nothing else is called, each call begins a step: brief ones go unsampled.
+            alone = self.source != OPTIMIZER and self._calls.keys() <= self._updates
+            if not self._ending and not alone:
+                self._ended_by_updates(key, at)
+
+    def _ended_by_updates(self, key: int, at: float) -> None:
+        """An update has ended, and calls of something else are no steps."""
+        if self.source != OPTIMIZER:
+            self._upgrade(OPTIMIZER, at)
+        self._optimizer_cycle(key, at)
+
+    def _call_marks(self, key: int, at: float) -> None:
+        first, begins = not self._seen, self._begins_cycle(key)
+        if self.source is None and not self._waiting and (first or begins):
+            self._waiting = self._optimizers.expected()
+        if begins:
+            self.clock.cut(at)
+            self._call_cycle(at)
 
     @property
     def steady(self) -> int:
@@ -157,7 +187,7 @@ class StepSource:
         if self.source == EXPLICIT:
             return EVERY_MARK
         if self.source == OPTIMIZER:
-            return 0 if self._seen else self._only
+            return 0 if self._seen or self._only in self._updates else self._only
         if self.source == CALL and not self._leader and len(self._seen) == 1:
             return self._first
         return 0
@@ -250,7 +280,7 @@ class StepSource:
         if (
             self._training_calls >= AWAITED_CALLS
             or self.clock.tentative >= AWAITED_MARKS
-            or self._optimizers.stepped_unseen()
+            or self._updates
         ):
             self._waiting = False
             self.source = CALL

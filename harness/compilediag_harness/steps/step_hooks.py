@@ -194,7 +194,7 @@ def call_begins(key: int = 0) -> None:
     """An outermost call of a compiled callable begins; `key` distinguishes callables."""
     if spans.ended_rows and any(source.ended_by_calls for source in _active):
         spans.catch_up()
-    mark = _mark_of(key) if any(source.ended_by_calls for source in _active) else 0
+    mark = _mark_of(key)
     at = _monotonic()
     for source in _active:
         try:
@@ -210,14 +210,16 @@ def call_begins(key: int = 0) -> None:
 
 def call_ends(key: int = 0) -> None:
     """That call has ended."""
+    attribute_ended_spans()
     at = _monotonic()
     for source in _active:
         try:
-            source.call_ended()
-            if _callables is not None and source.clock.here:
+            here = _callables is not None and source.clock.here
+            if _callables is not None and here:
                 source.clock.leave(_callables.phase_of(key, source.clock), at)
-                if source.source is CALL:
-                    _ended(source, at, by_calls=True)
+            source.call_ended(at)
+            if here and source.source is CALL:
+                _ended(source, at, by_calls=True)
         except Exception as error:
             source.clock.session.fault("end of a compiled call", error)
 
@@ -234,6 +236,8 @@ def _mark_of(key: int) -> int:
         or torch_open_calls.inside_another()
     ):
         return 0
+    if not any(source.ended_by_calls for source in _active):
+        return key  # an update, or nothing
     optimizer = torch_open_calls.stepping_optimizer()
     if optimizer is None:
         return key

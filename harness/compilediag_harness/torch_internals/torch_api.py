@@ -90,9 +90,10 @@ def profiler_enabled() -> bool:
 DISTRIBUTED_SAVER = "torch.distributed.checkpoint.state_dict_saver"
 
 
-def times_written(tensors: Iterable[Any]) -> int:
-    """How often these tensors were written in place, by a number that only grows."""
-    return sum(tensor._version for tensor in tensors)
+def versions_of(parameters: Iterable[Any]) -> list[int]:
+    """How often each of these that is trained was written in place: a number that only grows."""
+    # An inference tensor has no version.
+    return [one._version for one in parameters if one.requires_grad and not one.is_inference()]
 
 
 _engine_runs: dict[int, int] = {}
