@@ -206,9 +206,9 @@ def records_in_an_exit_stack() -> None:
 @program
 def records_in_the_graph() -> None:
     name = "capture_profiler_record_function"
-    if hasattr(torch._dynamo.config, name):  # 2.7 has it not
-        with torch._dynamo.config.patch({name: True}):
-            compiled_step()
+    known = hasattr(torch._dynamo.config, name)  # 2.7 has it not
+    with torch._dynamo.config.patch({name: True} if known else {}):
+        compiled_step()
 
 
 # --- batches, backward, saves ---

@@ -46,9 +46,13 @@ class Program:
     exit_code: int = 0
     forked: int = 0
     """How many children it forks, which recompile what was compiled before, once each."""
+    uncounted: bool = False
+    """torch's own rows do not tell which of its frames were compiled."""
 
 
 PROGRAMS: dict[str, Program] = {}
+
+ON_2_7 = torch.__version__.startswith("2.7.")
 
 
 def program(
@@ -57,12 +61,15 @@ def program(
     hostile: bool = False,
     exit_code: int = 0,
     forked: int = 0,
+    uncounted: bool = False,
     **variables: str,
 ) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Makes a function one of the programs."""
 
     def add(run: Callable[[], Any]) -> Callable[[], Any]:
-        PROGRAMS[run.__name__] = Program(run, steps, variables, hostile, exit_code, forked)
+        PROGRAMS[run.__name__] = Program(
+            run, steps, variables, hostile, exit_code, forked, uncounted
+        )
         return run
 
     return add
@@ -261,7 +268,8 @@ def compiled_update_with_hooks() -> Any:
     return [called, trained(net)]
 
 
-@program(steps=4)
+# 2.7 has one row for a frame with a break in a loop and for one without an operation.
+@program(steps=4, uncounted=ON_2_7)
 def compiled_update_of_two_optimizers() -> Any:
     net = model()
     optimizers = [
@@ -1318,7 +1326,7 @@ def callbacks_of_the_user() -> Any:
 def exported() -> Any:
     """Exported and explained in the middle of other work, and compiled afterwards."""
     net = model()
-    program = torch.export.export(net, (batch(),))
+    program = torch.export.export(net, (batch(),), strict=False)
     explained = torch._dynamo.explain(net)(batch())
     results = numbers(program.module()(batch()), eager(net)(batch()))
     return [results, explained.graph_count, explained.graph_break_count]
@@ -1353,11 +1361,10 @@ class Opinionated(nn.Module):
     def __hash__(self) -> int:
         return 1
 
-    def __bool__(self) -> bool:
-        raise RuntimeError("asked for its truth")
+    if not ON_2_7:  # whose Dynamo asks itself
 
-    def __len__(self) -> int:
-        raise RuntimeError("asked for its length")
+        def __bool__(self) -> bool:
+            raise RuntimeError("asked for its truth")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x).relu()

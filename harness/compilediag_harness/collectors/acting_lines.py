@@ -174,7 +174,7 @@ class _CallsInProgress:
         return [each for frame in self._frames for each in _calls_of(frame, self._codes)]
 
 
-@cached_by_code(256)
+@cached_by_code
 def _loop_around(code: types.CodeType, line: int) -> range:
     """The lines of the innermost loop of a function that holds a line; none where there is none."""
     loops = (node for node in statements(code) if isinstance(node, (ast.For, ast.While)))
@@ -189,7 +189,7 @@ def _is_in(writer: Location, code: types.CodeType) -> bool:
     return writer.line in _lines_of(code)
 
 
-@cached_by_code(1024)
+@cached_by_code
 def _lines_of(code: types.CodeType) -> frozenset[int]:
     return frozenset(line for _, _, line in code.co_lines() if line)
 
@@ -204,7 +204,7 @@ def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iter
             yield _Call(frame.f_code, node, called, _object_at(path[:-1], names))
 
 
-@cached_by_code(256)
+@cached_by_code
 def _calls_in(code: types.CodeType) -> tuple[tuple[list[str], ast.Call], ...]:
     """The calls in the source of a function with what they name; calls of something that has to be
     computed first are left out."""
@@ -251,7 +251,7 @@ def _reached(function: types.FunctionType, receiver: Any) -> _Reached:
     return _Reached(tuple(found), frozenset(names))
 
 
-@cached_by_code(1024)
+@cached_by_code
 def _paths_called(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
     """The dotted names that a function calls."""
     calls = (node.func for node in statements(code) if isinstance(node, ast.Call))
@@ -326,7 +326,7 @@ def _storing(name: str | None) -> _Writes:
     return lambda code: name in _attributes_stored(code)
 
 
-@cached_by_code(1024)
+@cached_by_code
 def _attributes_stored(code: types.CodeType) -> frozenset[str]:
     found = dis.get_instructions(code)
     return frozenset(str(item.argval) for item in found if item.opname == "STORE_ATTR")
@@ -348,7 +348,7 @@ def _grad_switches(kind: type) -> tuple[Location, ...]:
     return tuple(found)
 
 
-@cached_by_code(1024)
+@cached_by_code
 def _switches(code: types.CodeType) -> bool:
     return any(
         isinstance(node, ast.Attribute)

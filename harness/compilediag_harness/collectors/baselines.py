@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from compilediag_harness.base.weak_by_identity import WeakByIdentity
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import Location
@@ -63,7 +64,7 @@ class Baselines:
 
     def __init__(self, tensor_type: type) -> None:
         self.tensor_type = tensor_type
-        self._by_code = weakref.WeakKeyDictionary[types.CodeType, dict[str, Baseline]]()
+        self._by_code = WeakByIdentity[types.CodeType, dict[str, Baseline]]()
         self._fresh: list[weakref.ref[types.CodeType]] = []
         """Code objects compiled since `take_fresh`."""
 
@@ -87,7 +88,7 @@ class Baselines:
 
     def of(self, code: types.CodeType, compile_id: str) -> Baseline | None:
         """The baseline of one cache entry."""
-        return self._by_code.get(code, {}).get(compile_id)
+        return (self._by_code.get(code) or {}).get(compile_id)
 
     def functions_in(self, code: types.CodeType, compile_id: str) -> set[tuple[str, str]]:
         """(file, name) of the functions whose code went into one cache entry, as far as its guards

@@ -28,7 +28,11 @@ def look(
 ) -> float:
     """Records the guards of one compile; returns the seconds that took, which are our own."""
     started = time.monotonic()
-    taken = torch_guard_cost.evaluations_us(manager, scope, _EVALUATIONS, _BUDGET_NS)
+    guards = tuple(guards)
+    taken: list[float] = []
+    if not any(".item()" in code for guard in guards for code in guard.code_list or ()):
+        # Such a guard reads a tensor: on a device each evaluation would wait for it.
+        taken = torch_guard_cost.evaluations_us(manager, scope, _EVALUATIONS, _BUDGET_NS)
     leaves = torch_guard_cost.evaluated(manager, _TEXTS)
     kinds = leaves.kinds.most_common(_KINDS) if leaves is not None else []
     lines = _lines(guards).most_common(_LINES)

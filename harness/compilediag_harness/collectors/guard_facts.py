@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sized
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.base.weak_by_identity import WeakByIdentity
 from compilediag_harness.collectors import writers
 from compilediag_harness.collectors.leaf_checks import as_code
 from compilediag_harness.collectors.tensor_checks import type_name
@@ -240,9 +241,7 @@ def _closure_of(
     return None if function is None else (function, code.co_freevars.index(name))
 
 
-_functions: weakref.WeakKeyDictionary[types.CodeType, weakref.ref[types.FunctionType]] = (
-    weakref.WeakKeyDictionary()
-)
+_functions = WeakByIdentity[types.CodeType, weakref.ref[types.FunctionType]]()
 
 
 def function_of(code: types.CodeType) -> types.FunctionType | None:

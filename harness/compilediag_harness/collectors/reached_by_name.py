@@ -134,4 +134,4 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
     return frozenset(own).union(*map(_names, inner))
 
 
-_names = cached_by_code(65536)(_names_in)
+_names = cached_by_code(_names_in)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 import types
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.base.weak_by_identity import WeakByIdentity
 from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import Location, UnguardedChanged
@@ -41,8 +41,7 @@ class UnguardedCollector:
     def __init__(self, session: Session, module_type: type) -> None:
         self._session = session
         self._module_type = module_type
-        self._snapshots: dict[int, tuple[weakref.ref[Any], _Snapshot]] = {}
-        """By identity: a module may have an `==` of its own, which a dict of weak keys calls."""
+        self._snapshots = WeakByIdentity[Any, _Snapshot]()
         self._reported: set[tuple[str, str]] = set()
         self._next_look = 1
 
@@ -53,24 +52,12 @@ class UnguardedCollector:
             items = cast(Sequence[Any], value) if isinstance(value, (tuple, list)) else (value,)
             for module in items[:_MAX_MODULES]:
                 if isinstance(module, self._module_type):
-                    self._keep(module, self._take(module, code, deadline))
+                    self._snapshots[module] = self._take(module, code, deadline)
 
     @property
     def modules(self) -> list[Any]:
         """The compiled modules that are still alive."""
-        return [root for root, _ in self._live()]
-
-    def _live(self) -> list[tuple[Any, _Snapshot]]:
-        found = [(kept(), snapshot) for kept, snapshot in list(self._snapshots.values())]
-        return [(root, snapshot) for root, snapshot in found if root is not None]
-
-    def _keep(self, root: Any, snapshot: _Snapshot) -> None:
-        key, snapshots = id(root), self._snapshots
-
-        def forget(_: object) -> None:
-            snapshots.pop(key, None)
-
-        snapshots[key] = weakref.ref(root, forget), snapshot
+        return [root for root, _ in self._snapshots.items()]
 
     def step_ended(self, step: int, compiled: bool) -> None:
         """Looks at steps 1, 2, 4, 8... since that is when a late hook shows at little cost."""
@@ -81,7 +68,7 @@ class UnguardedCollector:
     def look(self, step: int) -> None:
         """Compares every compiled module that is still alive."""
         deadline = time.thread_time() + _BUDGET_S
-        for root, before in self._live():
+        for root, before in self._snapshots.items():
             if time.thread_time() > deadline:
                 return
             self._compare(root, before, step)

@@ -146,7 +146,7 @@ def _content(cell: Any) -> Any:
         return None
 
 
-@cached_by_code(1024)
+@cached_by_code
 def first_read_line(code: types.CodeType, name: str) -> int | None:
     """Line where `code` first reads its free variable `name`."""
     return _store_line(code, "LOAD_DEREF", name) or _store_line(code, "LOAD_CLASSDEREF", name)
@@ -359,7 +359,7 @@ def _resolved(base: str, frame: types.FrameType) -> Any:
 # --- byte code -------------------------------------------------------------------------------
 
 
-@cached_by_code(4096)
+@cached_by_code
 def _store_line(code: types.CodeType, operation: str, name: str) -> int | None:
     """Line of the first `operation` on `name` in `code`."""
     line = code.co_firstlineno
@@ -370,7 +370,7 @@ def _store_line(code: types.CodeType, operation: str, name: str) -> int | None:
     return None
 
 
-@cached_by_code(4096)
+@cached_by_code
 def _registration_line(code: types.CodeType, name: str) -> int | None:
     """Line where `code` registers a buffer or sets an attribute called `name`."""
     line, registering = code.co_firstlineno, False

@@ -12,7 +12,7 @@ from compilediag_harness.source.writes_in_source import tree_of
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 
 
-@cached_by_code(1024)
+@cached_by_code
 def loop_around(code: types.CodeType, line: int) -> int | None:
     """First line of the innermost loop in `code` whose body runs `line` again and again; None where
     there is none or no source. Where a comprehension shares a line with what it iterates over, the

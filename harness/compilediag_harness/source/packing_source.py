@@ -37,7 +37,7 @@ class Packing:
     """Name of the value that is written, where it is one."""
 
 
-@cached_by_code(1024)
+@cached_by_code
 def packing_at(code: types.CodeType, line: int) -> Packing | None:
     """The packing whose store is on `line`; None where it is none, or the filling is not certain to
     run as often as the store: it stands behind a condition, or runs once in a program."""

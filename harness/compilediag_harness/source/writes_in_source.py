@@ -21,7 +21,7 @@ MUTATORS = frozenset({
 })  # fmt: skip
 
 
-@cached_by_code(1024)
+@cached_by_code
 def mutation_line(code: types.CodeType, name: str) -> int | None:
     """First line in `code` that changes the container called `name`: an item stored or deleted, a
     mutating method called, `+=`."""
@@ -38,7 +38,7 @@ def mutation_line(code: types.CodeType, name: str) -> int | None:
     return None
 
 
-@cached_by_code(1024)
+@cached_by_code
 def attribute_stores(code: types.CodeType, attribute: str) -> tuple[tuple[str, int], ...]:
     """(dotted base, line) of every `base.attribute = ...` in `code`, such as ("model.pos", 12)."""
     found: list[tuple[str, int]] = []
@@ -88,7 +88,7 @@ def _body_of(tree: ast.Module) -> list[ast.stmt]:
     return tree.body
 
 
-@cached_by_code(256)
+@cached_by_code
 def tree_of(code: types.CodeType) -> ast.Module | None:
     """The syntax tree of a code object with the file's line numbers; None without its source."""
     lines, first = linecache.getlines(code.co_filename), 1

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from compilediag_harness.base.session import Session, WitnessPlan
+from compilediag_harness.base.weak_by_identity import WeakByIdentity
 from compilediag_harness.collectors import guard_facts
 from compilediag_harness.collectors.witness.line_events import (
     LineEvents,
@@ -80,7 +81,7 @@ class Witness:
         self._thread = _Thread()
         self._watches = Watches(MAX_VALUES)
         self._lock = threading.Lock()
-        self._compiled = weakref.WeakKeyDictionary[types.CodeType, dict[str, int]]()
+        self._compiled = WeakByIdentity[types.CodeType, dict[str, int]]()
         """When an entry was compiled, in the order of the changes."""
         self._order = 0
         self._others: dict[int, tuple[int, int]] = {}
@@ -282,7 +283,7 @@ class Witness:
         self, leaf: torch_guards.Leaf, text: str, compile_id: str, scope: dict[str, Any], code: Any
     ) -> ValueChange | None:
         """How what a guard of a cache entry is about was last changed since that was compiled."""
-        since = self._compiled.get(code, {}).get(compile_id)
+        since = (self._compiled.get(code) or {}).get(compile_id)
         if since is None or self._stopped is not None:
             return None
         self._look_now()

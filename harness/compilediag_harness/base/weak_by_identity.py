@@ -1,0 +1,47 @@
+"""A dict of objects that it does not keep alive, told apart by identity."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class WeakByIdentity(Generic[Key, Value]):
+    """As `weakref.WeakKeyDictionary`, but it asks no key for its hash or whether it equals another:
+    those are the program's own functions, and code with constants without a hash has none."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[weakref.ref[Any], Value]] = {}
+
+    def get(self, key: Key) -> Value | None:
+        """The value of an object; None where it has none."""
+        kept = self._kept.get(id(key))
+        return None if kept is None else kept[1]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def setdefault(self, key: Key, value: Value) -> Value:
+        """The value of an object, this one unless it has another."""
+        kept = self._kept.get(id(key))
+        if kept is None:
+            self[key] = value
+            return value
+        return kept[1]
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        """Gives an object, which can be referred to weakly, a value."""
+        place, kept = id(key), self._kept
+
+        def forget(_: object) -> None:
+            kept.pop(place, None)
+
+        kept[place] = weakref.ref(key, forget), value
+
+    def items(self) -> list[tuple[Key, Value]]:
+        """Every object that is still alive, with its value, in the order they were given one."""
+        found = [(kept(), value) for kept, value in list(self._kept.values())]
+        return [(key, value) for key, value in found if key is not None]
