@@ -3,7 +3,7 @@
 #   make demo      run compilediag on a training script with three real bugs
 #   make check     lint, format, types, unit tests: in two minutes, after every change
 #   make test      every check there is, with torch and with whole runs: before a pull request
-#   make matrix    contract tests, compile costs and the demo on the oldest, the pinned and the newest torch
+#   make matrix    contract tests, plain runs, compile costs and the demo on the oldest, the pinned and the newest torch
 #   make bench     interleaved benchmarks, as a Markdown table
 #   make fuzz      damaged records for the readers: FUZZ_INPUTS=1000000 for a long campaign
 #   make chaos     runs killed, starved and raced at random moments: about half an hour; not in make test

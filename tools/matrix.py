@@ -1,5 +1,5 @@
-"""Runs the contract tests, those of compile costs and the three-bug scenario on several torch
-versions.
+"""Runs the contract tests, those that compare with a plain run, those of compile costs and the
+three-bug scenario on several torch versions.
 
 Each version gets an environment of its own under `.matrix/`, removed afterwards unless `--keep`:
 one takes several gigabytes. Needs only the standard library; `make matrix` calls it.
@@ -23,6 +23,14 @@ NEEDED = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "numpy")
 COSTS = ("compile_phases", "compile_caches", "guard_cost", "numbers", "pages_of_costs")
 """Tests of what differs most between versions of torch: its timing of compiles, its caches, its
 settings."""
+
+
+PLAIN_RUN = (
+    "tests/end_to_end/test_plain_run.py",
+    "tests/torch/test_unseen_by_dynamo.py",
+    "tests/torch/test_entry_points.py",
+)
+"""Programs see under compilediag what they see without."""
 
 
 def main() -> int:
@@ -63,6 +71,7 @@ def stages(version: str, environment: Path, python: Path) -> list[tuple[str, lis
         ("install", [*pip, "-c", str(pins), "-e", ".[torch]", *NEEDED]),
         ("version", [str(python), "-c", VERSION_CHECK, version]),
         ("contract tests", [*pytest, "tests/torch/test_torch_api.py"]),
+        ("plain run", [*pytest, *PLAIN_RUN]),
         ("compile costs", [*pytest, *(f"tests/torch/test_{name}.py" for name in COSTS)]),
         ("three_bugs", [*pytest, "tests/end_to_end/test_scenarios.py", "-k", "three_bugs"]),
     ]

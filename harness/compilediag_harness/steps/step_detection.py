@@ -138,7 +138,9 @@ class StepSource:
 
     def call_began(self, key: int, at: float) -> None:
         """A call begins that may mark a step; `key` distinguishes what is called."""
-        if self.source == EXPLICIT:
+        calls = self._calls.get(key, 0)
+        may_update = calls < EXAMINED_CALLS or key in self._updates
+        if self.source == EXPLICIT or not (may_update or self.ended_by_calls):
             return
         with self._lock:
             if self._ending:
@@ -149,8 +151,7 @@ class StepSource:
                     self._ended_by_updates(self._first, at)
                 else:
                     self._call_marks(key, at)
-            calls = self._calls.get(key, 0)
-            if calls < EXAMINED_CALLS or key in self._updates:
+            if may_update:
                 self._calls[key] = calls + 1
                 self._optimizers.call_begins(key, not calls)
 
