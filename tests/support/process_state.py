@@ -343,7 +343,10 @@ def process() -> State:
         "displayhook": named(sys.displayhook),
         "trace function": named(sys.gettrace()),
         "profile function": named(sys.getprofile()),
-        "threads": sorted(thread.name for thread in threading.enumerate()),
+        # The threads of queues, as data loaders have, end some time after their owners.
+        "threads": sorted(
+            thread.name for thread in threading.enumerate() if thread.name != "QueueFeederThread"
+        ),
         "signals": {
             str(number): named(signal.getsignal(number))
             for number in sorted(signal.valid_signals())

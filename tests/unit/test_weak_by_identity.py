@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag_harness.base.weak_by_identity import WeakByIdentity
-from compilediag_harness.source.code_cache import cached_by_code
+from compilediag_harness.base.weak_by_identity import WeakByIdentity, cached_by_code
 
 
 class Opinionated:

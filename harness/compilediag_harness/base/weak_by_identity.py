@@ -1,12 +1,17 @@
-"""A dict of objects that it does not keep alive, told apart by identity."""
+"""What is known of objects, told apart by identity, for as long as they live."""
 
 from __future__ import annotations
 
+import functools
+import types
 import weakref
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+Rest = ParamSpec("Rest")
+_OfCode = Callable[Concatenate[types.CodeType, Rest], Value]
 
 
 class WeakByIdentity(Generic[Key, Value]):
@@ -45,3 +50,19 @@ class WeakByIdentity(Generic[Key, Value]):
         """Every object that is still alive, with its value, in the order they were given one."""
         found = [(kept(), value) for kept, value in list(self._kept.values())]
         return [(key, value) for key, value in found if key is not None]
+
+
+def cached_by_code(function: _OfCode[Rest, Value]) -> _OfCode[Rest, Value]:
+    """As `functools.cache`, for a function whose first argument is a code object, which is not kept
+    alive."""
+    kept = WeakByIdentity[types.CodeType, dict[Any, Value]]()
+
+    @functools.wraps(function)
+    def answer(code: types.CodeType, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Value:
+        answers = kept.setdefault(code, {})
+        rest = (args, *kwargs.items())
+        if rest not in answers:
+            answers[rest] = function(code, *args, **kwargs)
+        return answers[rest]
+
+    return answer

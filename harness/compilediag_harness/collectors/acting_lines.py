@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.base.weak_by_identity import cached_by_code
 from compilediag_harness.collectors import guard_facts, writers
 from compilediag_harness.source import source_locations
 from compilediag_harness.source.attributes import UNKNOWN, plain_attribute
-from compilediag_harness.source.code_cache import cached_by_code
 from compilediag_harness.source.user_calls import locals_of
 from compilediag_harness.source.writes_in_source import dotted, statements
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall, clip

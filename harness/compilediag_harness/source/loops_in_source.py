@@ -6,7 +6,7 @@ import ast
 import types
 from collections.abc import Iterator
 
-from compilediag_harness.source.code_cache import cached_by_code
+from compilediag_harness.base.weak_by_identity import cached_by_code
 from compilediag_harness.source.writes_in_source import tree_of
 
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})

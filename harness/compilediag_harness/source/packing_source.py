@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compilediag_harness.source.code_cache import cached_by_code
+from compilediag_harness.base.weak_by_identity import cached_by_code
 from compilediag_harness.source.loops_in_source import loop_around
 from compilediag_harness.source.writes_in_source import dotted, statements, tree_of
 from compilediag_harness.torch_internals import torch_guards

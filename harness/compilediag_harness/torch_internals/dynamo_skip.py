@@ -67,14 +67,11 @@ def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = No
     if strategies is None:
         return False
     mark, alone, with_callees = strategies
-    ours = {name for name in list(sys.modules) if name.startswith(_PACKAGE)} - _kept_out
-    # One that is being imported has not all of its functions yet: it comes again.
-    ours = {
-        name
-        for name in ours
-        if sys.modules[name] is executed or not is_initialising(sys.modules[name])
-    }
-    for name in ours:
+    for name in {name for name in list(sys.modules) if name.startswith(_PACKAGE)} - _kept_out:
+        # One that is being imported has not all of its functions yet: it comes again.
+        if sys.modules[name] is not executed and is_initialising(sys.modules[name]):
+            continue
+        _kept_out.add(name)
         only_watches = _ONLY_WATCH.match(name) is not None
         for code in codes_of(sys.modules[name]):
             # One in place of one of torch's or the program's closes over that, under these names;
@@ -84,7 +81,6 @@ def keep_out_of_dynamo(torch_module: Any, executed: types.ModuleType | None = No
                 closed_over &= {"original", "function"}
             watches = only_watches and not closed_over
             mark(code, with_callees if watches else alone)
-    _kept_out.update(ours)
     return True
 
 

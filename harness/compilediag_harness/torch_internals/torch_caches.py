@@ -17,6 +17,7 @@ from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     UTILS,
     Remover,
+    call_beside,
     loaded,
     lookup,
     replace_with,
@@ -55,20 +56,15 @@ def on_events(listener: LookupListener) -> Remover | None:
     """Calls the listener at each lookup that torch's compile log has an instant of. A graph that
     AOTAutograd's entry refers to has none."""
     logger = lookup(loaded(UTILS), "ChromiumEventLogger")
-    original = getattr(logger, "log_instant_event", None)
-    if original is None:
-        return None
 
-    @functools.wraps(original)
-    def log_instant_event(self: Any, event_name: Any, *args: Any, **kwargs: Any) -> Any:
+    def logged(_: Any, event_name: Any, *args: Any, **kwargs: Any) -> None:
         for prefix, cache in _EVENTS.items():
             if isinstance(event_name, str) and event_name.startswith(prefix):
                 info = kwargs.get("metadata", args[1] if len(args) > 1 else None)
                 outcome = event_name[len(prefix) :]
                 listener(cache, outcome, _mapping(info), "")
-        return original(self, event_name, *args, **kwargs)
 
-    return replace_with(logger, "log_instant_event", log_instant_event)
+    return call_beside(logger, "log_instant_event", before=logged)
 
 
 def on_graph_loads(listener: LookupListener) -> Remover | None:
@@ -127,46 +123,29 @@ def on_counted(listener: LookupListener) -> tuple[Remover, ...]:
     ones, and those of other packages."""
     stats: Any = getattr(loaded(STATS), "cache_stats", None)
     owner: Any = stats.__class__
-    removers: list[Remover] = []
-    for method, outcome in (("hit", HIT), ("miss", MISS), ("exception", FAILED)):
-        original = getattr(owner, method, None)
-        if original is None:
-            continue
 
-        @functools.wraps(original)
-        def wrapper(
-            self: Any,
-            name: Any,
-            *args: Any,
-            _original: Any = original,
-            _outcome: str = outcome,
-            **kwargs: Any,
-        ) -> Any:
-            # A remote cache counts its backend under a name of its own.
-            if name not in _TOLD_APART and not str(name).startswith("backend:"):
-                listener(str(name), _outcome, {}, "")
-            return _original(self, name, *args, **kwargs)
+    def counted(outcome: str, _stats: Any, name: Any, *_: Any, **__: Any) -> None:
+        # A remote cache counts its backend under a name of its own.
+        if name not in _TOLD_APART and not str(name).startswith("backend:"):
+            listener(str(name), outcome, {}, "")
 
-        removers.append(replace_with(owner, method, wrapper))
-    return tuple(removers)
+    outcomes = (("hit", HIT), ("miss", MISS), ("exception", FAILED))
+    removers = [
+        call_beside(owner, method, before=functools.partial(counted, outcome))
+        for method, outcome in outcomes
+    ]
+    return tuple(remover for remover in removers if remover is not None)
 
 
 def on_profile(listener: LookupListener) -> Remover | None:
     """Calls the listener when torch looks for a profile of sizes of an earlier run, which it does
     once, and only under a job id."""
-    module = loaded(PGO)
-    original = getattr(module, "get_local_code_state", None)  # 2.7 has no such function
-    if original is None:
-        return None
 
-    @functools.wraps(original)
-    def get_local_code_state(cache_key: Any, *args: Any, **kwargs: Any) -> Any:
-        with out_of_tracebacks:
-            found = original(cache_key, *args, **kwargs)
+    def looked_up(found: Any, cache_key: Any, *_: Any, **__: Any) -> None:
         listener("pgo_local", MISS if found is None else HIT, {"key": str(cache_key)}, "")
-        return found
 
-    return replace_with(module, "get_local_code_state", get_local_code_state)
+    # 2.7 has no such function.
+    return call_beside(loaded(PGO), "get_local_code_state", after=looked_up)
 
 
 def on_artifacts(listener: LookupListener) -> Remover | None:

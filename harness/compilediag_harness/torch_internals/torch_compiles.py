@@ -20,9 +20,9 @@ from compilediag_harness.torch_internals.torch_names import (
     UTILS,
     Remover,
     call_after,
+    call_beside,
     loaded,
     lookup,
-    replace_with,
     subscribe,
 )
 
@@ -176,36 +176,18 @@ def on_reset(callback: Callable[[], None]) -> Remover | None:
 def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
     """Calls `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
     `torch.compile(...)`, which hands them to `torch._dynamo.optimize`."""
-    dynamo = loaded(DYNAMO)
-    original = getattr(dynamo, "optimize", None)
-    if original is None:
-        return None
 
-    @functools.wraps(original)
-    def optimize(*args: Any, **kwargs: Any) -> Any:
+    def requested(*args: Any, **kwargs: Any) -> None:
         callback(_request_of(*args, **kwargs))
-        with out_of_tracebacks:
-            return original(*args, **kwargs)
 
-    return replace_with(dynamo, "optimize", optimize)
+    return call_beside(loaded(DYNAMO), "optimize", before=requested)
 
 
 def on_export(callback: Callable[[], None]) -> Remover | None:
     """Calls `callback` whenever `torch.export` begins to export."""
     # A function that reports usage to nobody outside Meta: a wrapper of `_export` itself would
     # stand in the traceback of every export that fails.
-    module = loaded(EXPORT)
-    original = getattr(module, "log_export_usage", None)
-    if original is None:
-        return None
-
-    @functools.wraps(original)
-    def log_export_usage(*args: Any, **kwargs: Any) -> Any:
-        callback()
-        with out_of_tracebacks:
-            return original(*args, **kwargs)
-
-    return replace_with(module, "log_export_usage", log_export_usage)
+    return call_beside(loaded(EXPORT), "log_export_usage", before=lambda *_, **__: callback())
 
 
 def exporting() -> bool:

@@ -11,13 +11,13 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     CONVERT_FRAME,
     LOGGING,
     SYMBOLIC_CONVERT,
     Remover,
     call_after,
+    call_beside,
     loaded,
     lookup,
     replace_with,
@@ -54,7 +54,8 @@ def _break_report(given: dict[str, Any]) -> tuple[str, str]:
     """The text that `log_graph_break` logs of its arguments, in two parts."""
     stack = given.get("user_stack") or getattr(given.get("exc"), "real_stack", None)
     if stack is None:
-        stack = _dynamo_guards().TracingContext.extract_stack()
+        guards: Any = loaded("torch._guards")
+        stack = guards.TracingContext.extract_stack()
     translator, code_options = given.get("self"), given["code_options"]
     config = loaded("torch._dynamo.config")
     if getattr(config, "nested_graph_breaks", False) and getattr(translator, "parent", None):
@@ -70,25 +71,15 @@ def _break_report(given: dict[str, Any]) -> tuple[str, str]:
     return head, "\nUser code traceback:\n" + "".join(traceback.format_list(whole))
 
 
-def _dynamo_guards() -> Any:
-    return loaded("torch._guards")
-
-
 def on_frame_failed(callback: Callable[[Any, BaseException, str], None]) -> Remover | None:
     """Calls `callback(code, error, message)` when Dynamo gives a frame up because of an error that
     does not reach the program, with torch's message about it."""
-    convert_frame = loaded(CONVERT_FRAME)  # it imports the function: replaced there
-    original = getattr(convert_frame, "format_error_msg", None)
-    if original is None:
-        return None
 
-    @functools.wraps(original)
-    def format_error_msg(error: Any, code: Any, *args: Any, **kwargs: Any) -> Any:
-        message = original(error, code, *args, **kwargs)
+    def formatted(message: str, error: BaseException, code: Any, *_: Any, **__: Any) -> None:
         callback(code, error, message)
-        return message
 
-    return replace_with(convert_frame, "format_error_msg", format_error_msg)
+    # `convert_frame` imports the function by its name: it is replaced there.
+    return call_beside(loaded(CONVERT_FRAME), "format_error_msg", after=formatted)
 
 
 def skip_report(error: BaseException, code: Any) -> str | None:
@@ -114,57 +105,40 @@ def skip_report(error: BaseException, code: Any) -> str | None:
 def on_frame_skipped(callback: Callable[[Any, str], None]) -> Remover | None:
     """Calls `callback(code, reason)` for each frame that Dynamo does not try to compile; None on a
     torch that only logs them (2.7)."""
-    convert_frame = loaded(CONVERT_FRAME)
-    original = getattr(convert_frame, "add_skip_reason", None)
-    if original is None:
-        return None
 
-    @functools.wraps(original)
-    def add_skip_reason(reason: Any, frame: Any) -> Any:
+    def skipped(reason: Any, frame: Any) -> None:
         callback(frame.f_code, str(reason))
-        return original(reason, frame)
 
-    return replace_with(convert_frame, "add_skip_reason", add_skip_reason)
+    return call_beside(loaded(CONVERT_FRAME), "add_skip_reason", before=skipped)
 
 
 def on_recompile_limit(callback: Callable[[str, Any], None]) -> Remover | None:
     """Calls `callback(limit, value)` when a frame has reached a limit, with the name of torch's
     option and its value, while the frame is being compiled."""
-    convert_frame = loaded(CONVERT_FRAME)
-    original = getattr(convert_frame, "exceeds_recompile_limit", None)
-    if original is None:
-        return None
 
-    @functools.wraps(original)
-    def exceeds_recompile_limit(*args: Any, **kwargs: Any) -> Any:
-        exceeded, limit = original(*args, **kwargs)
+    def asked(answer: tuple[bool, str], *_: Any, **__: Any) -> None:
+        exceeded, limit = answer
         if exceeded:
             callback(limit, getattr(loaded("torch._dynamo.config"), limit, None))
-        return exceeded, limit
 
-    return replace_with(convert_frame, "exceeds_recompile_limit", exceeds_recompile_limit)
+    return call_beside(loaded(CONVERT_FRAME), "exceeds_recompile_limit", after=asked)
 
 
 def on_cudagraph_skip(callback: Callable[[str], None]) -> tuple[Remover, ...]:
     """Calls `callback(message)` each time torch says why it runs something without CUDA graphs."""
     name = "log_cudagraph_skip_and_bump_counter"
-    original = getattr(loaded(CUDAGRAPH_UTILS), name, None)
-    if original is None:
-        return ()
 
-    @functools.wraps(original)
-    def log_cudagraph_skip_and_bump_counter(msg: Any) -> Any:
-        callback(str(msg))
-        with out_of_tracebacks:
-            return original(msg)
+    def skipped(message: Any) -> None:
+        callback(str(message))
 
     # Modules that were imported before we came have the function under its name.
     owners = [
         module
         for module_name, module in list(sys.modules.items())
-        if module_name.startswith("torch.") and vars(module).get(name) is original
+        if module_name.startswith("torch.") and name in vars(module)
     ]
-    return tuple(replace_with(owner, name, log_cudagraph_skip_and_bump_counter) for owner in owners)
+    replaced = (call_beside(owner, name, before=skipped) for owner in owners)
+    return tuple(remover for remover in replaced if remover is not None)
 
 
 def torch_formatter() -> Any | None:

@@ -195,6 +195,32 @@ def replace_with(owner: Any, name: str, wrapper: Any) -> Remover:
     return restore
 
 
+def call_beside(
+    owner: Any,
+    name: str,
+    *,
+    before: Callable[..., None] | None = None,
+    after: Callable[..., None] | None = None,
+) -> Remover | None:
+    """Calls `before` with the arguments of each call of `owner.name`, and `after` with what it
+    returned and the arguments; None where there is no such function."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if before is not None:
+            before(*args, **kwargs)
+        with out_of_tracebacks:
+            result = original(*args, **kwargs)
+        if after is not None:
+            after(result, *args, **kwargs)
+        return result
+
+    return replace_with(owner, name, wrapper)
+
+
 def call_after(owner: Any, name: str, callback: Callable[[], None]) -> Remover | None:
     """Calls `callback()` after each call of `owner.name`, also one that raises; None where there is
     no such function."""
