@@ -39,12 +39,10 @@ class WeakByIdentity(Generic[Key, Value]):
 
     def __setitem__(self, key: Key, value: Value) -> None:
         """Gives an object, which can be referred to weakly, a value."""
-        place, kept = id(key), self._kept
-
-        def forget(_: object) -> None:
-            kept.pop(place, None)
-
-        kept[place] = weakref.ref(key, forget), value
+        # Called in C with the reference as the default: a function of ours would be a frame that
+        # Dynamo is offered where the object goes in a compiled call.
+        forget = functools.partial(self._kept.pop, id(key))
+        self._kept[id(key)] = weakref.ref(key, forget), value
 
     def items(self) -> list[tuple[Key, Value]]:
         """Every object that is still alive, with its value, in the order they were given one."""
