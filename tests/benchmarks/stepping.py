@@ -81,6 +81,7 @@ def spans(bench: Bench) -> Iterator[Row]:
 
 def step_clock(bench: Bench) -> Iterator[Row]:
     """Every hook of a usual step: a batch, a compiled call, a backward, an optimizer step."""
+    from compilediag_harness.base.step_phases import BACKWARD, DATA_WAIT
     from compilediag_harness.steps import step_hooks, steps
 
     session, torch = _listening(bench, "step_clock")
@@ -90,10 +91,10 @@ def step_clock(bench: Bench) -> Iterator[Row]:
     def block() -> float:
         began = time.process_time()
         for _ in range(STEPS):
-            step_hooks.batch_ends(step_hooks.batch_begins())
+            step_hooks.phase_ends(DATA_WAIT, step_hooks.phase_begins(DATA_WAIT))
             step_hooks.call_begins(1)
             step_hooks.call_ends(1)
-            step_hooks.backward_ends(step_hooks.backward_begins())
+            step_hooks.phase_ends(BACKWARD, step_hooks.backward_begins())
             step_hooks.optimizer_ends(step_hooks.optimizer_begins(optimizer), raised=False)
         return (time.process_time() - began) / STEPS * 1e6
 

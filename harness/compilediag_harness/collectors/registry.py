@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -127,8 +128,15 @@ class CollectorSet:
                 self.logs.recompiling(frame.f_code, reasons)
         except Exception as error:
             self._session.fault("torch's messages", error)
-        if self.recompiles is not None:
-            self.recompiles.recompiled(entries, frame, reasons)
+        # The syntax trees it reads would set off collections of the program's whole heap.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            if self.recompiles is not None:
+                self.recompiles.recompiled(entries, frame, reasons)
+        finally:
+            if collecting:
+                gc.enable()
 
     def guards_built(
         self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any, manager: Any

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.step_phases import BACKWARD, DATA_WAIT
+from compilediag_harness.base.step_phases import BACKWARD
 from compilediag_harness.steps import disabled_calls, span_attribution, step_limit
 from compilediag_harness.steps.compiled_callables import CompiledCallables
 from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
@@ -274,21 +274,6 @@ def backward_begins() -> list[StepClock]:
         if source.clock.phases.nested and torch_compiles.compiling():
             return []
     return phase_begins(BACKWARD)
-
-
-def backward_ends(clocks: list[StepClock]) -> None:
-    """With what `backward_begins` returned."""
-    phase_ends(BACKWARD, clocks)
-
-
-def batch_begins() -> list[StepClock]:
-    """The wait for a batch begins; the clocks that were called."""
-    return phase_begins(DATA_WAIT)
-
-
-def batch_ends(clocks: list[StepClock]) -> None:
-    """With what `batch_begins` returned."""
-    phase_ends(DATA_WAIT, clocks)
 
 
 def phase_begins(phase: int) -> list[StepClock]:

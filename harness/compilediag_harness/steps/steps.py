@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.base.step_phases import BACKWARD, DATA_WAIT
 from compilediag_harness.steps import device_clock, disabled_calls, span_attribution, step_hooks
 from compilediag_harness.steps.step_hooks import clock_of, step
 from compilediag_harness.torch_internals import (
@@ -78,11 +79,15 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
     _hooked = True
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forked)
-    torch_api.around_backward(torch_module, step_hooks.backward_begins, step_hooks.backward_ends)
+    backward_ends = functools.partial(step_hooks.phase_ends, BACKWARD)
+    torch_api.around_backward(torch_module, step_hooks.backward_begins, backward_ends)
     torch_api.around_recorded(
         torch_module,
         (step_hooks.optimizer_begins, step_hooks.optimizer_ends),
-        (step_hooks.batch_begins, step_hooks.batch_ends),
+        (
+            functools.partial(step_hooks.phase_begins, DATA_WAIT),
+            functools.partial(step_hooks.phase_ends, DATA_WAIT),
+        ),
     )
 
 
