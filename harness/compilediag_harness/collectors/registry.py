@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import time
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
@@ -34,6 +36,18 @@ from compilediag_harness.wire import EvidenceLost
 
 if TYPE_CHECKING:
     from compilediag_harness.collectors.witness.collector import Witness
+
+
+@contextlib.contextmanager
+def _without_collections() -> Generator[None]:
+    """What is read of guards and sources sets off no collection of the program's whole heap."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class CollectorSet:
@@ -128,15 +142,9 @@ class CollectorSet:
                 self.logs.recompiling(frame.f_code, reasons)
         except Exception as error:
             self._session.fault("torch's messages", error)
-        # The syntax trees it reads would set off collections of the program's whole heap.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            if self.recompiles is not None:
+        if self.recompiles is not None:
+            with _without_collections():
                 self.recompiles.recompiled(entries, frame, reasons)
-        finally:
-            if collecting:
-                gc.enable()
 
     def guards_built(
         self, code: Any, compile_id: str, scope: dict[str, Any], guards: Any, manager: Any
@@ -144,15 +152,16 @@ class CollectorSet:
         """Guarded code exists: what it was compiled with is kept, and what its guards cost."""
         started = time.monotonic()
         try:
-            if self._baselines is not None:
-                self._baselines.remember(code, compile_id, scope, guards)
-            if self._unguarded is not None:
-                self._unguarded.compiled(code, scope)
-            if self.witness is not None:
-                self.witness.guards_built(code, compile_id, scope, guards)
-            if self.compiles is not None:
-                spent = guard_cost.look(self._session, compile_id, scope, guards, manager)
-                self.compiles.leave_out(compile_id, spent)
+            with _without_collections():
+                if self._baselines is not None:
+                    self._baselines.remember(code, compile_id, scope, guards)
+                if self._unguarded is not None:
+                    self._unguarded.compiled(code, scope)
+                if self.witness is not None:
+                    self.witness.guards_built(code, compile_id, scope, guards)
+                if self.compiles is not None:
+                    spent = guard_cost.look(self._session, compile_id, scope, guards, manager)
+                    self.compiles.leave_out(compile_id, spent)
         except Exception as error:
             self._session.fault("guards built", error)
         self._session.charge(time.monotonic() - started)
