@@ -51,6 +51,12 @@ COMMANDS = {
 """Every subcommand with its line in the help, so that the help imports none of them."""
 
 
+def load_command(name: str) -> click.Command:
+    """The click command of a subcommand; imports its module."""
+    command: click.Command = import_module(f"compilediag.commands.{name}").command
+    return command
+
+
 class LazyGroup(Group):
     """A group whose commands are imported when they are called, not when they are listed."""
 
@@ -69,7 +75,7 @@ class LazyGroup(Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, *rest = args
         if name in COMMANDS:
-            return name, import_module(f"compilediag.commands.{name}").command, rest
+            return name, load_command(name), rest
         if name.startswith("-"):
             raise click.NoSuchOption(name, ctx=ctx)
         raise click.UsageError(_unknown(name), ctx)
