@@ -12,10 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from compilediag.errors import UsageError
-from compilediag.fleet import index
-from compilediag.fleet.entry import Entry, Problem
-from compilediag.fleet.index import NotAnIndex, Row
-from compilediag.fleet.scan import FoundFile, read_file, read_uri, scan, signature_of
+from compilediag.extensions.fleet import index
+from compilediag.extensions.fleet.entry import Entry, Problem
+from compilediag.extensions.fleet.index import NotAnIndex, Row
+from compilediag.extensions.fleet.scan import FoundFile, read_file, read_uri, scan, signature_of
 from compilediag.readers.storage import is_uri
 
 TABLE_SUFFIX = ".parquet"
@@ -62,7 +62,7 @@ def fleet_at(
         ReceiptUnreadable: a table is not one of ours.
     """
     if location.endswith(TABLE_SUFFIX) and not os.path.isdir(location):
-        from compilediag.fleet.table import read_table
+        from compilediag.extensions.fleet.table import read_table
 
         return gathered(location, _wanted(read_table(location), wanted))
     if is_uri(location):

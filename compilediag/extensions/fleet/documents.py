@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from compilediag.fleet.changes import Change, LaneTrend, Mark, State
-from compilediag.fleet.entry import Problem
-from compilediag.fleet.stats import LaneStats
+from compilediag.extensions.fleet.changes import Change, LaneTrend, Mark, State
+from compilediag.extensions.fleet.entry import Problem
+from compilediag.extensions.fleet.stats import LaneStats
 from compilediag.json_document import Document
 
 

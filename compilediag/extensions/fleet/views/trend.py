@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from compilediag.fleet.changes import Change, Event, LaneTrend, Mark, Series, events_of, order_of
-from compilediag.fleet.measures import BY_NAME
-from compilediag.views.fleet import counted, span
+from compilediag.extensions.fleet.changes import (
+    Change,
+    Event,
+    LaneTrend,
+    Mark,
+    Series,
+    events_of,
+    order_of,
+)
+from compilediag.extensions.fleet.measures import BY_NAME
+from compilediag.extensions.fleet.views.fleet import counted, span
 from compilediag.views.format import count, more, pair, quantity
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions

@@ -8,15 +8,20 @@ from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.fleet import FleetOptions, notes_below, receipts_in, receipts_read
 from compilediag.commands.receipts import suffix_for
 from compilediag.commands.subcommand import flag, option, subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
-from compilediag.fleet.changes import Change, LaneTrend, events_of, order_of
-from compilediag.fleet.measures import BY_NAME
-from compilediag.fleet.trend import Rules, trend_of
-from compilediag.views.trend import render_trend
+from compilediag.extensions.fleet.changes import Change, LaneTrend, events_of, order_of
+from compilediag.extensions.fleet.commands.fleet import (
+    FleetOptions,
+    notes_below,
+    receipts_in,
+    receipts_read,
+)
+from compilediag.extensions.fleet.measures import BY_NAME
+from compilediag.extensions.fleet.trend import Rules, trend_of
+from compilediag.extensions.fleet.views.trend import render_trend
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ def command(options: TrendOptions) -> None:
     if options.as_json and options.html is not None:
         raise UsageError("--json and --html are different formats: choose one")
     if options.as_json:
-        from compilediag.fleet.documents import TrendDocument, TrendEvent
+        from compilediag.extensions.fleet.documents import TrendDocument, TrendEvent
 
         events = tuple(
             TrendEvent(event.lane.label, event.first, event.changes, event.state)
@@ -86,8 +91,8 @@ def command(options: TrendOptions) -> None:
     following = _next(lanes, fleet.root, options.folder)
     if options.html is not None:
         from compilediag.commands.pages import written
+        from compilediag.extensions.fleet.views.trend_page import render_trend_page
         from compilediag.runs.offline.html_file import assets, write_page
-        from compilediag.views.html.trend_page import render_trend_page
 
         write_page(options.html, render_trend_page(lanes, assets(), root=render_options().root))
         write(f"{written(options.html)}\n{notes_below(fleet)}\n  next: {following}\n")

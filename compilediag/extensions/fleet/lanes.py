@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from compilediag.fleet.entry import Entry, Lane
-from compilediag.fleet.measures import THROUGHPUTS
+from compilediag.extensions.fleet.entry import Entry, Lane
+from compilediag.extensions.fleet.measures import THROUGHPUTS
 
 NO_PRESET = "(no preset)"
 

@@ -18,8 +18,8 @@ from urllib.parse import quote
 import msgspec
 
 from compilediag._version import __version__
-from compilediag.fleet.entry import KINDS, Entry, Lane, Problem
-from compilediag.fleet.measures import MEASURES
+from compilediag.extensions.fleet.entry import KINDS, Entry, Lane, Problem
+from compilediag.extensions.fleet.measures import MEASURES
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION
 
 INDEX_NAME = ".compilediag-index.sqlite"

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.fleet.changes import Event, LaneTrend
-from compilediag.views.fleet import span
-from compilediag.views.html.assets import Assets
-from compilediag.views.html.page import render_page
-from compilediag.views.html.parts import Picture, Section, picture, table
-from compilediag.views.style import RenderOptions
-from compilediag.views.trend import (
+from compilediag.extensions.fleet.changes import Event, LaneTrend
+from compilediag.extensions.fleet.views.fleet import span
+from compilediag.extensions.fleet.views.trend import (
     all_events,
     change_cells,
     circumstances,
@@ -19,6 +15,10 @@ from compilediag.views.trend import (
     quiet_lines,
     raised,
 )
+from compilediag.views.html.assets import Assets
+from compilediag.views.html.page import render_page
+from compilediag.views.html.parts import Picture, Section, picture, table
+from compilediag.views.style import RenderOptions
 
 HEAD = ("measure", "before and after", "change")
 MAX_EVENTS = 100

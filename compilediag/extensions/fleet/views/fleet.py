@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from compilediag.fleet.changes import LaneTrend
-from compilediag.fleet.entry import KINDS, Problem
-from compilediag.fleet.stats import LaneStats
+from compilediag.extensions.fleet.changes import LaneTrend
+from compilediag.extensions.fleet.entry import KINDS, Problem
+from compilediag.extensions.fleet.stats import LaneStats
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
-from compilediag.fleet.change_points.placing import place
-from compilediag.fleet.change_points.rank_scan import (
+from compilediag.extensions.fleet.change_points.placing import place
+from compilediag.extensions.fleet.change_points.rank_scan import (
     chance_at,
     clearest_split,
     neighbour_correlation,

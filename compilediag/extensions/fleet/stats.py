@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from compilediag.fleet.entry import Entry, Lane
-from compilediag.fleet.lanes import by_lane, labels_of, throughput_of
-from compilediag.fleet.measures import CHECKS, MEASURES
+from compilediag.extensions.fleet.entry import Entry, Lane
+from compilediag.extensions.fleet.lanes import by_lane, labels_of, throughput_of
+from compilediag.extensions.fleet.measures import CHECKS, MEASURES
 
 LAST_CHECKS = 100
 """The pass rate of checks is that of so many runs, the newest ones."""

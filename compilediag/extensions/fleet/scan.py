@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple, cast
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
-from compilediag.fleet.entry import Entry, Problem, entry_of
+from compilediag.extensions.fleet.entry import Entry, Problem, entry_of
 from compilediag.readers.storage import BATCH_FILES, file_system, listing, storage_errors
 from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.file import LARGEST_BYTES, receipt_from

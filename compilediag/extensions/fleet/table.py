@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from compilediag.errors import CompilediagError, OutputUnwritable, ReceiptUnreadable, UsageError
-from compilediag.fleet.entry import Entry, Lane
-from compilediag.fleet.folder import TABLE_SUFFIX
-from compilediag.fleet.measures import MEASURES
+from compilediag.extensions.fleet.entry import Entry, Lane
+from compilediag.extensions.fleet.folder import TABLE_SUFFIX
+from compilediag.extensions.fleet.measures import MEASURES
 from compilediag.readers.storage import error_text, file_system, is_uri
 from compilediag_harness.base import atomic_write
 

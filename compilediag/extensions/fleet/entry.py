@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from compilediag.fleet.measures import checks_of, values_of
+from compilediag.extensions.fleet.measures import checks_of, values_of
 from compilediag.receipt.lane import lane_fields
 from compilediag.receipt.schema.receipt import Receipt
 

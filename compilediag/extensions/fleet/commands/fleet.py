@@ -15,10 +15,10 @@ import click
 from compilediag.commands.subcommand import argument, flag, option
 from compilediag.commands.terminal import render_options, write_stderr
 from compilediag.errors import UsageError
-from compilediag.fleet.folder import Fleet, Progress, fleet_at, newest
-from compilediag.fleet.lanes import Choice
+from compilediag.extensions.fleet.folder import Fleet, Progress, fleet_at, newest
+from compilediag.extensions.fleet.lanes import Choice
+from compilediag.extensions.fleet.views.fleet import notes
 from compilediag.receipt.locate import RUNS_FOLDER
-from compilediag.views.fleet import notes
 
 _UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 _MAX_LANES = 10

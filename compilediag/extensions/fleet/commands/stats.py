@@ -7,17 +7,22 @@ from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.fleet import FleetOptions, notes_below, receipts_in, receipts_read
 from compilediag.commands.receipts import suffix_for
 from compilediag.commands.subcommand import flag, option, subcommand
 from compilediag.commands.terminal import json_text, render_options, write, write_document
 from compilediag.errors import UsageError
-from compilediag.fleet.entry import Entry
-from compilediag.fleet.folder import TABLE_SUFFIX
-from compilediag.fleet.lanes import as_presets
-from compilediag.fleet.stats import stats_of
-from compilediag.fleet.table import query, require_duckdb, write_table
-from compilediag.views.stats import render_stats
+from compilediag.extensions.fleet.commands.fleet import (
+    FleetOptions,
+    notes_below,
+    receipts_in,
+    receipts_read,
+)
+from compilediag.extensions.fleet.entry import Entry
+from compilediag.extensions.fleet.folder import TABLE_SUFFIX
+from compilediag.extensions.fleet.lanes import as_presets
+from compilediag.extensions.fleet.stats import stats_of
+from compilediag.extensions.fleet.table import query, require_duckdb, write_table
+from compilediag.extensions.fleet.views.stats import render_stats
 from compilediag.views.table import table
 
 
@@ -68,7 +73,7 @@ def command(options: StatsOptions) -> None:
     entries = as_presets(fleet.entries) if options.by == "preset" else fleet.entries
     lanes = stats_of(entries, options.last)
     if options.as_json:
-        from compilediag.fleet.documents import StatsDocument
+        from compilediag.extensions.fleet.documents import StatsDocument
 
         found = StatsDocument(schema="compilediag.stats", lanes=lanes, **receipts_read(fleet))
         write_document(found)
@@ -94,7 +99,7 @@ def _in_table(entries: Sequence[Entry], options: StatsOptions) -> str:
         return f"Wrote {screen.text(options.export)}: {len(entries):,} receipts\n"
     names, rows = query(entries, options.sql or "")
     if options.as_json:
-        from compilediag.fleet.documents import RowsDocument
+        from compilediag.extensions.fleet.documents import RowsDocument
         from compilediag.json_document import builtins_of
 
         found = tuple(dict(zip(names, row, strict=True)) for row in rows)

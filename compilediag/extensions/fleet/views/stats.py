@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.fleet.measures import BY_NAME
-from compilediag.fleet.stats import LaneStats
-from compilediag.views.fleet import counted, span
+from compilediag.extensions.fleet.measures import BY_NAME
+from compilediag.extensions.fleet.stats import LaneStats
+from compilediag.extensions.fleet.views.fleet import counted, span
 from compilediag.views.format import count, more, quantity
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table

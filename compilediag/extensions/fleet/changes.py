@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from compilediag.fleet.entry import Entry, Lane
-from compilediag.fleet.measures import BY_NAME
+from compilediag.extensions.fleet.entry import Entry, Lane
+from compilediag.extensions.fleet.measures import BY_NAME
 
 State = Literal["worse", "beginning", "better", "undone"]
 STATES: tuple[State, ...] = ("worse", "beginning", "better", "undone")

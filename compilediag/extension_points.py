@@ -1,0 +1,57 @@
+"""What extensions add to the core, by name: the only place of the core that knows one.
+
+A point names a module below `compilediag.extensions` and an attribute of it, "fleet.x:y". It is
+imported when it is used, and the core works where the folder of an extension is missing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from compilediag.errors import ExtensionMissing
+
+PACKAGE = "compilediag.extensions"
+
+COMMANDS = {
+    "stats": "fleet.commands.stats:command",
+    "trend": "fleet.commands.trend:command",
+}
+"""Subcommands; their lines in the help are in `cli.COMMANDS`."""
+
+DOCUMENTS = {
+    "compilediag.stats": "fleet.documents:StatsDocument",
+    "compilediag.rows": "fleet.documents:RowsDocument",
+    "compilediag.trend": "fleet.documents:TrendDocument",
+}
+"""What the commands print with `--json`, by the name of its schema."""
+
+
+def load(point: str, needed_by: str) -> Any:
+    """What a point names.
+
+    Raises:
+        ExtensionMissing: its extension is not installed; `needed_by` begins the sentence.
+    """
+    if not is_installed(point):
+        name = _extension(point)
+        raise ExtensionMissing(
+            f"{needed_by} needs the extension {name}, and compilediag/extensions/{name} is not "
+            "installed: install compilediag again"
+        )
+    module, _, attribute = point.partition(":")
+    return getattr(import_module(f"{PACKAGE}.{module}"), attribute)
+
+
+def is_installed(point: str) -> bool:
+    """Whether the extension of a point is there; imports nothing of it."""
+    try:
+        spec = find_spec(f"{PACKAGE}.{_extension(point)}")
+    except ModuleNotFoundError:  # the folder of all extensions is missing
+        return False
+    return spec is not None and spec.origin is not None  # None: a folder without modules is left
+
+
+def _extension(point: str) -> str:
+    return point.partition(".")[0]
