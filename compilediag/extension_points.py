@@ -27,6 +27,9 @@ DOCUMENTS = {
 }
 """What the commands print with `--json`, by the name of its schema."""
 
+TRAIN_LOG_READER = "train_logs.read:reader_with"
+"""Makes the `TrainLogReader` of the trainers that are known, and of those in a pattern file."""
+
 
 def load(point: str, needed_by: str) -> Any:
     """What a point names.

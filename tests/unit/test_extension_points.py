@@ -17,6 +17,7 @@ TABLE = OUTSIDE / "extension_points.py"
 POINTS = (
     *extension_points.COMMANDS.values(),
     *extension_points.DOCUMENTS.values(),
+    extension_points.TRAIN_LOG_READER,
 )
 
 

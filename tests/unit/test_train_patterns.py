@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.readers.lines import RANK
-from compilediag.readers.train_logs.patterns import (
+from compilediag.extensions.train_logs.patterns import (
     LinePattern,
     built_in,
     patterns_in,
     patterns_with,
 )
-from compilediag.readers.train_logs.read import train_log_of
+from compilediag.extensions.train_logs.read import train_log_of
+from compilediag.readers.lines import RANK
 from compilediag.timeline.train_log import steady_rate, steady_step_s
 
 MINE = """

@@ -13,12 +13,18 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from compilediag.extensions.train_logs.ending import EndingReader
+from compilediag.extensions.train_logs.patterns import BAR, END, STEP, LinePattern, patterns_with
+from compilediag.extensions.train_logs.progress_bars import (
+    BAR_MARKER,
+    Bar,
+    Bars,
+    NamelessBars,
+    bar_in,
+)
+from compilediag.extensions.train_logs.series import Stream, covered_by, ended_steps, number_of
 from compilediag.readers.compression import open_stream
 from compilediag.readers.lines import named_rank, plain_text, split_lines
-from compilediag.readers.train_logs.ending import EndingReader
-from compilediag.readers.train_logs.patterns import BAR, END, STEP, LinePattern
-from compilediag.readers.train_logs.progress_bars import BAR_MARKER, Bar, Bars, NamelessBars, bar_in
-from compilediag.readers.train_logs.series import Stream, covered_by, ended_steps, number_of
 from compilediag.timeline.train_log import TrainLog
 
 LINE_LIMIT = 16_384
@@ -34,6 +40,35 @@ MAX_NAMED = 4
 """Most other ranks and trainers named in a note."""
 
 _TRACEBACK = "Traceback (most recent call last)"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What the core reads the output of trainers with."""
+
+    patterns: Sequence[LinePattern]
+
+    @property
+    def trainers(self) -> tuple[str, ...]:
+        """The names of those that it knows."""
+        return tuple(dict.fromkeys(each.trainer for each in self.patterns))
+
+    def has_steps(self, head: bytes) -> bool:
+        """Whether the first bytes of a file are those of a trainer's output."""
+        return has_steps(head, self.patterns)
+
+    def read(self, path: str) -> TrainLog | None:
+        """What the output at `path` says; None where no line of it is that of a step."""
+        return read_train_log(path, self.patterns)
+
+
+def reader_with(patterns: str | None) -> Reader:
+    """The reader of the trainers that the package knows, and of those in a pattern file.
+
+    Raises:
+        UsageError: the pattern file cannot be used.
+    """
+    return Reader(patterns_with(patterns))
 
 
 def read_train_log(path: str, patterns: Sequence[LinePattern]) -> TrainLog | None:

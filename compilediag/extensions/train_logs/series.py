@@ -12,7 +12,7 @@ from decimal import Decimal
 from itertools import pairwise
 from statistics import median
 
-from compilediag.readers.train_logs.patterns import (
+from compilediag.extensions.train_logs.patterns import (
     EPOCHS,
     LAST,
     PEAKS,
@@ -20,7 +20,7 @@ from compilediag.readers.train_logs.patterns import (
     SECONDS,
     LinePattern,
 )
-from compilediag.readers.train_logs.progress_bars import Bars, NamelessBars
+from compilediag.extensions.train_logs.progress_bars import Bars, NamelessBars
 
 LINES_LIMIT = 5_000_000
 """Most step lines kept of one rank."""

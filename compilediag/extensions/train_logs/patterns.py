@@ -112,7 +112,7 @@ def built_in() -> tuple[LinePattern, ...]:
     """The table that ships with the package."""
     from importlib.resources import files
 
-    folder = files("compilediag.readers.train_logs")
+    folder = files("compilediag.extensions.train_logs")
     return patterns_in(folder.joinpath("patterns.toml").read_text("utf-8"), "patterns.toml")
 
 
