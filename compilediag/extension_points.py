@@ -30,6 +30,10 @@ DOCUMENTS = {
 TRAIN_LOG_READER = "train_logs.read:reader_with"
 """Makes the `TrainLogReader` of the trainers that are known, and of those in a pattern file."""
 
+TRAIN_LOG_STEPS = "train_logs.receipt_parts:steps_of"
+TRAIN_LOG_THROUGHPUT = "train_logs.receipt_parts:throughput_with"
+"""What a receipt says of such an output."""
+
 
 def load(point: str, needed_by: str) -> Any:
     """What a point names.

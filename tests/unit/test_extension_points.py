@@ -18,6 +18,8 @@ POINTS = (
     *extension_points.COMMANDS.values(),
     *extension_points.DOCUMENTS.values(),
     extension_points.TRAIN_LOG_READER,
+    extension_points.TRAIN_LOG_STEPS,
+    extension_points.TRAIN_LOG_THROUGHPUT,
 )
 
 

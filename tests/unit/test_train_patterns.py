@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from compilediag.errors import UsageError
+from compilediag.extensions.train_logs.figures import steady_rate, steady_step_s
 from compilediag.extensions.train_logs.patterns import (
     LinePattern,
     built_in,
@@ -18,7 +19,6 @@ from compilediag.extensions.train_logs.patterns import (
 )
 from compilediag.extensions.train_logs.read import train_log_of
 from compilediag.readers.lines import RANK
-from compilediag.timeline.train_log import steady_rate, steady_step_s
 
 MINE = """
 [[line]]
