@@ -15,12 +15,14 @@ from compilediag.errors import ExtensionMissing
 PACKAGE = "compilediag.extensions"
 
 COMMANDS = {
+    "repro": "repro.commands.repro:command",
     "stats": "fleet.commands.stats:command",
     "trend": "fleet.commands.trend:command",
 }
 """Subcommands; their lines in the help are in `cli.COMMANDS`."""
 
 DOCUMENTS = {
+    "compilediag.repro": "repro.commands.repro:ReproDocument",
     "compilediag.stats": "fleet.documents:StatsDocument",
     "compilediag.rows": "fleet.documents:RowsDocument",
     "compilediag.trend": "fleet.documents:TrendDocument",
@@ -33,6 +35,9 @@ TRAIN_LOG_READER = "train_logs.read:reader_with"
 TRAIN_LOG_STEPS = "train_logs.receipt_parts:steps_of"
 TRAIN_LOG_THROUGHPUT = "train_logs.receipt_parts:throughput_with"
 """What a receipt says of such an output."""
+
+SMALL_PROGRAM = "repro.commands.repro:program_of"
+"""Makes a small program for finding N of a receipt."""
 
 
 def load(point: str, needed_by: str) -> Any:

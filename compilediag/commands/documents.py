@@ -38,7 +38,7 @@ DOCUMENTS = (
     Declared("compilediag.rule", "compilediag.views.explained:RuleDocument", "explain CODE"),
     Declared("compilediag.rules", "compilediag.views.explained:RulesDocument", "explain --list"),
     Declared("compilediag.finding", "compilediag.views.explained:FindingDocument", "explain N"),
-    Declared("compilediag.repro", "compilediag.commands.repro:ReproDocument", "repro"),
+    _of_extension("compilediag.repro", "repro"),
     Declared("compilediag.diff", "compilediag.compare.diff:DiffDocument", "diff"),
     Declared("compilediag.judgement", "compilediag.views.gate.json:JudgementDocument", "gate"),
     _of_extension("compilediag.stats", "stats"),

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 VIEWS = ROOT / "tests" / "data" / "views"
 COMMANDS_OF = {
     "fleet": (["stats", str(VIEWS)], ["trend", str(VIEWS)]),
+    "repro": (["repro", "1", str(VIEWS / "findings.json")],),
     "train_logs": (["analyze", str(VIEWS), "--patterns", str(ROOT / "pyproject.toml")],),
 }
 """What belongs to an extension: where it is missing, it is a usage error."""

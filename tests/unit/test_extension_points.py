@@ -17,6 +17,7 @@ TABLE = OUTSIDE / "extension_points.py"
 POINTS = (
     *extension_points.COMMANDS.values(),
     *extension_points.DOCUMENTS.values(),
+    extension_points.SMALL_PROGRAM,
     extension_points.TRAIN_LOG_READER,
     extension_points.TRAIN_LOG_STEPS,
     extension_points.TRAIN_LOG_THROUGHPUT,

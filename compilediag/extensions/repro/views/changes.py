@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from compilediag.errors import ReproImpossible
-from compilediag.views.repro import values
-from compilediag.views.repro.variables import RESERVED
+from compilediag.extensions.repro.views import values
+from compilediag.extensions.repro.views.variables import RESERVED
 
 DEFAULT_TENSOR = "torch.ones([2, 4])"
 SHAPE_ASSUMED = "shapes were not recorded: [2, 4] is assumed"

@@ -8,12 +8,12 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from compilediag.errors import ReproImpossible
+from compilediag.extensions.repro.views import modes
+from compilediag.extensions.repro.views.changes import change_of
+from compilediag.extensions.repro.views.owners import INPUT, Lines, instances_program, program_of
+from compilediag.extensions.repro.views.values import MAX_ELEMENTS, ones, shape_of
+from compilediag.extensions.repro.views.variables import guarded_variable
 from compilediag.receipt.user_line import leading_call
-from compilediag.views.repro import modes
-from compilediag.views.repro.changes import change_of
-from compilediag.views.repro.owners import INPUT, Lines, instances_program, program_of
-from compilediag.views.repro.values import MAX_ELEMENTS, ones, shape_of
-from compilediag.views.repro.variables import guarded_variable
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from compilediag.commands.receipts import load_finding, suffix_for
 from compilediag.commands.subcommand import argument, flag, option, receipt_argument, subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
+from compilediag.extensions.repro.views.script import script_of
 from compilediag.json_document import Document
 from compilediag.readers.storage import open_regular
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.lookups import events
-from compilediag.views.repro.script import script_of
 from compilediag_harness.redaction.known_values import secret_values
 from compilediag_harness.redaction.redactor import Redactor
 

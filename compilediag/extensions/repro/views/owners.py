@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.errors import ReproImpossible
-from compilediag.views.repro.changes import Change
-from compilediag.views.repro.variables import GuardedVariable, holding
+from compilediag.extensions.repro.views.changes import Change
+from compilediag.extensions.repro.views.variables import GuardedVariable, holding
 
 Lines = list[str]
 

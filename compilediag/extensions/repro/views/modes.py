@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from compilediag.errors import ReproImpossible
-from compilediag.views.repro.owners import (
+from compilediag.extensions.repro.views.owners import (
     BACKEND,
     Lines,
     blocks,
@@ -18,7 +18,7 @@ from compilediag.views.repro.owners import (
     model_calls,
     nested,
 )
-from compilediag.views.repro.variables import RESERVED
+from compilediag.extensions.repro.views.variables import RESERVED
 
 _DIRECTION = "in which direction the mode changed was not recorded"
 
