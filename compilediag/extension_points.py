@@ -39,6 +39,11 @@ TRAIN_LOG_THROUGHPUT = "train_logs.receipt_parts:throughput_with"
 SMALL_PROGRAM = "repro.commands.repro:program_of"
 """Makes a small program for finding N of a receipt."""
 
+TELEMETRY_SETTINGS = "telemetry.settings:telemetry_settings"
+"""Makes the `TelemetrySettings` of a run from the options of the command line."""
+TELEMETRY_EXPORT = "telemetry.run:begin"
+"""Begins the `Export` of a run that has started."""
+
 
 def load(point: str, needed_by: str) -> Any:
     """What a point names.

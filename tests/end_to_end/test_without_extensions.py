@@ -17,6 +17,7 @@ VIEWS = ROOT / "tests" / "data" / "views"
 COMMANDS_OF = {
     "fleet": (["stats", str(VIEWS)], ["trend", str(VIEWS)]),
     "repro": (["repro", "1", str(VIEWS / "findings.json")],),
+    "telemetry": (["run", "--prometheus-listen", "9464", "program.py"],),
     "train_logs": (["analyze", str(VIEWS), "--patterns", str(ROOT / "pyproject.toml")],),
 }
 """What belongs to an extension: where it is missing, it is a usage error."""

@@ -38,7 +38,7 @@ ROOMS = (
 floor do not know each other. The root package ("") gives the public names."""
 
 INSIDE_ROOMS = (
-    {"wire", "redaction"},
+    {"wire", "redaction", "extension_points"},
     {"base"},
     {"torch_internals"},
     {"source"},
@@ -50,6 +50,7 @@ INSIDE_ROOMS = (
     {"attach"},
     {"process"},
     {"bootstrap", ""},
+    {"extensions"},
 )
 """The same for the inside."""
 
@@ -321,6 +322,11 @@ VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
     (rooms_go_down, "compilediag.utils", ""),
     (rooms_go_down, "compilediag.cli", "from compilediag.extensions.fleet import folder"),
     (rooms_go_down, "compilediag.extension_points", "import compilediag.extensions.fleet"),
+    (
+        rooms_go_down,
+        "compilediag_harness.attach",
+        "def f():\n    from compilediag_harness.extensions import experiments",
+    ),
     (
         extensions_stand_alone,
         "compilediag.extensions.fleet.stats",

@@ -10,25 +10,36 @@ import pytest
 
 from compilediag import cli, extension_points
 from compilediag.errors import EXIT_USAGE, ExtensionMissing
+from compilediag_harness import extension_points as inside_points
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTSIDE = ROOT / "compilediag"
-TABLE = OUTSIDE / "extension_points.py"
+INSIDE = ROOT / "harness" / "compilediag_harness"
 POINTS = (
     *extension_points.COMMANDS.values(),
     *extension_points.DOCUMENTS.values(),
     extension_points.SMALL_PROGRAM,
+    extension_points.TELEMETRY_EXPORT,
+    extension_points.TELEMETRY_SETTINGS,
     extension_points.TRAIN_LOG_READER,
     extension_points.TRAIN_LOG_STEPS,
     extension_points.TRAIN_LOG_THROUGHPUT,
 )
 
 
+INSIDE_POINTS = (inside_points.EXPERIMENTS,)
+
+
 def core() -> Iterator[Path]:
-    """Every module of the core but the table."""
-    for path in OUTSIDE.rglob("*.py"):
-        if "extensions" not in path.relative_to(OUTSIDE).parts and path != TABLE:
-            yield path
+    """Every module of both halves' core but the tables."""
+    for half in (OUTSIDE, INSIDE):
+        for path in half.rglob("*.py"):
+            if "extensions" not in path.relative_to(half).parts:
+                if path != half / "extension_points.py":
+                    yield path
+
+
+PACKAGES = (extension_points.PACKAGE, inside_points.PACKAGE)
 
 
 def names_extensions(text: str) -> list[int]:
@@ -42,7 +53,7 @@ def names_extensions(text: str) -> list[int]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names = [node.value]
-        if any(name.startswith("compilediag.extensions") for name in names):
+        if any(name.startswith(PACKAGES) for name in names):
             lines.append(node.lineno)
     return lines
 
@@ -51,7 +62,7 @@ def test_the_core_names_no_extension() -> None:
     """Neither an import at any depth nor a string; the walk reads the whole core."""
     found = {path: names_extensions(path.read_text(encoding="utf-8")) for path in core()}
     assert {path: lines for path, lines in found.items() if lines} == {}
-    assert len(found) > 300
+    assert len(found) > 500
 
 
 @pytest.mark.parametrize(
@@ -60,6 +71,7 @@ def test_the_core_names_no_extension() -> None:
         "import compilediag.extensions.fleet.stats",
         "def f():\n    from compilediag.extensions.fleet import stats",
         "from compilediag import extensions",
+        "from compilediag_harness.extensions import experiments",
         "import_module('compilediag.extensions.fleet')",
     ],
 )
@@ -75,10 +87,25 @@ def test_a_point_leads_somewhere(point: str) -> None:
     assert extension_points.load(point, "a test") is not None
 
 
+@pytest.mark.parametrize("point", INSIDE_POINTS)
+def test_a_point_of_the_inside_leads_somewhere(point: str) -> None:
+    """Its module is there and has the attribute."""
+    assert inside_points.load(point) is not None
+
+
+def test_a_point_of_a_missing_module_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a missing module nor a missing folder of all of them is an error in a program."""
+    assert inside_points.load("gone:name") is None
+    monkeypatch.setattr(inside_points, "PACKAGE", "compilediag_harness.no_extensions")
+    assert [inside_points.load(point) for point in INSIDE_POINTS] == [None] * len(INSIDE_POINTS)
+
+
 def test_every_extension_is_in_the_table() -> None:
     """No folder is left that nothing loads, and each says why it exists."""
     folders = {path.parent.name for path in (OUTSIDE / "extensions").glob("*/__init__.py")}
     assert folders == {point.partition(".")[0] for point in POINTS}
+    inside = {path.stem for path in (INSIDE / "extensions").glob("[a-z]*")}
+    assert inside == {point.partition(":")[0].partition(".")[0] for point in INSIDE_POINTS}
     for name in folders:
         assert (OUTSIDE / "extensions" / name / "README.md").is_file()
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from compilediag.diagnosis.figures.compile_seconds import compile_seconds
 from compilediag.diagnosis.figures.goodput import CATEGORIES, is_recompile_time, recompile_ids
-from compilediag.runs.telemetry.labels import OTHER, Labels
-from compilediag.runs.telemetry.live_process import LiveProcess
-from compilediag.runs.telemetry.metrics import MetricsSnapshot
+from compilediag.extensions.telemetry.labels import OTHER, Labels
+from compilediag.extensions.telemetry.live_process import LiveProcess
+from compilediag.extensions.telemetry.metrics import MetricsSnapshot
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Event, RunTracked

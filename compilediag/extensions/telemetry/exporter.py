@@ -12,17 +12,17 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import NamedTuple
 
 from compilediag.diagnosis.figures.goodput import CATEGORIES
+from compilediag.extensions.telemetry.labels import Labels
+from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
+from compilediag.extensions.telemetry.metrics import MetricsSnapshot, flat_values
+from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
+from compilediag.extensions.telemetry.worker import ExportStats, ExportWorker, Sink
 from compilediag.readers.tail import JournalTail
-from compilediag.runs.telemetry.labels import Labels
-from compilediag.runs.telemetry.live_run import LiveRun, RunEnd
-from compilediag.runs.telemetry.metrics import MetricsSnapshot, flat_values
-from compilediag.runs.telemetry.spans import ExportedSpan, SpanBuilder, run_span
-from compilediag.runs.telemetry.worker import ExportStats, ExportWorker, Sink
+from compilediag.runs.supervised.telemetry import TelemetryReport
 
 SHUTDOWN_TIMEOUT_S = 2.0
 """Longest time that the end of a run waits for all sinks together."""
@@ -38,13 +38,6 @@ READ_BYTES = 64 << 20
 
 METRICS_FILE = "telemetry.json"
 """In the run directory, for the experiments that the target has open."""
-
-
-class TelemetryReport(NamedTuple):
-    """How the export went: notes for the user, and the receipt's extension."""
-
-    notes: tuple[str, ...]
-    extension: Mapping[str, object]
 
 
 class Exporter:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 
-from compilediag.runs.telemetry.otlp import OtlpSink
-from compilediag.runs.telemetry.prometheus import GatewaySink, ScrapeSink, TextfileSink
-from compilediag.runs.telemetry.settings import (
+from compilediag.extensions.telemetry.otlp import OtlpSink
+from compilediag.extensions.telemetry.prometheus import GatewaySink, ScrapeSink, TextfileSink
+from compilediag.extensions.telemetry.settings import (
     FROM_ENVIRONMENT,
     TelemetrySettings,
     endpoint_of,
     without_credentials,
 )
-from compilediag.runs.telemetry.worker import Sink
+from compilediag.extensions.telemetry.worker import Sink
 
 
 def sinks_for(

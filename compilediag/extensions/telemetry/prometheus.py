@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from compilediag.runs.telemetry.metrics import METRICS, MetricsSnapshot, data_points
-from compilediag.runs.telemetry.worker import Sink
+from compilediag.extensions.telemetry.metrics import METRICS, MetricsSnapshot, data_points
+from compilediag.extensions.telemetry.worker import Sink
 
 JOB = "compilediag"
 PUSH_TIMEOUT_S = 10.0

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from compilediag.runs.telemetry.metrics import MetricsSnapshot
-from compilediag.runs.telemetry.spans import ExportedSpan
+from compilediag.extensions.telemetry.metrics import MetricsSnapshot
+from compilediag.extensions.telemetry.spans import ExportedSpan
 
 QUEUE_SPANS = 2048
 """Most spans that wait."""

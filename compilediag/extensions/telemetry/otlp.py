@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import Any
 
 from compilediag._version import __version__
-from compilediag.runs.telemetry.metrics import Metric, MetricsSnapshot, data_points
-from compilediag.runs.telemetry.spans import EXIT_CODE, RUN_SPAN, ExportedSpan
-from compilediag.runs.telemetry.worker import PushFailed, Sink
+from compilediag.extensions.telemetry.metrics import Metric, MetricsSnapshot, data_points
+from compilediag.extensions.telemetry.spans import EXIT_CODE, RUN_SPAN, ExportedSpan
+from compilediag.extensions.telemetry.worker import PushFailed, Sink
 
 SCOPE = "compilediag"
 _LOGGER = "opentelemetry"

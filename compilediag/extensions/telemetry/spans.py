@@ -13,8 +13,8 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, PRODUCTIVE
-from compilediag.runs.telemetry.labels import Labels
-from compilediag.runs.telemetry.metrics import MetricsSnapshot
+from compilediag.extensions.telemetry.labels import Labels
+from compilediag.extensions.telemetry.metrics import MetricsSnapshot
 from compilediag.timeline.process import unbatch
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
 
