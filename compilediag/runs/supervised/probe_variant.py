@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from compilediag.diagnosis.cadence.plan import OFF_TEMPLATE, Plan, Variant
 from compilediag.diagnosis.cadence.samples import VariantEvidence, evidence_of
 from compilediag.receipt.build.cadence import VariantRun
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.supervised.empty_caches import caches
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.run import run
 from compilediag_harness.collectors.sync_schedule import STEPS_VARIABLE
@@ -22,7 +21,6 @@ from compilediag_harness.user_api.cadence import variable
 VARIANTS = "variants"
 READ_BREAKS = frozenset({"CD201", "CD202"})
 """Graph breaks that read the values of a tensor."""
-CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +76,6 @@ def run_variant(
     if tuple(words) != environment.words:
         shown["arguments"] = " ".join(words)
     return outcome, _variant_run(environment, variant, shown, outcome)
-
-
-@contextlib.contextmanager
-def caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
-    """Variables that give one run new, empty caches, which are gone with it."""
-    if keep:
-        yield {}
-        return
-    with tempfile.TemporaryDirectory(
-        prefix="compilediag-caches-", ignore_cleanup_errors=True
-    ) as folder:
-        yield {name: os.path.join(folder, name.partition("_")[0]) for name in CACHE_VARIABLES}
 
 
 def _variant_run(
