@@ -15,11 +15,15 @@ from compilediag.errors import ExtensionMissing
 PACKAGE = "compilediag.extensions"
 
 COMMANDS = {
+    "probe": "cadence.commands.probe:command",
     "repro": "repro.commands.repro:command",
     "stats": "fleet.commands.stats:command",
     "trend": "fleet.commands.trend:command",
 }
 """Subcommands; their lines in the help are in `cli.COMMANDS`."""
+
+RUN_MODES = {"cadence_probe": "cadence.commands.probe:probe_target"}
+"""Options of `run` that are another command, by the field of `RunOptions`."""
 
 DOCUMENTS = {
     "compilediag.repro": "repro.commands.repro:ReproDocument",
@@ -35,6 +39,12 @@ TRAIN_LOG_READER = "train_logs.read:reader_with"
 TRAIN_LOG_STEPS = "train_logs.receipt_parts:steps_of"
 TRAIN_LOG_THROUGHPUT = "train_logs.receipt_parts:throughput_with"
 """What a receipt says of such an output."""
+
+CADENCE_RULES = "cadence.diagnosis.rules:RULES"
+"""Rules about periodic work."""
+CADENCE_VIEW = "cadence.views.cadence:render_cadence"
+CADENCE_SECTION = "cadence.views.html_section:section"
+"""What a probe found, as text and in the HTML report."""
 
 SMALL_PROGRAM = "repro.commands.repro:program_of"
 """Makes a small program for finding N of a receipt."""

@@ -147,10 +147,10 @@ def drawn(view: str, where: str | None) -> str:
 
         return render_ranks(receipt, screen) + _next(f"show{suffix}")
     table = ""
-    if receipt.cadence is not None and not view:
-        from compilediag.views.cadence import render_cadence
-
-        table = f"{render_cadence(receipt, screen, suffix, more=False)}\n"
+    point = extension_points.CADENCE_VIEW
+    if receipt.cadence is not None and not view and extension_points.is_installed(point):
+        render = extension_points.load(point, "the table of a probe")
+        table = f"{render(receipt, screen, suffix, more=False)}\n"
     return table + verdict(receipt, screen, suffix, complete=view == "complete")
 
 

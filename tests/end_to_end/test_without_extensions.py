@@ -15,6 +15,7 @@ from compilediag import extension_points
 ROOT = Path(__file__).resolve().parents[2]
 VIEWS = ROOT / "tests" / "data" / "views"
 COMMANDS_OF = {
+    "cadence": (["probe", "program.py"], ["run", "program.py", "--cadence-probe"]),
     "fleet": (["stats", str(VIEWS)], ["trend", str(VIEWS)]),
     "repro": (["repro", "1", str(VIEWS / "findings.json")],),
     "telemetry": (["run", "--prometheus-listen", "9464", "program.py"],),

@@ -56,7 +56,7 @@ INSIDE_ROOMS = (
 
 PURE_ROOMS = frozenset({"timeline", "diagnosis", "receipt", "compare", "fixes", "views"})
 """No files, no clock, no processes, no torch; but for what follows."""
-PURE_PARTS = frozenset({"views"})
+PURE_PARTS = frozenset({"diagnosis", "receipt", "views"})
 """The same for folders of an extension."""
 TOUCHES_FILES = frozenset(
     {

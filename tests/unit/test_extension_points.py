@@ -16,8 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 OUTSIDE = ROOT / "compilediag"
 INSIDE = ROOT / "harness" / "compilediag_harness"
 POINTS = (
+    *extension_points.RUN_MODES.values(),
     *extension_points.COMMANDS.values(),
     *extension_points.DOCUMENTS.values(),
+    extension_points.CADENCE_RULES,
+    extension_points.CADENCE_SECTION,
+    extension_points.CADENCE_VIEW,
     extension_points.SMALL_PROGRAM,
     extension_points.TELEMETRY_EXPORT,
     extension_points.TELEMETRY_SETTINGS,

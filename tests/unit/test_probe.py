@@ -12,14 +12,14 @@ import pytest
 from probed_programs import Program, option
 from receipt_schema import json_schema
 
-from compilediag.diagnosis.cadence.groups import parse_groups
 from compilediag.errors import UsageError
+from compilediag.extensions.cadence.diagnosis.groups import parse_groups
+from compilediag.extensions.cadence.runs import probe_variant
+from compilediag.extensions.cadence.runs.probe import ProbeOptions, probe
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
-from compilediag.runs.supervised import probe_variant
 from compilediag.runs.supervised.empty_caches import CACHE_VARIABLES
 from compilediag.runs.supervised.options import Options, Outcome
-from compilediag.runs.supervised.probe import ProbeOptions, probe
 
 Environ = Mapping[str, str]
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 
-from compilediag.diagnosis.cadence.noise import Baseline, baseline_of
-from compilediag.diagnosis.cadence.samples import StepSample, VariantEvidence, evidence_of
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.extensions.cadence.diagnosis.noise import Baseline, baseline_of
+from compilediag.extensions.cadence.diagnosis.samples import (
+    StepSample,
+    VariantEvidence,
+    evidence_of,
+)
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.timeline import Timeline
 

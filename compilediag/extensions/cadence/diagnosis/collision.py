@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compilediag.diagnosis.cadence.attribution import Cost, Split
-from compilediag.diagnosis.cadence.extra_compiles import recompiles_among
-from compilediag.diagnosis.cadence.noise import DRIFT
+from compilediag.extensions.cadence.diagnosis.attribution import Cost, Split
+from compilediag.extensions.cadence.diagnosis.extra_compiles import recompiles_among
+from compilediag.extensions.cadence.diagnosis.noise import DRIFT
 
 COMPILE_DRIFT = 0.25
 """The same compile may differ by this share between two processes."""

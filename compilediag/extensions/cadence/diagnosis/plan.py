@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.diagnosis.cadence.groups import ProbeGroup
 from compilediag.errors import UsageError
+from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
 
 VariantKind = Literal["configured", "control", "alone", "collision"]
 

@@ -12,16 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compilediag.diagnosis.cadence.conclude import Conclusion, conclude
-from compilediag.diagnosis.cadence.groups import GroupSelection, ProbeGroup, all_groups
-from compilediag.diagnosis.cadence.plan import (
-    DEFAULT_STEPS,
-    Plan,
-    Variant,
-    make_plan,
-    variants_of,
-    warmup_steps,
-)
 from compilediag.errors import (
     EXIT_INTERNAL,
     EXIT_OK,
@@ -30,12 +20,26 @@ from compilediag.errors import (
     OutputUnwritable,
     UsageError,
 )
-from compilediag.receipt.build.cadence import ProbeFacts, VariantRun, probe_receipt
+from compilediag.extensions.cadence.diagnosis.conclude import Conclusion, conclude
+from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup, all_groups
+from compilediag.extensions.cadence.diagnosis.plan import (
+    DEFAULT_STEPS,
+    Plan,
+    Variant,
+    make_plan,
+    variants_of,
+    warmup_steps,
+)
+from compilediag.extensions.cadence.receipt.cadence import ProbeFacts, VariantRun, probe_receipt
+from compilediag.extensions.cadence.runs.probe_variant import (
+    ProbeEnvironment,
+    run_variant,
+    settings_of,
+)
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.metadata import receipt_identity
 from compilediag.runs.run_directory import make_run_dir, save_receipt
 from compilediag.runs.supervised.options import Options, Outcome
-from compilediag.runs.supervised.probe_variant import ProbeEnvironment, run_variant, settings_of
 from compilediag.runs.supervised.run import fault_note
 from compilediag.runs.supervised.target import parse_target
 from compilediag_harness.redaction.known_values import secret_values

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.diagnosis.cadence.attribution import (
+from compilediag.extensions.cadence.diagnosis.attribution import (
     WORK,
     Cost,
     attribute,
     quiet_samples,
     usual_count,
 )
-from compilediag.diagnosis.cadence.collision import Collision, collide
-from compilediag.diagnosis.cadence.extra_compiles import extra_compiles
-from compilediag.diagnosis.cadence.groups import ProbeGroup
-from compilediag.diagnosis.cadence.noise import Baseline, baseline_of, standing_cost
-from compilediag.diagnosis.cadence.periods import find_offset, find_periods
-from compilediag.diagnosis.cadence.plan import MIN_FIRES, Plan, Variant
-from compilediag.diagnosis.cadence.samples import VariantEvidence
+from compilediag.extensions.cadence.diagnosis.collision import Collision, collide
+from compilediag.extensions.cadence.diagnosis.extra_compiles import extra_compiles
+from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
+from compilediag.extensions.cadence.diagnosis.noise import Baseline, baseline_of, standing_cost
+from compilediag.extensions.cadence.diagnosis.periods import find_offset, find_periods
+from compilediag.extensions.cadence.diagnosis.plan import MIN_FIRES, Plan, Variant
+from compilediag.extensions.cadence.diagnosis.samples import VariantEvidence
 
 FiresFrom = Literal["told", "step times", "counts", "compiles"]
 Runs = Mapping[Variant, VariantEvidence]

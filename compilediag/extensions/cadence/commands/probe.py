@@ -10,11 +10,11 @@ from compilediag.commands.options import (
 )
 from compilediag.commands.run_report import finish
 from compilediag.commands.terminal import write_stderr
-from compilediag.diagnosis.cadence.groups import parse_groups
-from compilediag.diagnosis.cadence.plan import Variant
 from compilediag.errors import UsageError
-from compilediag.runs.supervised import probe as probes
-from compilediag.views.cadence_variants import variant_sentence
+from compilediag.extensions.cadence.diagnosis.groups import parse_groups
+from compilediag.extensions.cadence.diagnosis.plan import Variant
+from compilediag.extensions.cadence.runs import probe as probes
+from compilediag.extensions.cadence.views.cadence_variants import variant_sentence
 
 
 @target_command(

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
 
-from compilediag.diagnosis.cadence.extra_compiles import extra_compiles
-from compilediag.diagnosis.cadence.noise import Baseline, baseline_of
-from compilediag.diagnosis.cadence.samples import StepSample, VariantEvidence
+from compilediag.extensions.cadence.diagnosis.extra_compiles import extra_compiles
+from compilediag.extensions.cadence.diagnosis.noise import Baseline, baseline_of
+from compilediag.extensions.cadence.diagnosis.samples import StepSample, VariantEvidence
 from compilediag.timeline.timeline import Compile
 
 MIN_REACH = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from compilediag.views.cadence_variants import NAME_CHARS, variant_rows
+from compilediag.extensions.cadence.views.cadence_variants import NAME_CHARS, variant_rows
 from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table

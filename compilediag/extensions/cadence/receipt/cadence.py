@@ -9,13 +9,13 @@ from statistics import median
 
 import msgspec
 
-from compilediag.diagnosis.cadence.attribution import Cost
-from compilediag.diagnosis.cadence.conclude import Conclusion, GroupResult
-from compilediag.diagnosis.cadence.extra_compiles import recompiles_among
-from compilediag.diagnosis.cadence.groups import ProbeGroup
-from compilediag.diagnosis.cadence.periods import longest_period
-from compilediag.diagnosis.cadence.plan import Plan, Variant
-from compilediag.diagnosis.cadence.samples import VariantEvidence
+from compilediag.extensions.cadence.diagnosis.attribution import Cost
+from compilediag.extensions.cadence.diagnosis.conclude import Conclusion, GroupResult
+from compilediag.extensions.cadence.diagnosis.extra_compiles import recompiles_among
+from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
+from compilediag.extensions.cadence.diagnosis.periods import longest_period
+from compilediag.extensions.cadence.diagnosis.plan import Plan, Variant
+from compilediag.extensions.cadence.diagnosis.samples import VariantEvidence
 from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.cadence import (
     Attribution,

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compilediag.diagnosis.cadence.groups import ProbeGroup, variable_of, with_argument
-from compilediag.diagnosis.cadence.plan import OFF_TEMPLATE, Plan, Variant
-from compilediag.diagnosis.cadence.samples import VariantEvidence, evidence_of
-from compilediag.receipt.build.cadence import VariantRun
+from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup, variable_of, with_argument
+from compilediag.extensions.cadence.diagnosis.plan import OFF_TEMPLATE, Plan, Variant
+from compilediag.extensions.cadence.diagnosis.samples import VariantEvidence, evidence_of
+from compilediag.extensions.cadence.receipt.cadence import VariantRun
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.empty_caches import caches
 from compilediag.runs.supervised.options import Options, Outcome
