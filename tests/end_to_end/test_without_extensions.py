@@ -82,6 +82,27 @@ def test_the_rest_is_the_same(name: str, tmp_path: Path) -> None:
     ] == []
 
 
+def test_what_programs_import_is_missing(tmp_path: Path) -> None:
+    """Without the halves inside, a name of theirs is missing as any other is, with the reason."""
+    tree, work = copied(tmp_path, "*"), tmp_path / "work"
+    program = (
+        "import compilediag as cd\n"
+        "cd.span, cd.cadence\n"
+        "assert not hasattr(cd, 'tracker')\n"
+        "cd.pipeline\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        cwd=work,
+    )
+    assert done.stderr.splitlines()[-1].startswith("AttributeError: compilediag.pipeline needs an")
+
+
 def test_a_program_runs_without_any(tmp_path: Path) -> None:
     """`run` explains a recompile where both halves have no extensions at all."""
     tree, work = copied(tmp_path, "*"), tmp_path / "work"

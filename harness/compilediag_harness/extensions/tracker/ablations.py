@@ -16,9 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-from compilediag_harness.base import user_json
+from compilediag_harness.extensions.tracker import tracker_log, user_json
 from compilediag_harness.redaction import in_process
-from compilediag_harness.user_api import tracker_log
 from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
 from compilediag_harness.wire import AblationWritten
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from compilediag_harness.extensions.tracker.running_stats import Series
 from compilediag_harness.torch_internals import host_memory
-from compilediag_harness.user_api.running_stats import Series
 from compilediag_harness.wire import RunTracked
 
 STEP_S = "step_s"

@@ -17,13 +17,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from compilediag_harness.base import user_json
-from compilediag_harness.base.session import Session
+from compilediag_harness.extensions.tracker import tracker_log, user_json
+from compilediag_harness.extensions.tracker.tracked_run import TrackedRun
 from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import dynamo_skip
-from compilediag_harness.user_api import tracker_log
 from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
-from compilediag_harness.user_api.tracked_run import TrackedRun
 from compilediag_harness.wire import RunTracked
 
 SCHEMA, SCHEMA_VERSION = "compilediag.tracker", "1.0"
@@ -207,9 +205,3 @@ def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
     """
     dynamo_skip.bind_if_imported()
     return Tracker(to_name(name), to_config(config), to_count(warmup, "warmup"))
-
-
-def install(session: Session, torch_module: Any) -> None:
-    """Reports runs to `session`; call it when torch is imported."""
-    dynamo_skip.bind(torch_module)
-    tracker_log.sinks.install(session)

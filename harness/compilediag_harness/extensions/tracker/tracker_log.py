@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.base.session_sinks import SessionSink, SessionSinks
-from compilediag_harness.user_api.tracked_run import TrackedRun
+from compilediag_harness.extensions.tracker.tracked_run import TrackedRun
 from compilediag_harness.wire import RunTracked, TrackedRunsLeftOut
 
 PERIOD_S = 10.0

@@ -14,10 +14,9 @@ from collections.abc import Hashable
 from numbers import Integral
 from typing import Any
 
-from compilediag_harness.base.session import Session
+from compilediag_harness.extensions.pipeline import pipeline_log
+from compilediag_harness.extensions.pipeline.pipeline_log import Loop, Row, Size
 from compilediag_harness.torch_internals import dynamo_skip
-from compilediag_harness.user_api import pipeline_log
-from compilediag_harness.user_api.pipeline_log import Loop, Row, Size
 from compilediag_harness.user_api.pipeline_rates import (
     INFER,
     TRAIN,
@@ -235,9 +234,3 @@ def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
         raise ValueError(f"pipeline {name!r}: slots must be 1 or more, not {slots}")
     dynamo_skip.bind_if_imported()
     return Pipeline(to_name(name), slots)
-
-
-def install(session: Session, torch_module: Any) -> None:
-    """Measures for `session`; call it when torch is imported."""
-    dynamo_skip.bind(torch_module)
-    pipeline_log.sinks.install(session)
