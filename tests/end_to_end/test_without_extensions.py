@@ -82,6 +82,14 @@ def test_the_rest_is_the_same(name: str, tmp_path: Path) -> None:
     ] == []
 
 
+def test_the_output_of_a_trainer_is_nothing_known(tmp_path: Path) -> None:
+    """Without the extension that reads it, `analyze` finds nothing there, and says why."""
+    tree, work = copied(tmp_path, "train_logs"), tmp_path / "work"
+    done = run(tree, ["analyze", str(ROOT / "tests/data/train_logs/timm.log")], work)
+    assert done.returncode == 2
+    assert "the extension train_logs, which reads the step lines" in " ".join(done.stderr.split())
+
+
 def test_what_programs_import_is_missing(tmp_path: Path) -> None:
     """Without the halves inside, a name of theirs is missing as any other is, with the reason."""
     tree, work = copied(tmp_path, "*"), tmp_path / "work"

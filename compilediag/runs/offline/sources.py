@@ -100,13 +100,17 @@ def find_sources(
 def _looked_for() -> str:
     records = (
         "it was searched for records of TORCH_TRACE, messages of TORCH_LOGS (there are none where "
-        "nothing recompiled), journals of compilediag"
+        "nothing recompiled)"
     )
     trainers = built_in_reader()
     if trainers is None:
-        return f"{records}; the extension that reads the step lines of trainers is not installed"
+        return (
+            f"{records} and journals of compilediag; the extension train_logs, which reads the "
+            "step lines of trainers, is not installed"
+        )
+    named = ", ".join(trainers.trainers)
     return (
-        f"{records}, and step lines of trainers ({', '.join(trainers.trainers)}); "
+        f"{records}, journals of compilediag, and step lines of trainers ({named}); "
         "for the lines of another trainer give --patterns FILE, see docs/howto/trainlog.md"
     )
 
