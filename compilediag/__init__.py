@@ -19,19 +19,19 @@ from compilediag._version import __version__
 
 if TYPE_CHECKING:
     from compilediag.runs.watch import watch
-    from compilediag_harness.shapes.fixed import FixedShape
-    from compilediag_harness.steps.drive import drive
-    from compilediag_harness.steps.steps import step
-    from compilediag_harness.user_api.ablations import (
+    from compilediag_harness.extensions.pipeline.pipeline import Pipeline, pipeline
+    from compilediag_harness.extensions.tracker.ablations import (
         Ablation,
         AblationInvalid,
         ablation,
         read_ablation,
     )
+    from compilediag_harness.extensions.tracker.tracker import Tracker, tracker
+    from compilediag_harness.shapes.fixed import FixedShape
+    from compilediag_harness.steps.drive import drive
+    from compilediag_harness.steps.steps import step
     from compilediag_harness.user_api.cadence import Cadence, cadence
-    from compilediag_harness.user_api.pipeline import Pipeline, pipeline
     from compilediag_harness.user_api.spans import span
-    from compilediag_harness.user_api.tracker import Tracker, tracker
 
 
 __all__ = [
@@ -53,23 +53,26 @@ __all__ = [
     "watch",
 ]
 
+_EXTENSIONS = "compilediag_harness.extension_points"
+"""The module whose table has what an extension gives."""
+
 _HOMES = {
-    "Ablation": "compilediag_harness.user_api.ablations",
-    "AblationInvalid": "compilediag_harness.user_api.ablations",
+    "Ablation": _EXTENSIONS,
+    "AblationInvalid": _EXTENSIONS,
     "Cadence": "compilediag_harness.user_api.cadence",
     "FixedShape": "compilediag_harness.shapes.fixed",
-    "Pipeline": "compilediag_harness.user_api.pipeline",
-    "Tracker": "compilediag_harness.user_api.tracker",
-    "ablation": "compilediag_harness.user_api.ablations",
+    "Pipeline": _EXTENSIONS,
+    "Tracker": _EXTENSIONS,
+    "ablation": _EXTENSIONS,
     "cadence": "compilediag_harness.user_api.cadence",
     "load_ipython_extension": "compilediag.notebook",
     "unload_ipython_extension": "compilediag.notebook",
     "drive": "compilediag_harness.steps.drive",
-    "pipeline": "compilediag_harness.user_api.pipeline",
-    "read_ablation": "compilediag_harness.user_api.ablations",
+    "pipeline": _EXTENSIONS,
+    "read_ablation": _EXTENSIONS,
     "span": "compilediag_harness.user_api.spans",
     "step": "compilediag_harness.steps.steps",
-    "tracker": "compilediag_harness.user_api.tracker",
+    "tracker": _EXTENSIONS,
     "watch": "compilediag.runs.watch",
 }
 
@@ -80,7 +83,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'compilediag' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(home), name)
+    module = import_module(home)
+    value = module.load(module.API[name]) if home == _EXTENSIONS else getattr(module, name)
+    if value is None:
+        raise AttributeError(f"compilediag.{name} needs an extension that is not installed")
     globals()[name] = value
     if home.startswith("compilediag_harness."):
         # Compiled code that calls it is then the same in a run that nothing observes.

@@ -1,7 +1,8 @@
 """The command line: finds the subcommand, prints errors in one sentence, returns the exit code.
 
 A subcommand's module is imported only when it is used: `commands/NAME.py` exposes its click
-command as `command`. Nothing here imports torch.
+command as `command`, and `extension_points.py` names those of extensions. Nothing here imports
+torch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import click
 
+from compilediag import extension_points
 from compilediag._version import __version__
 from compilediag.commands.subcommand import Group
 from compilediag.commands.terminal import (
@@ -51,11 +53,26 @@ COMMANDS = {
 """Every subcommand with its line in the help, so that the help imports none of them."""
 
 
+def load_command(name: str) -> click.Command:
+    """The click command of a subcommand; imports its module."""
+    command: click.Command
+    if name in extension_points.COMMANDS:
+        command = extension_points.load(extension_points.COMMANDS[name], f"`compilediag {name}`")
+    else:
+        command = import_module(f"compilediag.commands.{name}").command
+    return command
+
+
+def _is_installed(name: str) -> bool:
+    point = extension_points.COMMANDS.get(name)
+    return point is None or extension_points.is_installed(point)
+
+
 class LazyGroup(Group):
     """A group whose commands are imported when they are called, not when they are listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for name in COMMANDS if _is_installed(name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The name and its summary; `resolve_command` gives the one that can be called."""
@@ -69,7 +86,7 @@ class LazyGroup(Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, *rest = args
         if name in COMMANDS:
-            return name, import_module(f"compilediag.commands.{name}").command, rest
+            return name, load_command(name), rest
         if name.startswith("-"):
             raise click.NoSuchOption(name, ctx=ctx)
         raise click.UsageError(_unknown(name), ctx)

@@ -53,5 +53,9 @@ class BaselineUnreadable(UsageError):
     """A file is not a baseline this version can use; it is left as it is."""
 
 
+class ExtensionMissing(UsageError):
+    """What was asked belongs to an extension that is not installed."""
+
+
 class ReproImpossible(UsageError):
     """No small program can show a finding; the message is the reason."""

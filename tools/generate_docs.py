@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -17,7 +16,7 @@ import json_page
 import llms
 import schema_page
 
-from compilediag.cli import COMMANDS
+from compilediag.cli import COMMANDS, load_command
 from compilediag.commands import explain
 from compilediag.diagnosis.codes import REGISTER
 
@@ -82,7 +81,7 @@ def commands_page() -> str:
 
 def _help(name: str) -> str:
     """The help of one command, as it is printed into a pipe."""
-    command: click.Command = import_module(f"compilediag.commands.{name}").command
+    command = load_command(name)
     top = click.Context(click.Group("compilediag"), info_name="compilediag")
     context = click.Context(command, info_name=name, parent=top, terminal_width=WIDTH)
     formatter = context.make_formatter()

@@ -2,9 +2,10 @@
 
     python tools/structure.py [CHECKOUT]
 
-A room is a folder of a package or a module at its top. An arrow is an import from one room to
-another, however often; a circle is a group of rooms that reach each other. The longest chain counts
-modules, each importing the next when it is imported itself (imports in functions do not count).
+A room is a folder of a package, an extension, or a module at its top. An arrow is an import from
+one room to another, however often; a circle is a group of rooms that reach each other. The longest
+chain counts modules, each importing the next when it is imported itself (imports in functions do
+not count).
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def main() -> int:
         if rooms[name] != rooms[other]
     }
     at_import = {name: set(_imports(tree, name, modules)) for name, tree in trees.items()}
-    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in modules.values())
-    print(f"lines            {lines:,}")
+    lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in modules.items()}
+    outer = sum(count for name, count in lines.items() if "extensions" in name.split("."))
+    print(f"lines            {sum(lines.values()):,}, of which extensions {outer:,}")
     print(f"files            {len(modules)}")
     print(f"rooms            {len(set(rooms.values()))}")
     print(f"arrows           {len(arrows)}")
@@ -51,6 +53,8 @@ def _modules(root: Path) -> Iterator[tuple[str, Path]]:
 def _room(name: str, path: Path) -> str:
     parts = name.split(".")
     folders = parts if path.stem == "__init__" else parts[:-1]
+    if "extensions" in folders:
+        return ".".join(parts[:3])
     return ".".join(folders[:2] if len(folders) > 1 else parts[:2])
 
 

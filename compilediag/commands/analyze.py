@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -12,13 +11,13 @@ import click
 from msgspec import convert
 from msgspec.structs import replace as changed
 
+from compilediag import extension_points
 from compilediag.commands.show import Views, drawn
 from compilediag.commands.subcommand import argument, flag, option, subcommand
 from compilediag.commands.terminal import write, write_message
 from compilediag.errors import UsageError
-from compilediag.readers.inputs import TRACE, Source
+from compilediag.readers.inputs import TRACE, Source, TrainLogReader
 from compilediag.readers.parallel import pool_of
-from compilediag.readers.train_logs.patterns import LinePattern, patterns_with
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import point_latest, receipt_in
 from compilediag.receipt.schema.receipt import Artifact, Receipt
@@ -114,12 +113,17 @@ def command(options: AnalyzeOptions) -> None:
             "--cluster reads elsewhere, --jobs, --tlparse, --patterns and --warmup work here; "
             "give one"
         )
-    shapes = None if options.patterns is None else patterns_with(options.patterns)
-    sources = find_sources(options.paths, shapes)
-    folder = (_here if options.cluster is None else _on_cluster)(options, sources, shapes)
+    trainers = None if options.patterns is None else _trainers(options.patterns)
+    sources = find_sources(options.paths, trainers)
+    folder = (_here if options.cluster is None else _on_cluster)(options, sources, trainers)
     if options.output is None:
         point_latest(folder)
     write(drawn(view, folder if options.output is not None else None))
+
+
+def _trainers(patterns: str) -> TrainLogReader:
+    """The reader of trainers' output, with a pattern file."""
+    return extension_points.load(extension_points.TRAIN_LOG_READER, "--patterns")(patterns)
 
 
 def _receipt_options(options: ReadOptions) -> ReceiptOptions:
@@ -131,17 +135,17 @@ def _receipt_options(options: ReadOptions) -> ReceiptOptions:
 
 
 def _here(
-    options: ReadOptions, sources: tuple[Source, ...], shapes: Sequence[LinePattern] | None
+    options: ReadOptions, sources: tuple[Source, ...], trainers: TrainLogReader | None
 ) -> str:
     """Writes the receipts, all ranks together, and each where there are several; their folder."""
     settings = _receipt_options(options)
     workers = options.jobs or workers_worth(sources)
     with pool_of(workers) if workers > 1 else nullcontext() as executor:
         if are_many(sources) and not options.tlparse:
-            receipt = receipt_of_many(sources, settings, executor, shapes)
+            receipt = receipt_of_many(sources, settings, executor, trainers)
             write_receipt(receipt, receipt_in(settings.folder))
             return settings.folder
-        record = replace(read_sources(sources, executor, shapes), warmup=settings.warmup)
+        record = replace(read_sources(sources, executor, trainers), warmup=settings.warmup)
         receipt = merged_receipt(record, settings.name, settings.world_size, settings.folder)
         if options.tlparse:
             receipt = _with_reports(receipt, record, settings.folder)
@@ -153,7 +157,7 @@ def _here(
 
 
 def _on_cluster(
-    options: ReadOptions, sources: tuple[Source, ...], shapes: Sequence[LinePattern] | None
+    options: ReadOptions, sources: tuple[Source, ...], trainers: TrainLogReader | None
 ) -> str:
     """Writes the same receipts as they come from the workers; their folder."""
     with connected(options.cluster or "") as client:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from compilediag import extension_points
+
 
 class Declared(NamedTuple):
     """Where a document is declared, and who prints it."""
@@ -13,6 +15,12 @@ class Declared(NamedTuple):
     type: str
     """Module and class."""
     printed_by: str
+
+
+def _of_extension(name: str, printed_by: str) -> Declared:
+    return Declared(
+        name, f"{extension_points.PACKAGE}.{extension_points.DOCUMENTS[name]}", printed_by
+    )
 
 
 DOCUMENTS = (
@@ -30,12 +38,12 @@ DOCUMENTS = (
     Declared("compilediag.rule", "compilediag.views.explained:RuleDocument", "explain CODE"),
     Declared("compilediag.rules", "compilediag.views.explained:RulesDocument", "explain --list"),
     Declared("compilediag.finding", "compilediag.views.explained:FindingDocument", "explain N"),
-    Declared("compilediag.repro", "compilediag.commands.repro:ReproDocument", "repro"),
+    _of_extension("compilediag.repro", "repro"),
     Declared("compilediag.diff", "compilediag.compare.diff:DiffDocument", "diff"),
     Declared("compilediag.judgement", "compilediag.views.gate.json:JudgementDocument", "gate"),
-    Declared("compilediag.stats", "compilediag.fleet.documents:StatsDocument", "stats"),
-    Declared("compilediag.rows", "compilediag.fleet.documents:RowsDocument", "stats --sql"),
-    Declared("compilediag.trend", "compilediag.fleet.documents:TrendDocument", "trend"),
+    _of_extension("compilediag.stats", "stats"),
+    _of_extension("compilediag.rows", "stats --sql"),
+    _of_extension("compilediag.trend", "trend"),
     Declared("compilediag.plan", "compilediag.receipt.bucket_plan:PlanDocument", "plan"),
     Declared("compilediag.doctor", "compilediag.views.checkup:DoctorDocument", "doctor"),
 )

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import click
 
+from compilediag import extension_points
 from compilediag.commands.pyproject import read_defaults
 from compilediag.commands.subcommand import (
     Command,
@@ -340,9 +341,9 @@ def supervised_options(options: RunOptions) -> Options:
     if price_file := options.price_file or os.environ.get(VARIABLE):
         values["prices"] = read_prices(price_file)
     if telemetry := telemetry_of(options):
-        from compilediag.runs.telemetry.settings import telemetry_settings
-
-        values["telemetry"] = telemetry_settings(os.environ, **telemetry)
+        flag = f"--{next(iter(telemetry)).replace('_', '-')}"
+        settings = extension_points.load(extension_points.TELEMETRY_SETTINGS, flag)
+        values["telemetry"] = settings(os.environ, **telemetry)
     return Options(**values)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compilediag import extension_points
 from compilediag.commands.options import RunOptions, supervised_options, target_command
 from compilediag.commands.run_report import finish
 from compilediag.commands.terminal import write_message
@@ -45,10 +46,9 @@ def command(options: RunOptions) -> int:
         from compilediag.commands.fix import run_and_fix
 
         return run_and_fix(options)
-    if options.cadence_probe:
-        from compilediag.commands.probe import probe_target  # its imports would delay every run
-
-        return probe_target(options)
+    for field, point in extension_points.RUN_MODES.items():
+        if getattr(options, field):
+            return extension_points.load(point, f"--{field.replace('_', '-')}")(options)
     asked = (
         options.patch,
         options.env,

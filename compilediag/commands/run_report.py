@@ -8,6 +8,7 @@ import sys
 
 import msgspec
 
+from compilediag import extension_points
 from compilediag.commands.options import RunOptions
 from compilediag.commands.receipts import suffix_for, verdict
 from compilediag.commands.terminal import (
@@ -105,6 +106,5 @@ def _screen(receipt: Receipt, suffix: str) -> str:
     """The table of a probe, or the verdict on a run."""
     if receipt.cadence is None:
         return verdict(receipt, render_options(sys.stderr), suffix)
-    from compilediag.views.cadence import render_cadence
-
-    return render_cadence(receipt, render_options(sys.stderr), suffix)
+    render = extension_points.load(extension_points.CADENCE_VIEW, "the table of a probe")
+    return render(receipt, render_options(sys.stderr), suffix)

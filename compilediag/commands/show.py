@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from compilediag import extension_points
 from compilediag.commands.pages import report_page
 from compilediag.commands.receipts import load, load_finding, suffix_for, verdict
 from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
 from compilediag.commands.terminal import json_text, render_options, write
 from compilediag.errors import ReproImpossible, UsageError
 from compilediag.receipt.file import read_json
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.lookups import main_findings
 
 _VIEWS = (
@@ -144,10 +147,10 @@ def drawn(view: str, where: str | None) -> str:
 
         return render_ranks(receipt, screen) + _next(f"show{suffix}")
     table = ""
-    if receipt.cadence is not None and not view:
-        from compilediag.views.cadence import render_cadence
-
-        table = f"{render_cadence(receipt, screen, suffix, more=False)}\n"
+    point = extension_points.CADENCE_VIEW
+    if receipt.cadence is not None and not view and extension_points.is_installed(point):
+        render = extension_points.load(point, "the table of a probe")
+        table = f"{render(receipt, screen, suffix, more=False)}\n"
     return table + verdict(receipt, screen, suffix, complete=view == "complete")
 
 
@@ -161,7 +164,6 @@ def _issue(number: str, where: str | None) -> str:
     Raises:
         UsageError: there is no such finding.
     """
-    from compilediag.commands.repro import program_of
     from compilediag.views.issue import render_issue
 
     if number and not number.isdecimal():  # `--issue run`: the word is the receipt
@@ -174,11 +176,21 @@ def _issue(number: str, where: str | None) -> str:
     else:
         _, receipt = load(where)
         numbers = [each for each, _ in main_findings(receipt)]
+    programs = _small_programs(receipt, numbers)
+    return render_issue(receipt, numbers, programs, root=render_options().root)
+
+
+def _small_programs(receipt: Receipt, numbers: Sequence[int]) -> dict[int, str]:
+    """By the number of the finding, where one can be made; none without the extension."""
+    point = extension_points.SMALL_PROGRAM
+    if not extension_points.is_installed(point):
+        return {}
+    program_of: Callable[[int, Receipt], str] = extension_points.load(point, "--issue")
     programs = dict[int, str]()
     for each in numbers:
         with contextlib.suppress(ReproImpossible):
             programs[each] = program_of(each, receipt)
-    return render_issue(receipt, numbers, programs, root=render_options().root)
+    return programs
 
 
 def _perfetto(file: str, where: str | None) -> str:

@@ -11,9 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import cache, partial
+from typing import Protocol
 
+from compilediag import extension_points
 from compilediag.readers.compression import HEAD_BYTES, open_stream
 from compilediag.readers.storage import (
     files_below,
@@ -25,9 +26,6 @@ from compilediag.readers.storage import (
 from compilediag.readers.torch_logs.counts import PREFIX, read_text_log
 from compilediag.readers.torch_logs.events import read_text_events
 from compilediag.timeline.train_log import TrainLog
-
-if TYPE_CHECKING:
-    from compilediag.readers.train_logs.patterns import LinePattern
 
 FILES_LIMIT = 200_000
 """Most files examined below the paths of one command; the others are counted."""
@@ -56,6 +54,32 @@ _NOT_OPENED = "its name is one that fsspec would take for another place"
 
 Logs = Mapping[str, TrainLog]
 """Path to what the trainer's output there says."""
+
+
+class TrainLogReader(Protocol):
+    """What recognises and reads the output of trainers: that of an extension."""
+
+    @property
+    def trainers(self) -> tuple[str, ...]:
+        """The names of those that it knows."""
+        ...
+
+    def has_steps(self, head: bytes) -> bool:
+        """Whether the first bytes of a file are those of a trainer's output."""
+        ...
+
+    def read(self, path: str) -> TrainLog | None:
+        """What the output at `path` says; None where no line of it is that of a step."""
+        ...
+
+
+@cache
+def built_in_reader() -> TrainLogReader | None:
+    """The reader of the trainers that need no pattern file; None where its extension is missing."""
+    point = extension_points.TRAIN_LOG_READER
+    if not extension_points.is_installed(point):
+        return None
+    return extension_points.load(point, "the output of a trainer")(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +112,9 @@ class _Candidate:
     """What it is, where that needs no content."""
 
 
-def sources_of(
-    paths: Sequence[str], patterns: Sequence[LinePattern] | None = None
-) -> tuple[Source, ...]:
+def sources_of(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Source, ...]:
     """Everything below the paths, each file once, in the order of the paths and of their names;
-    `patterns` recognise a trainer's output, by default those of the package.
+    `trainers` recognises a trainer's output, by default that of the package.
 
     Raises:
         UsageError: a URI cannot be listed, or what fsspec needs for it is not installed.
@@ -105,7 +127,7 @@ def sources_of(
                 candidates.setdefault(candidate.path, candidate)
             else:
                 beyond += candidate.path not in candidates
-    examine = partial(_examined, patterns=patterns)
+    examine = partial(_examined, trainers=trainers)
     found: dict[str, Source] = {}
     if any(is_uri(path) for path in candidates):
         from concurrent.futures import ThreadPoolExecutor
@@ -163,15 +185,15 @@ def _by_name(path: str) -> Source | None:
     return Source(path, TRACE) if _TRACE_NAME.search(os.path.basename(path)) else None
 
 
-def _examined(candidate: _Candidate, patterns: Sequence[LinePattern] | None) -> Source:
+def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Source:
     if candidate.known is not None:
         return candidate.known
     if candidate.named:
-        return _named(candidate.path, patterns)
-    return _in_folder(candidate.path, patterns)
+        return _named(candidate.path, trainers)
+    return _in_folder(candidate.path, trainers)
 
 
-def _named(path: str, patterns: Sequence[LinePattern] | None) -> Source:
+def _named(path: str, trainers: TrainLogReader | None) -> Source:
     """A file that the user named: any text that is no trace is taken for a text log until all of it
     is read. A trainer's output may begin after any number of other lines."""
     stream = open_stream(path, HEAD_BYTES)
@@ -184,11 +206,11 @@ def _named(path: str, patterns: Sequence[LinePattern] | None) -> Source:
     if stream.problem is not None and not head:
         return Source(path, UNREADABLE, stream.problem)
     if head and b"\0" not in head:
-        return Source(path, TEXT, may_train=True, assumed=not _shows_steps(head, patterns))
+        return Source(path, TEXT, may_train=True, assumed=not _shows_steps(head, trainers))
     return Source(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
 
 
-def _in_folder(path: str, patterns: Sequence[LinePattern] | None) -> Source:
+def _in_folder(path: str, trainers: TrainLogReader | None) -> Source:
     """A file in a folder, recognised by its beginning only."""
     stream = open_stream(path, HEAD_BYTES)
     head = stream.head()
@@ -199,17 +221,15 @@ def _in_folder(path: str, patterns: Sequence[LinePattern] | None) -> Source:
         return Source(path, UNREADABLE, stream.problem)
     if kind == TRACE:
         return Source(path, kind)
-    if not _shows_steps(head, patterns):
+    if not _shows_steps(head, trainers):
         return Source(path, kind)
     return Source(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
 
 
-def _shows_steps(head: bytes, patterns: Sequence[LinePattern] | None) -> bool:
+def _shows_steps(head: bytes, trainers: TrainLogReader | None) -> bool:
     # The readers of trainers' output are loaded only where there may be one.
-    from compilediag.readers.train_logs.patterns import built_in
-    from compilediag.readers.train_logs.read import has_steps
-
-    return has_steps(head, built_in() if patterns is None else patterns)
+    trainers = trainers or built_in_reader()
+    return trainers is not None and trainers.has_steps(head)
 
 
 def _kind_of(path: str, head: bytes) -> str:
@@ -222,13 +242,13 @@ def _kind_of(path: str, head: bytes) -> str:
 
 
 def without_foreign_texts(
-    sources: Iterable[Source], patterns: Sequence[LinePattern] | None
+    sources: Iterable[Source], trainers: TrainLogReader | None
 ) -> tuple[Source, ...]:
     """The sources, those that were taken for a text log left out where all of their text holds
     neither a line of torch's log nor a step of a trainer."""
 
     def judged(source: Source) -> Source:
-        if not source.assumed or train_logs_in([source], patterns):
+        if not source.assumed or train_logs_in([source], trainers):
             return source
         if read_text_log(open_stream(source.path).chunks()).log_lines:
             return source
@@ -237,16 +257,15 @@ def without_foreign_texts(
     return tuple(map(judged, sources))
 
 
-def train_logs_in(sources: Iterable[Source], patterns: Sequence[LinePattern] | None) -> Logs:
+def train_logs_in(sources: Iterable[Source], trainers: TrainLogReader | None) -> Logs:
     """What trainers printed in the sources that may hold their output."""
     paths = [source.path for source in sources if source.may_train]
     if not paths:
         return {}
-    from compilediag.readers.train_logs.patterns import built_in
-    from compilediag.readers.train_logs.read import read_train_log
-
-    patterns = built_in() if patterns is None else patterns
-    read = ((path, read_train_log(path, patterns)) for path in paths)
+    trainers = trainers or built_in_reader()
+    if trainers is None:
+        return {}
+    read = ((path, trainers.read(path)) for path in paths)
     return {path: log for path, log in read if log is not None}
 
 

@@ -12,10 +12,13 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
+from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
+from compilediag_harness.base.session_sinks import SessionSinks
 from compilediag_harness.collectors import invocations, profiling, stances, trace_redaction
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
@@ -37,7 +40,7 @@ from compilediag_harness.torch_internals import (
     torch_sizes,
     torch_stances,
 )
-from compilediag_harness.user_api import checkpoints, pipeline, pipeline_log, tracker, tracker_log
+from compilediag_harness.user_api import checkpoints
 from compilediag_harness.wire import EnvironmentRead, ProcessEnded, TorchSeen
 
 _MAX_REQUESTS = 32
@@ -54,6 +57,10 @@ class Attachment:
         self._collectors = CollectorSet(session)
         self._requests: list[dict[str, Any]] = []
         self._exported = False
+        recorded = {n: extension_points.load(at) for n, at in extension_points.RECORDED.items()}
+        self._recorded: dict[str, SessionSinks[Any]] = {
+            name: sinks for name, sinks in recorded.items() if sinks is not None
+        }
 
     # --- installing --------------------------------------------------------------------------
 
@@ -122,9 +129,8 @@ class Attachment:
         steps.install(session, torch)
         checkpoints.install()
         invocations.sinks.install(session)  # after the steps: their clock reads first
-        pipeline.install(session, torch)
-        tracker.install(session, torch)
-        shape_log.sinks.install(session)
+        for sinks in (*self._recorded.values(), shape_log.sinks):
+            sinks.install(session)
         profiling.install(session, torch)
         self._collectors.steps_installed()
         if (
@@ -232,8 +238,7 @@ class Attachment:
         for what, action in (
             ("trial", trial.finish if trial is not None else None),
             ("steps", lambda: steps.finish(session)),
-            ("pipeline", lambda: pipeline_log.sinks.finish(session)),
-            ("tracker", lambda: tracker_log.sinks.finish(session)),
+            *((name, partial(sinks.finish, session)) for name, sinks in self._recorded.items()),
             ("fixed shapes", lambda: shape_log.sinks.finish(session)),
             ("invocations", lambda: invocations.sinks.finish(session)),
             ("profiling", lambda: profiling.finish(session)),
@@ -279,8 +284,8 @@ class Attachment:
             self._undo.pop()()
         self._collectors.uninstall()
         steps.uninstall(session)
-        for subject in (pipeline_log, tracker_log, shape_log):
-            subject.sinks.uninstall(session)
+        for sinks in (*self._recorded.values(), shape_log.sinks):
+            sinks.uninstall(session)
         trace_redaction.uninstall(session)
         invocations.uninstall(session)
         profiling.uninstall(session)

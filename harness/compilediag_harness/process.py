@@ -98,9 +98,11 @@ class Attached:
 
             attach.install(session)
             if os.environ.get("COMPILEDIAG_EXPERIMENTS"):
-                from compilediag_harness.user_api import experiments
+                from compilediag_harness import extension_points
 
-                experiments.install(self.run_dir)
+                install = extension_points.load(extension_points.EXPERIMENTS)
+                if install is not None:
+                    install(self.run_dir)
         except Exception as error:
             session.fault("attach.install", error)
 

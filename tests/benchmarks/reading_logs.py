@@ -98,8 +98,8 @@ def _growth(name: str, text: str) -> Row:
 
 def _cpu_s(raw: bytes) -> float:
     """CPU seconds of the fastest of five: the work is the same, and other load only adds to it."""
-    from compilediag.readers.train_logs.patterns import built_in
-    from compilediag.readers.train_logs.read import train_log_of
+    from compilediag.extensions.train_logs.patterns import built_in
+    from compilediag.extensions.train_logs.read import train_log_of
 
     shapes = built_in()
     pieces = [raw[at : at + 65536] for at in range(0, len(raw), 65536)]

@@ -14,8 +14,8 @@ from bench import Bench, Benchmark, Row
 from compilediag.receipt.file import receipt_from, to_json
 from compilediag.receipt.versions import receipt_of
 from compilediag_harness.base.session import Session
-from compilediag_harness.user_api import tracker_log
-from compilediag_harness.user_api.tracker import tracker
+from compilediag_harness.extensions.tracker import tracker_log
+from compilediag_harness.extensions.tracker.tracker import tracker
 
 EXAMPLE = Path(__file__).parent.parent / "data" / "receipt-example.json"
 RECEIPT_BYTES = 28 * 1024

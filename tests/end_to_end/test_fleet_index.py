@@ -12,9 +12,9 @@ import pytest
 from fleet_pieces import NUMBER, same
 from many_receipts import content, measured, written
 
-from compilediag.fleet import folder as folders
-from compilediag.fleet.folder import fleet_of
-from compilediag.fleet.index import INDEX_NAME
+from compilediag.extensions.fleet import folder as folders
+from compilediag.extensions.fleet.folder import fleet_of
+from compilediag.extensions.fleet.index import INDEX_NAME
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_many_processes_at_once(receipts: Path) -> None:
     index says what the files say."""
     program = """
 import sys
-from compilediag.fleet import folder
+from compilediag.extensions.fleet import folder
 folder.SETTLED_S = -1.0
 for _ in range(6):
     assert len(folder.fleet_of(sys.argv[1]).entries) >= 60

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.user_api import pipeline as module
-from compilediag_harness.user_api import pipeline_log
-from compilediag_harness.user_api.pipeline import pipeline
+from compilediag_harness.extensions.pipeline import pipeline as module
+from compilediag_harness.extensions.pipeline import pipeline_log
+from compilediag_harness.extensions.pipeline.pipeline import pipeline
 from compilediag_harness.wire import Event, PipelineWorked
 
 Listening = tuple[Session, list[Event]]

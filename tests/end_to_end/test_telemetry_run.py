@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from collector import Collector, attributes
 
+from compilediag.extensions.telemetry import exporter
+from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised import Options, Outcome, run
-from compilediag.runs.telemetry import exporter
-from compilediag.runs.telemetry.settings import TelemetrySettings
 
 PROGRAM = """
 import os, sys, time

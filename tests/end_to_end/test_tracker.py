@@ -7,8 +7,8 @@ import signal
 import threading
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.user_api import tracker_log
-from compilediag_harness.user_api.tracker import tracker
+from compilediag_harness.extensions.tracker import tracker_log
+from compilediag_harness.extensions.tracker.tracker import tracker
 from compilediag_harness.wire import Event, RunTracked
 
 

@@ -6,8 +6,8 @@ import random
 import shutil
 from pathlib import Path
 
-from compilediag.fleet.folder import Fleet, fleet_of
-from compilediag.fleet.index import INDEX_NAME
+from compilediag.extensions.fleet.folder import Fleet, fleet_of
+from compilediag.extensions.fleet.index import INDEX_NAME
 
 NUMBER = 60
 

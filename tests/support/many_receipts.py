@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from compilediag.fleet.entry import Entry
-from compilediag.fleet.scan import read_content
+from compilediag.extensions.fleet.entry import Entry
+from compilediag.extensions.fleet.scan import read_content
 from compilediag.receipt.file import to_json
 from compilediag.receipt.schema.receipt import Receipt
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from compilediag.extensions.telemetry import exporter
+from compilediag.extensions.telemetry.experiment_counts import experiment_counts, experiment_note
+from compilediag.extensions.telemetry.exporter import METRICS_FILE
+from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.runs.supervised import Options, run
-from compilediag.runs.telemetry import exporter
-from compilediag.runs.telemetry.experiment_counts import experiment_counts, experiment_note
-from compilediag.runs.telemetry.exporter import METRICS_FILE
-from compilediag.runs.telemetry.settings import TelemetrySettings
-from compilediag_harness.user_api import experiments
-from compilediag_harness.user_api.experiments import Experiments
+from compilediag_harness.extensions import experiments
+from compilediag_harness.extensions.experiments import Experiments
 
 
 def figures(folder: Path, at_unix: float, **values: float) -> None:

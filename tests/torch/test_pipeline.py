@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag_harness.user_api.pipeline import pipeline
+from compilediag_harness.extensions.pipeline.pipeline import pipeline
 from compilediag_harness.wire import Event, PipelineWorked
 
 

@@ -16,10 +16,10 @@ from repro_cases import CASES, HOOK, Case
 
 from compilediag import cli
 from compilediag.errors import ReproImpossible
+from compilediag.extensions.repro.views.script import script_of
 from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.schema.compiles import Place
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.repro.script import script_of
 
 DATA = Path(__file__).parents[1] / "data" / "views"
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness.base import user_json
 from compilediag_harness.base.session import Session
-from compilediag_harness.user_api import tracker_log
-from compilediag_harness.user_api.ablations import (
+from compilediag_harness.extensions.tracker import tracker_log, user_json
+from compilediag_harness.extensions.tracker.ablations import (
     Ablation,
     AblationInvalid,
     ablation,

@@ -21,22 +21,24 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ROOMS = (
     {"errors", "_version", "json_document", "project_urls"},
+    {"extension_points"},
     {"timeline"},
     {"readers", "diagnosis"},
     {"receipt"},
-    {"compare", "fleet"},
+    {"compare"},
     {"fixes"},
     {"views"},
     {"runs"},
     {"commands", "pytest_plugin"},
     {"cli", "notebook"},
     {"__main__", ""},
+    {"extensions"},
 )
 """The outside, floor by floor: a room imports rooms of lower floors only, so that two rooms of one
 floor do not know each other. The root package ("") gives the public names."""
 
 INSIDE_ROOMS = (
-    {"wire", "redaction"},
+    {"wire", "redaction", "extension_points"},
     {"base"},
     {"torch_internals"},
     {"source"},
@@ -48,11 +50,14 @@ INSIDE_ROOMS = (
     {"attach"},
     {"process"},
     {"bootstrap", ""},
+    {"extensions"},
 )
 """The same for the inside."""
 
 PURE_ROOMS = frozenset({"timeline", "diagnosis", "receipt", "compare", "fixes", "views"})
 """No files, no clock, no processes, no torch; but for what follows."""
+PURE_PARTS = frozenset({"diagnosis", "receipt", "views"})
+"""The same for folders of an extension."""
 TOUCHES_FILES = frozenset(
     {
         "compilediag.receipt.file",
@@ -199,14 +204,42 @@ def room_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
+def extension_of(module: str) -> str:
+    """The extension that a module belongs to; "" for the core."""
+    parts = module.split(".")
+    return parts[2] if len(parts) > 2 and parts[1] == "extensions" else ""
+
+
+def part_of(module: str) -> str:
+    """The folder of an extension that a module lies in; "" for none."""
+    return module.split(".")[3] if extension_of(module) and module.count(".") > 3 else ""
+
+
 def floor_of(room: str, floors: tuple[set[str], ...]) -> int | None:
     """Index from below; None for what is no room."""
     return next((index for index, rooms in enumerate(floors) if room in rooms), None)
 
 
+def extensions_stand_alone(source: Source) -> Iterator[str]:
+    """An extension imports no other one, and its folders go down as the rooms of their names do."""
+    own = extension_of(source.name)
+    if not own:
+        return
+    floor = floor_of(part_of(source.name), ROOMS[:-1])
+    for item in imports(source):
+        if extension_of(item.name) not in {"", own}:
+            yield f"line {item.line}: the extension {own} imports {item.name}"
+        if extension_of(item.name) == own and part_of(item.name) != part_of(source.name):
+            other = floor_of(part_of(item.name), ROOMS[:-1])
+            if part_of(item.name) and floor is not None and other is not None and other >= floor:
+                yield f"line {item.line}: {part_of(source.name)} imports {item.name}"
+
+
 def pure_is_pure(source: Source) -> Iterator[str]:
     """Rules, views, gate and what they stand on open no file, read no clock, need no torch."""
-    if is_inside(source) or room_of(source.name) not in PURE_ROOMS:
+    if is_inside(source) or not (
+        room_of(source.name) in PURE_ROOMS or part_of(source.name) in PURE_PARTS
+    ):
         return
     if source.name in TOUCHES_FILES:
         return
@@ -257,6 +290,7 @@ CHECKS: tuple[Check, ...] = (
     inside_stays_inside,
     torch_is_lazy,
     rooms_go_down,
+    extensions_stand_alone,
     pure_is_pure,
     private_torch_in_one_place,
     harness_is_a_folder,
@@ -286,8 +320,26 @@ VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
         "from compilediag.readers import journal",
     ),
     (rooms_go_down, "compilediag.utils", ""),
+    (rooms_go_down, "compilediag.cli", "from compilediag.extensions.fleet import folder"),
+    (rooms_go_down, "compilediag.extension_points", "import compilediag.extensions.fleet"),
+    (
+        rooms_go_down,
+        "compilediag_harness.attach",
+        "def f():\n    from compilediag_harness.extensions import experiments",
+    ),
+    (
+        extensions_stand_alone,
+        "compilediag.extensions.fleet.stats",
+        "def f():\n    from compilediag.extensions.repro.views import script",
+    ),
+    (
+        extensions_stand_alone,
+        "compilediag.extensions.fleet.views.stats",
+        "from compilediag.extensions.fleet.commands import fleet",
+    ),
     (pure_is_pure, "compilediag.diagnosis.rules.breaks", "import time"),
     (pure_is_pure, "compilediag.views.verdict", "from pathlib import Path"),
+    (pure_is_pure, "compilediag.extensions.fleet.views.trend", "import time"),
     (pure_is_pure, "compilediag.timeline.timeline", "def f(path):\n    return open(path).read()"),
     (
         private_torch_in_one_place,
@@ -323,6 +375,11 @@ ALLOWED: tuple[tuple[Check, str, str], ...] = (
     ),
     (torch_is_lazy, "compilediag_harness.steps.steps", "def f():\n    import torch"),
     (rooms_go_down, "compilediag.cli", "from compilediag import errors"),
+    (
+        extensions_stand_alone,
+        "compilediag.extensions.fleet.commands.stats",
+        "from compilediag.extensions.fleet.views import stats\nfrom compilediag import cli",
+    ),
     (
         rooms_go_down,
         "compilediag.diagnosis.rules.breaks",

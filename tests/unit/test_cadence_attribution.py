@@ -9,13 +9,17 @@ from dataclasses import replace
 import pytest
 from timelines import attempt, recompile
 
-from compilediag.diagnosis.cadence.attribution import attribute
-from compilediag.diagnosis.cadence.collision import collide
-from compilediag.diagnosis.cadence.conclude import conclude
-from compilediag.diagnosis.cadence.extra_compiles import extra_compiles, recompiles_among
-from compilediag.diagnosis.cadence.groups import ProbeGroup
-from compilediag.diagnosis.cadence.plan import Plan, Variant
-from compilediag.diagnosis.cadence.samples import StepSample, VariantEvidence, evidence_of
+from compilediag.extensions.cadence.diagnosis.attribution import attribute
+from compilediag.extensions.cadence.diagnosis.collision import collide
+from compilediag.extensions.cadence.diagnosis.conclude import conclude
+from compilediag.extensions.cadence.diagnosis.extra_compiles import extra_compiles, recompiles_among
+from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
+from compilediag.extensions.cadence.diagnosis.plan import Plan, Variant
+from compilediag.extensions.cadence.diagnosis.samples import (
+    StepSample,
+    VariantEvidence,
+    evidence_of,
+)
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.invocations import Invocations
 from compilediag.timeline.syncs import SyncSite

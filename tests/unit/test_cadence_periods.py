@@ -7,8 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from compilediag.diagnosis.cadence import periods
-from compilediag.diagnosis.cadence.periods import find_offset, find_periods, longest_period
+from compilediag.extensions.cadence.diagnosis import periods
+from compilediag.extensions.cadence.diagnosis.periods import (
+    find_offset,
+    find_periods,
+    longest_period,
+)
 
 NOISES: dict[str, Callable[[random.Random], float]] = {
     "normal": lambda chance: chance.gauss(0, 0.2e-3),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from compilediag.fleet.change_points import counts, noisy, placing, rank_scan
+from compilediag.extensions.fleet.change_points import counts, noisy, placing, rank_scan
 
 SEED = 20_261_121
 NOISE = 0.02

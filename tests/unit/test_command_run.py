@@ -13,9 +13,9 @@ from compilediag.commands.pyproject import checked, read_defaults
 from compilediag.commands.subcommand import entries, filled
 from compilediag.compare.gate.expression import Limit
 from compilediag.errors import UsageError
+from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.runs.supervised.options import Options
 from compilediag.runs.supervised.price_file import read_prices
-from compilediag.runs.telemetry.settings import TelemetrySettings
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from compilediag import errors
-from compilediag.cli import COMMANDS
+from compilediag.cli import COMMANDS, load_command
 from compilediag.commands import explain
 from compilediag.diagnosis.codes import REGISTER
 
@@ -78,7 +78,7 @@ def _alone(words: str) -> str:
 
 def refused(name: str, words: list[str]) -> str:
     """Why the command line would refuse these words; empty where it takes them."""
-    command: click.Command = import_module(f"compilediag.commands.{name}").command
+    command = load_command(name)
     try:
         command.make_context(name, list(words))
     except click.UsageError as error:

@@ -12,9 +12,9 @@ import pytest
 from many_receipts import Change, content, measured, written
 
 from compilediag.cli import main
-from compilediag.commands import fleet
-from compilediag.commands.fleet import seconds_of
 from compilediag.errors import UsageError
+from compilediag.extensions.fleet.commands import fleet
+from compilediag.extensions.fleet.commands.fleet import seconds_of
 from compilediag.views.format import pair, quantity
 
 Run = Callable[..., str]

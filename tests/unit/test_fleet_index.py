@@ -14,10 +14,10 @@ from fleet_pieces import NUMBER, same, truth
 from many_receipts import content, measured, written
 
 from compilediag.errors import UsageError
-from compilediag.fleet import folder as folders
-from compilediag.fleet import index
-from compilediag.fleet.folder import Fleet, fleet_of, newest
-from compilediag.fleet.index import INDEX_NAME
+from compilediag.extensions.fleet import folder as folders
+from compilediag.extensions.fleet import index
+from compilediag.extensions.fleet.folder import Fleet, fleet_of, newest
+from compilediag.extensions.fleet.index import INDEX_NAME
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from many_receipts import Change, content, entry, measured, plain
 
-from compilediag.fleet.entry import Entry, Problem, lane_of
-from compilediag.fleet.folder import fleet_of
-from compilediag.fleet.scan import candidates, read_content, read_file, scan
+from compilediag.extensions.fleet.entry import Entry, Problem, lane_of
+from compilediag.extensions.fleet.folder import fleet_of
+from compilediag.extensions.fleet.scan import candidates, read_content, read_file, scan
 from compilediag.receipt.schema.receipt import Receipt
 
 

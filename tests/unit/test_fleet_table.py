@@ -10,8 +10,8 @@ from many_receipts import content, measured, written
 
 from compilediag.cli import main
 from compilediag.errors import OutputUnwritable, ReceiptUnreadable, UsageError
-from compilediag.fleet.folder import fleet_at, fleet_of
-from compilediag.fleet.table import query, read_table, write_table
+from compilediag.extensions.fleet.folder import fleet_at, fleet_of
+from compilediag.extensions.fleet.table import query, read_table, write_table
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from many_receipts import Change, commit, entry, measured
 
-from compilediag.fleet.changes import Event, LaneTrend, events_of
-from compilediag.fleet.entry import Entry
-from compilediag.fleet.lanes import Choice, as_presets, by_lane, labels_of
-from compilediag.fleet.measures import MEASURES
-from compilediag.fleet.stats import stats_of
-from compilediag.fleet.trend import Rules, trend_of
+from compilediag.extensions.fleet.changes import Event, LaneTrend, events_of
+from compilediag.extensions.fleet.entry import Entry
+from compilediag.extensions.fleet.lanes import Choice, as_presets, by_lane, labels_of
+from compilediag.extensions.fleet.measures import MEASURES
+from compilediag.extensions.fleet.stats import stats_of
+from compilediag.extensions.fleet.trend import Rules, trend_of
 
 DRAW = random.Random(20_261_121)
 NOISE = [1 + 0.02 * DRAW.gauss(0, 1) for _ in range(400)]

@@ -16,7 +16,7 @@ import pytest
 from repro_cases import CASES as REPEATED
 
 from compilediag import cli
-from compilediag.cli import COMMANDS
+from compilediag.cli import COMMANDS, load_command
 from compilediag.commands.documents import DOCUMENTS, Declared
 from compilediag.commands.exit_codes import OF_ALL, OF_COMMAND
 from compilediag.compare.gate.expression import parse_limits
@@ -173,7 +173,7 @@ def test_every_command_has_json_and_exit_codes() -> None:
     printed = " ".join(each.printed_by for each in DOCUMENTS)
     for name in COMMANDS:
         assert name in printed
-        command = importlib.import_module(f"compilediag.commands.{name}").command
+        command = load_command(name)
         assert any("--json" in option.opts for option in command.params), name
 
 

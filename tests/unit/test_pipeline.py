@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.user_api import pipeline as module
-from compilediag_harness.user_api import pipeline_log, spans
-from compilediag_harness.user_api.pipeline import Pipeline, pipeline
+from compilediag_harness.extensions.pipeline import pipeline as module
+from compilediag_harness.extensions.pipeline import pipeline_log
+from compilediag_harness.extensions.pipeline.pipeline import Pipeline, pipeline
+from compilediag_harness.user_api import spans
 from compilediag_harness.wire import Event, PipelineWorked, SpansEnded
 
 Listening = tuple[Session, list[Event]]

@@ -12,13 +12,14 @@ import pytest
 from probed_programs import Program, option
 from receipt_schema import json_schema
 
-from compilediag.diagnosis.cadence.groups import parse_groups
 from compilediag.errors import UsageError
+from compilediag.extensions.cadence.diagnosis.groups import parse_groups
+from compilediag.extensions.cadence.runs import probe_variant
+from compilediag.extensions.cadence.runs.probe import ProbeOptions, probe
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
-from compilediag.runs.supervised import probe_variant
+from compilediag.runs.supervised.empty_caches import CACHE_VARIABLES
 from compilediag.runs.supervised.options import Options, Outcome
-from compilediag.runs.supervised.probe import ProbeOptions, probe
 
 Environ = Mapping[str, str]
 
@@ -117,14 +118,14 @@ def test_caches_are_new_for_each_variant_and_gone_after(probing: Probing) -> Non
     """And where they are kept, the environment is the user's."""
     _, found = probing(TWO)
     assert found.caches == "fresh"
-    for name in probe_variant.CACHE_VARIABLES:
+    for name in CACHE_VARIABLES:
         folders = [environ[name] for _, environ in probing.given]
         assert len(set(folders)) == len(folders) == 5
         assert not any(os.path.exists(os.path.dirname(folder)) for folder in folders)
     probing.given.clear()
     _, found = probing(TWO, keep_caches=True)
     assert found.caches == "kept"
-    assert not any(set(probe_variant.CACHE_VARIABLES) & set(env) for _, env in probing.given)
+    assert not any(set(CACHE_VARIABLES) & set(env) for _, env in probing.given)
 
 
 def test_the_configured_variant_is_the_program_as_it_is(probing: Probing) -> None:
@@ -132,7 +133,7 @@ def test_the_configured_variant_is_the_program_as_it_is(probing: Probing) -> Non
     probing(TWO, words=("model.py", "--lr", "1"))
     words, environ = probing.given[0]
     assert words == ["model.py", "--lr", "1"]
-    assert set(environ) == {"HOME", *probe_variant.CACHE_VARIABLES}
+    assert set(environ) == {"HOME", *CACHE_VARIABLES}
 
 
 def test_an_unmodified_program_is_moved_from_outside(probing: Probing) -> None:

@@ -12,13 +12,13 @@ from probed_programs import Program
 from compilediag.cli import main
 from compilediag.commands.options import TOML_KEYS
 from compilediag.commands.pyproject import checked, read_defaults
-from compilediag.diagnosis.cadence.groups import GroupSelection, ProbeGroup
 from compilediag.errors import UsageError
+from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup
+from compilediag.extensions.cadence.runs import probe_variant
+from compilediag.extensions.cadence.runs.probe import ProbeOptions
+from compilediag.extensions.cadence.views.cadence import render_cadence
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.supervised import probe_variant
 from compilediag.runs.supervised.options import Options, Outcome
-from compilediag.runs.supervised.probe import ProbeOptions
-from compilediag.views.cadence import render_cadence
 from compilediag.views.live import Progress, status
 from compilediag.views.sparkline import ASCII_BARS, BARS, sparkline
 from compilediag.views.style import RenderOptions
@@ -39,7 +39,7 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
         calls.append((list(words), options, None))
         return Outcome(0, ".", None, "receipt.json")
 
-    monkeypatch.setattr("compilediag.runs.supervised.probe.probe", probe)
+    monkeypatch.setattr("compilediag.extensions.cadence.runs.probe.probe", probe)
     monkeypatch.setattr("compilediag.runs.supervised.run", run)
     return calls
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.diagnosis.cadence.groups import (
+from compilediag.errors import UsageError
+from compilediag.extensions.cadence.diagnosis.groups import (
     GroupSelection,
     ProbeGroup,
     all_groups,
@@ -13,7 +14,7 @@ from compilediag.diagnosis.cadence.groups import (
     variable_of,
     with_argument,
 )
-from compilediag.diagnosis.cadence.plan import (
+from compilediag.extensions.cadence.diagnosis.plan import (
     MIN_FIRES,
     QUIET,
     Variant,
@@ -22,7 +23,6 @@ from compilediag.diagnosis.cadence.plan import (
     variants_of,
     warmup_steps,
 )
-from compilediag.errors import UsageError
 from compilediag.timeline.cadence import CadenceGroup
 
 

@@ -11,7 +11,8 @@ from timelines import FILE, ROOT, TORCH_FILE, WHERE, attempt, process, timeline
 
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules import cadences, data_loading, late_compiles, syncs, timer_scope
+from compilediag.diagnosis.rules import data_loading, late_compiles, syncs, timer_scope
+from compilediag.extensions.cadence.diagnosis import rules as cadences
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.syncs import syncs_section
 from compilediag.timeline.cadence import CadenceGroup

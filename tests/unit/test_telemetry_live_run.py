@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 
 from compilediag.diagnosis.figures.goodput import account, settle
-from compilediag.runs.telemetry import live_process
-from compilediag.runs.telemetry.labels import MAX_OWN_NAMES, OTHER, Labels
-from compilediag.runs.telemetry.live_run import LiveRun, RunEnd
-from compilediag.runs.telemetry.metrics import METRICS, MetricsSnapshot, data_points, flat_values
+from compilediag.extensions.telemetry import live_process
+from compilediag.extensions.telemetry.labels import MAX_OWN_NAMES, OTHER, Labels
+from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
+from compilediag.extensions.telemetry.metrics import (
+    METRICS,
+    MetricsSnapshot,
+    data_points,
+    flat_values,
+)
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     Compiled,

@@ -13,15 +13,19 @@ import pytest
 from collector import Collector, attributes
 
 from compilediag.errors import UsageError
-from compilediag.runs.telemetry import worker
-from compilediag.runs.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Exporter
-from compilediag.runs.telemetry.labels import Labels
-from compilediag.runs.telemetry.live_run import RunEnd
-from compilediag.runs.telemetry.metrics import METRICS, MetricsSnapshot
-from compilediag.runs.telemetry.settings import TelemetrySettings, endpoint_of, telemetry_settings
-from compilediag.runs.telemetry.sinks import sinks_for
-from compilediag.runs.telemetry.spans import ExportedSpan, SpanBuilder, run_span
-from compilediag.runs.telemetry.worker import ExportWorker, Sink
+from compilediag.extensions.telemetry import worker
+from compilediag.extensions.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Exporter
+from compilediag.extensions.telemetry.labels import Labels
+from compilediag.extensions.telemetry.live_run import RunEnd
+from compilediag.extensions.telemetry.metrics import METRICS, MetricsSnapshot
+from compilediag.extensions.telemetry.settings import (
+    TelemetrySettings,
+    endpoint_of,
+    telemetry_settings,
+)
+from compilediag.extensions.telemetry.sinks import sinks_for
+from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
+from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag_harness.base.journal import Journal
 from compilediag_harness.wire import Compiled, Location, ProcessStarted, SpanEnded, encode
 
@@ -385,7 +389,7 @@ def test_a_mistake_is_named_before_the_target_starts(settings, message: str) -> 
 
 def test_a_missing_package_is_one_sentence_with_its_remedy(monkeypatch) -> None:
     """What to install is said, for each of the two extras."""
-    monkeypatch.setattr("compilediag.runs.telemetry.settings.find_spec", lambda name: None)
+    monkeypatch.setattr("compilediag.extensions.telemetry.settings.find_spec", lambda name: None)
     for settings, extra in (
         ({"otlp": "http://h:1"}, "otel"),
         ({"pushgateway": "http://h"}, "prometheus"),
@@ -396,7 +400,9 @@ def test_a_missing_package_is_one_sentence_with_its_remedy(monkeypatch) -> None:
 
 def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
     """OTEL_SDK_DISABLED is obeyed, a protocol that is not spoken named, no credential shown."""
-    monkeypatch.setattr("compilediag.runs.telemetry.settings.find_spec", lambda name: object())
+    monkeypatch.setattr(
+        "compilediag.extensions.telemetry.settings.find_spec", lambda name: object()
+    )
     assert telemetry_settings({"OTEL_SDK_DISABLED": "true"}, otlp="env") is None
     with pytest.raises(UsageError, match="speaks http/protobuf only"):
         telemetry_settings({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, otlp="env")

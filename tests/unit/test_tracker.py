@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.extensions.tracker import tracked_run, tracker_log
+from compilediag_harness.extensions.tracker import tracker as module
+from compilediag_harness.extensions.tracker.tracker import Tracker, tracker
 from compilediag_harness.torch_internals import dynamo_skip, host_memory
-from compilediag_harness.user_api import tracked_run, tracker_log
-from compilediag_harness.user_api import tracker as module
-from compilediag_harness.user_api.tracker import Tracker, tracker
 from compilediag_harness.wire import Event, RunTracked, TrackedRunsLeftOut
 
 CONFIG = {"task": "copy", "shots": 5}

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.readers.lines import RANK
-from compilediag.readers.train_logs.patterns import (
+from compilediag.extensions.train_logs.figures import steady_rate, steady_step_s
+from compilediag.extensions.train_logs.patterns import (
     LinePattern,
     built_in,
     patterns_in,
     patterns_with,
 )
-from compilediag.readers.train_logs.read import train_log_of
-from compilediag.timeline.train_log import steady_rate, steady_step_s
+from compilediag.extensions.train_logs.read import train_log_of
+from compilediag.readers.lines import RANK
 
 MINE = """
 [[line]]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from compilediag import extension_points
 from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Rule
 from compilediag.diagnosis.rules import (
     batch_size,
     breaks,
-    cadences,
     combinations,
     compile_caches,
     constraints,
@@ -31,6 +31,14 @@ from compilediag.diagnosis.rules import (
     timer_scope,
 )
 
+
+def _rules_of(point: str) -> tuple[Rule, ...]:
+    """Those of an extension; none where it is missing."""
+    if not extension_points.is_installed(point):
+        return ()
+    return extension_points.load(point, "diagnosis")
+
+
 ALL_RULES: tuple[Rule, ...] = (
     *recompile_fixes.RULES,
     *combinations.RULES,
@@ -45,7 +53,7 @@ ALL_RULES: tuple[Rule, ...] = (
     *batch_size.RULES,
     *timer_scope.RULES,
     *packing.RULES,
-    *cadences.RULES,
+    *_rules_of(extension_points.CADENCE_RULES),
     *data_loading.RULES,
     *pipeline.RULES,
     *cudagraph_texts.RULES,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RANKS
 from compilediag.diagnosis.ranks.summary import RankSummary
-from compilediag.readers.inputs import Source
+from compilediag.readers.inputs import Source, TrainLogReader
 from compilediag.readers.journal import Journal
 from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
@@ -49,8 +49,6 @@ from compilediag.runs.offline.sources import (
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from compilediag.readers.train_logs.patterns import LinePattern
 
 SOURCES_PER_TASK = 8
 """Submitting a task to a worker and fetching its result costs half of reading a small trace."""
@@ -89,7 +87,7 @@ def receipt_of_many(
     sources: tuple[Source, ...],
     options: ReceiptOptions,
     executor: Executor | None = None,
-    patterns: Sequence[LinePattern] | None = None,
+    trainers: TrainLogReader | None = None,
 ) -> Receipt:
     """The receipt of all ranks; that of each rank is in the folder when this returns.
 
@@ -125,7 +123,7 @@ def receipt_of_many(
             strict=True,
         )
     )
-    loaded = load(sources, list(journals_of_parts(listed, read)), options.root, patterns)
+    loaded = load(sources, list(journals_of_parts(listed, read)), options.root, trainers)
     return receipt_of_chosen(replace(loaded, warmup=options.warmup), options, choice)
 
 

@@ -15,6 +15,8 @@ from compilediag.readers.inputs import (
     TEXT,
     TRACE,
     Source,
+    TrainLogReader,
+    built_in_reader,
     merge,
     sources_of,
     train_logs_in,
@@ -33,8 +35,6 @@ from compilediag.timeline.train_log import TrainLog
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from compilediag.readers.train_logs.patterns import LinePattern
 
 MIN_PARALLEL_BYTES = 32 << 20
 """Less than this is read before worker processes have started."""
@@ -78,7 +78,7 @@ def read_record(paths: Sequence[str], executor: Executor | None = None) -> Loade
 
 
 def find_sources(
-    paths: Sequence[str], patterns: Sequence[LinePattern] | None = None
+    paths: Sequence[str], trainers: TrainLogReader | None = None
 ) -> tuple[Source, ...]:
     """What lies at and below the paths; `patterns` are the lines that trainers print.
 
@@ -90,7 +90,7 @@ def find_sources(
         here = local_path(path) if is_uri(path) else path
         if here is not None and not os.path.exists(here):
             raise UsageError(f"there is no file or folder {path}")
-    sources = without_foreign_texts(sources_of(paths, patterns), patterns)
+    sources = without_foreign_texts(sources_of(paths, trainers), trainers)
     if all(source.kind in NOTHING for source in sources):
         why = next((f" ({source.why})" for source in sources if source.why), "")
         raise UsageError(f"nothing to analyze lies in {', '.join(paths)}{why}: {_looked_for()}")
@@ -98,12 +98,19 @@ def find_sources(
 
 
 def _looked_for() -> str:
-    from compilediag.readers.train_logs.patterns import built_in
-
-    trainers = ", ".join(dict.fromkeys(each.trainer for each in built_in()))
-    return (
+    records = (
         "it was searched for records of TORCH_TRACE, messages of TORCH_LOGS (there are none where "
-        f"nothing recompiled), journals of compilediag, and step lines of trainers ({trainers}); "
+        "nothing recompiled)"
+    )
+    trainers = built_in_reader()
+    if trainers is None:
+        return (
+            f"{records} and journals of compilediag; the extension train_logs, which reads the "
+            "step lines of trainers, is not installed"
+        )
+    named = ", ".join(trainers.trainers)
+    return (
+        f"{records}, journals of compilediag, and step lines of trainers ({named}); "
         "for the lines of another trainer give --patterns FILE, see docs/howto/trainlog.md"
     )
 
@@ -111,21 +118,21 @@ def _looked_for() -> str:
 def read_sources(
     sources: tuple[Source, ...],
     executor: Executor | None = None,
-    patterns: Sequence[LinePattern] | None = None,
+    trainers: TrainLogReader | None = None,
 ) -> LoadedSources:
     """Reads the sources, one task each where there is an executor."""
     found = map_ordered(read_source, readable_in(sources), executor)
-    return load(sources, [item for read in found for item in read], patterns=patterns)
+    return load(sources, [item for read in found for item in read], trainers=trainers)
 
 
 def load(
     sources: tuple[Source, ...],
     journals: Sequence[Journal],
     root: str | None = None,
-    patterns: Sequence[LinePattern] | None = None,
+    trainers: TrainLogReader | None = None,
 ) -> LoadedSources:
     """The sources with their journals, which were read in the order of the sources, and logs."""
-    logs = train_logs_in(sources, patterns)
+    logs = train_logs_in(sources, trainers)
     sources = with_train_logs(sources, logs)
     texts = [source.path for source in sources if source.kind == TEXT]
     runs = [source.path for source in sources if source.kind == RUN]

@@ -35,7 +35,7 @@ from compilediag.runs.supervised.exit_status import (
 from compilediag.runs.supervised.reports import clean_traces, link_reports, traces_in
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import Target
-from compilediag.runs.telemetry.exporter import TelemetryReport
+from compilediag.runs.supervised.telemetry import TelemetryReport
 from compilediag.timeline.timeline import TextLog, Timeline
 from compilediag_harness.collectors.trace_redaction import FAULT
 from compilediag_harness.wire import (

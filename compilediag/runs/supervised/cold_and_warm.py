@@ -14,8 +14,8 @@ from compilediag.compare.cold_and_warm.record import with_starts
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RECEIPT_NAME
 from compilediag.runs.run_directory import make_run_dir, save_receipt
+from compilediag.runs.supervised.empty_caches import caches
 from compilediag.runs.supervised.options import Options, Outcome
-from compilediag.runs.supervised.probe_variant import caches
 from compilediag.runs.supervised.run import fault_note, run
 from compilediag.runs.supervised.target import parse_target
 from compilediag_harness.redaction.known_values import secret_values

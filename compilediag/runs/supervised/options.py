@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from compilediag.receipt.prices import PriceTable
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.telemetry.settings import TelemetrySettings
     from compilediag.timeline.timeline import Timeline
     from compilediag_harness.base.session import WitnessPlan
 
@@ -16,6 +15,15 @@ LiveMode = Literal["title", "lines", "both"]
 
 GRACE_S = 4.5
 """Seconds between the second Ctrl-C, or the time limit, and the end by force."""
+
+
+class TelemetrySettings(Protocol):
+    """Where an extension sends metrics of a run."""
+
+    @property
+    def experiments_every_s(self) -> float | None:
+        """Seconds between updates of the target's experiments; None: they get none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

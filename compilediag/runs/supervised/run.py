@@ -25,8 +25,8 @@ from compilediag.runs.supervised.provenance import ProvenanceProbe, digest_scrip
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import parse_target
+from compilediag.runs.supervised.telemetry import TelemetryReport
 from compilediag.runs.supervised.witness import as_variable
-from compilediag.runs.telemetry.exporter import TelemetryReport
 from compilediag.runs.work_progress import WorkProgress
 
 REMOVED = "the directory of the run, {}, or a file in it was removed while the program ran"
@@ -102,7 +102,7 @@ def _run_child(
     folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
     provenance = ProvenanceProbe(folder, digests)
     live = _live(run)
-    exporter = telemetry.begin(run)
+    export = telemetry.begin(run)
     try:
         ended = supervise(
             child,
@@ -118,7 +118,8 @@ def _run_child(
     finally:
         if live is not None:
             live.stop()
-    return ended, provenance, telemetry.end(exporter, ended, run.run_dir)
+    report = None if export is None else export.end(ended, run.run_dir)
+    return ended, provenance, report
 
 
 def _live(run: SupervisedRun) -> LiveView | None:

@@ -14,8 +14,8 @@ from compilediag.fixes.environment import added
 from compilediag.fixes.observed import Observed
 from compilediag.fixes.printed import results_in
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.supervised.empty_caches import caches
 from compilediag.runs.supervised.options import Options, Outcome
-from compilediag.runs.supervised.probe_variant import caches
 from compilediag.runs.supervised.run import run
 from compilediag_harness.wire import TrialPlan, clip
 

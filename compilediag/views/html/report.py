@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from compilediag import extension_points
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.html import costs, groups
 from compilediag.views.html.assets import Assets
 from compilediag.views.html.cards import MAX_CARDS, Excerpt, cards
 from compilediag.views.html.overview import overview
 from compilediag.views.html.page import render_page
-from compilediag.views.html.parts import table
+from compilediag.views.html.parts import Section, table
 from compilediag.views.html.pieces import breaks_elsewhere, functions
 from compilediag.views.html.step_series import StepSeries, longest
 from compilediag.views.style import RenderOptions
@@ -51,7 +52,7 @@ def render_report(
         costs.compile_seconds(receipt, options),
         costs.goodput(receipt),
         groups.steps(receipt, options),
-        groups.cadence(receipt, options),
+        _cadence(receipt, options),
         groups.ranks(receipt, options),
         costs.cuda_graphs(receipt, options),
     )
@@ -74,3 +75,11 @@ def render_report(
         notes=sources.notes,
         suffix=suffix,
     )
+
+
+def _cadence(receipt: Receipt, options: RenderOptions) -> Section | None:
+    """The section of a probe; None where its extension is missing."""
+    point = extension_points.CADENCE_SECTION
+    if receipt.cadence is None or not extension_points.is_installed(point):
+        return None
+    return extension_points.load(point, "the section of a probe")(receipt, options)

@@ -5,8 +5,8 @@ Arguments: URL TEXTFILE EVERY_S OUTPUT TARGET...
 
 import sys
 
+from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.runs.supervised import Options, run
-from compilediag.runs.telemetry.settings import TelemetrySettings
 
 url, textfile, every_s, output, *words = sys.argv[1:]
 wishes = TelemetrySettings(

@@ -1,0 +1,84 @@
+"""What extensions add to the core, by name: the only place of the core that knows one.
+
+A point names a module below `compilediag.extensions` and an attribute of it, "fleet.x:y". It is
+imported when it is used, and the core works where the folder of an extension is missing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from compilediag.errors import ExtensionMissing
+
+PACKAGE = "compilediag.extensions"
+
+COMMANDS = {
+    "probe": "cadence.commands.probe:command",
+    "repro": "repro.commands.repro:command",
+    "stats": "fleet.commands.stats:command",
+    "trend": "fleet.commands.trend:command",
+}
+"""Subcommands; their lines in the help are in `cli.COMMANDS`."""
+
+RUN_MODES = {"cadence_probe": "cadence.commands.probe:probe_target"}
+"""Options of `run` that are another command, by the field of `RunOptions`."""
+
+DOCUMENTS = {
+    "compilediag.repro": "repro.commands.repro:ReproDocument",
+    "compilediag.stats": "fleet.documents:StatsDocument",
+    "compilediag.rows": "fleet.documents:RowsDocument",
+    "compilediag.trend": "fleet.documents:TrendDocument",
+}
+"""What the commands print with `--json`, by the name of its schema."""
+
+TRAIN_LOG_READER = "train_logs.read:reader_with"
+"""Makes the `TrainLogReader` of the trainers that are known, and of those in a pattern file."""
+
+TRAIN_LOG_STEPS = "train_logs.receipt_parts:steps_of"
+TRAIN_LOG_THROUGHPUT = "train_logs.receipt_parts:throughput_with"
+"""What a receipt says of such an output."""
+
+CADENCE_RULES = "cadence.diagnosis.rules:RULES"
+"""Rules about periodic work."""
+CADENCE_VIEW = "cadence.views.cadence:render_cadence"
+CADENCE_SECTION = "cadence.views.html_section:section"
+"""What a probe found, as text and in the HTML report."""
+
+SMALL_PROGRAM = "repro.commands.repro:program_of"
+"""Makes a small program for finding N of a receipt."""
+
+TELEMETRY_SETTINGS = "telemetry.settings:telemetry_settings"
+"""Makes the `TelemetrySettings` of a run from the options of the command line."""
+TELEMETRY_EXPORT = "telemetry.run:begin"
+"""Begins the `Export` of a run that has started."""
+
+
+def load(point: str, needed_by: str) -> Any:
+    """What a point names.
+
+    Raises:
+        ExtensionMissing: its extension is not installed; `needed_by` begins the sentence.
+    """
+    if not is_installed(point):
+        name = _extension(point)
+        raise ExtensionMissing(
+            f"{needed_by} needs the extension {name}, and compilediag/extensions/{name} is not "
+            "installed: install compilediag again"
+        )
+    module, _, attribute = point.partition(":")
+    return getattr(import_module(f"{PACKAGE}.{module}"), attribute)
+
+
+def is_installed(point: str) -> bool:
+    """Whether the extension of a point is there; imports nothing of it."""
+    try:
+        spec = find_spec(f"{PACKAGE}.{_extension(point)}")
+    except ModuleNotFoundError:  # the folder of all extensions is missing
+        return False
+    return spec is not None and spec.origin is not None  # None: a folder without modules is left
+
+
+def _extension(point: str) -> str:
+    return point.partition(".")[0]

@@ -1,0 +1,1 @@
+"""The cadence probe: what each periodic group of work costs, found by moving it."""

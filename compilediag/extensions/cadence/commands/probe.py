@@ -1,0 +1,60 @@
+"""`compilediag probe`: what each periodic group of work costs, found by moving it."""
+
+from __future__ import annotations
+
+from compilediag.commands.options import (
+    RunOptions,
+    supervised_options,
+    target_command,
+    telemetry_of,
+)
+from compilediag.commands.run_report import finish
+from compilediag.commands.terminal import write_stderr
+from compilediag.errors import UsageError
+from compilediag.extensions.cadence.diagnosis.groups import parse_groups
+from compilediag.extensions.cadence.diagnosis.plan import Variant
+from compilediag.extensions.cadence.runs import probe as probes
+from compilediag.extensions.cadence.views.cadence_variants import variant_sentence
+
+
+@target_command(
+    "probe",
+    """\
+  compilediag probe model.py                      the groups that model.py declares
+  compilediag probe --group 'entropy=--entropy-every {n}' train.py --lr 3e-4
+  compilediag probe --group 'eval=env:EVAL_EVERY={n}' --steps 200 -- -m package.train
+  compilediag run model.py --cadence-probe        the same command by another name
+""",
+)
+def command(options: RunOptions) -> int:
+    """Measure what each periodic group of work costs, and explain why.
+
+    Runs TARGET several times: unchanged, with every group off, with each group alone, and with all
+    in the same steps. Groups are declared in the code with `compilediag.cadence`, or named here by
+    a template, where {n} stands for the period. Without any, probe looks for rhythms in the step
+    times. The exit code is that of the unchanged run.
+    """
+    return probe_target(options)
+
+
+def probe_target(options: RunOptions) -> int:
+    """Probes TARGET; `run --cadence-probe` comes here too."""
+    if telemetry := telemetry_of(options):
+        flag = f"--{next(iter(telemetry)).replace('_', '-')}"
+        raise UsageError(f"{flag} reports one run: leave it out of a probe, which is several")
+    if options.witness:
+        raise UsageError("--witness follows one run: leave it out of a probe, which is several")
+    if not options.target:
+        raise UsageError("say what to probe: `compilediag probe train.py`")
+    probed = probes.ProbeOptions(
+        wanted=parse_groups(options.group, options.groups or {}), keep_caches=options.keep_caches
+    )
+
+    def announce(index: int, total: int | None, variant: Variant) -> None:
+        """One line before each variant, which has the terminal while it runs."""
+        if not options.quiet:
+            names = [group.name for group in variant.on]
+            write_stderr(variant_sentence(index, total, variant.kind, names) + "\n")
+
+    outcome = probes.probe(options.target, supervised_options(options), probed, announce)
+    return finish(outcome, options)

@@ -1,0 +1,301 @@
+"""What one group costs: its first firing and every later one, in compiling, metric and sync.
+
+A firing is compared with the quiet steps of its own process: steps after warm-up that neither fire
+nor compile. Compiles are compared with those of the control. What noise could explain is not
+reported as a cost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import fmean, median
+
+from compilediag.extensions.cadence.diagnosis.extra_compiles import extra_compiles
+from compilediag.extensions.cadence.diagnosis.noise import Baseline, baseline_of
+from compilediag.extensions.cadence.diagnosis.samples import StepSample, VariantEvidence
+from compilediag.timeline.timeline import Compile
+
+MIN_REACH = 4
+"""Steps before and after a firing that are near, beside those up to the next one."""
+
+
+WORK = ("reads", "calls")
+"""Fields of a step that are counts."""
+
+MIN_AGREEING = 0.75
+"""Share of the steps that must have one count for it to be the usual one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Extra seconds of one firing. None: not measured, or within the noise."""
+
+    total_s: float | None
+    compile_s: float | None
+    metric_s: float | None
+    sync_s: float | None
+    by_phase: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
+    """Phases that were measured, compiling included."""
+    noise_s: float | None = None
+    """The largest metric that would not have been noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one group, or several on the same steps, cost over a whole variant."""
+
+    fires: tuple[int, ...]
+    """Steps in which it fired."""
+    after_warmup: int
+    """How many of them come after warm-up."""
+    first_hit: Split | None
+    """Compiles up to the second firing are the first one's: a flag that falls back compiles too."""
+    recurring: Split | None
+    """Of each later firing: the median; of compiles the mean."""
+    compile_s: float | None
+    """All compiles that the control did not make; None without a control."""
+    metric_s: float | None
+    sync_s: float | None
+    by_phase: Mapping[str, float | None]
+    """Sums over the firings after warm-up."""
+    quiet_s: float | None = None
+    """Median of the quiet steps it is compared with."""
+    extra: tuple[Compile, ...] = ()
+    """The compiles that the control did not make."""
+    work: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What every later firing does more often than a quiet step, by `WORK`: counted, so that no
+    noise of the machine changes it. A kind that is not the same each time is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What is usual in a quiet step: everything one firing is compared with."""
+
+    by_number: Mapping[int, StepSample]
+    work: Baseline
+    phases: Mapping[str, Baseline]
+    sync: Baseline | None
+
+
+def attribute(
+    variant: VariantEvidence, control: VariantEvidence | None, fires: Sequence[int], warmup: int
+) -> Cost:
+    """The cost of what fires in the steps `fires` of `variant`."""
+    finished = {sample.number for sample in variant.samples}
+    fires = [step for step in fires if step in finished]
+    variant = _one_step_a_firing(variant, fires)
+    extra = extra_compiles(variant.compiles, control.compiles) if control is not None else ()
+    usual = _usual(variant, fires, warmup)
+    counted = [step for step in fires if step >= warmup]
+    later = [step for step in fires[1:] if step >= warmup]
+    first = recurring = None
+    if fires and usual is not None:
+        # Each firing has the compiles up to the next one; the first, all before it too.
+        compile_s = dict.fromkeys(fires, 0.0)
+        for item in extra:
+            since = max((step for step in fires if step <= item.step), default=fires[0])
+            if item.recompile is None:
+                since = fires[0]  # a frame is compiled for the first time once, whenever that is
+            compile_s[since] += item.seconds
+        first = _first_hit(fires[0], compile_s[fires[0]], usual, warmup)
+        if later:
+            recurring = _split(later, fmean(compile_s[step] for step in later), usual)
+    return Cost(
+        fires=tuple(fires),
+        after_warmup=len(counted),
+        first_hit=_without_compiles(first, control),
+        recurring=_without_compiles(recurring, control),
+        compile_s=sum(item.seconds for item in extra) if control is not None else None,
+        metric_s=_over_all(first and first.metric_s, recurring and recurring.metric_s, len(later)),
+        sync_s=_over_all(first and first.sync_s, recurring and recurring.sync_s, len(later)),
+        by_phase=_summed_phases(counted, usual),
+        quiet_s=usual.work.median if usual is not None else None,
+        extra=extra,
+        work=_extra_work(variant, fires, warmup),
+    )
+
+
+def _one_step_a_firing(variant: VariantEvidence, fires: Sequence[int]) -> VariantEvidence:
+    """The evidence with what one firing did in two steps in the first of them, each of its steps
+    beyond the usual one; the others are no steps of their own."""
+    rests = {step: rest for step in fires if (rest := variant.rest_of(step) - set(fires))}
+    if not rests:
+        return variant
+    later = frozenset(step for rest in rests.values() for step in rest)
+    by_number = {sample.number: sample for sample in variant.samples}
+    quiet = [s for s in variant.samples if not s.compile_s and s.number not in later | set(fires)]
+    usual = _usual_sample(quiet or variant.samples)
+    samples = tuple(
+        _joined(
+            sample, [by_number[n] for n in rests.get(sample.number, ()) if n in by_number], usual
+        )
+        for sample in variant.samples
+        if sample.number not in later
+    )
+    return replace(variant, samples=samples)
+
+
+def _usual_sample(samples: Sequence[StepSample]) -> StepSample:
+    """The medians of steps, part by part."""
+    names = dict.fromkeys(name for sample in samples for name in sample.phases)
+    synced = [sample.sync_s for sample in samples if sample.sync_s is not None]
+    return StepSample(
+        number=-1,
+        wall_s=median(sample.work_s for sample in samples),
+        compile_s=0.0,
+        analysis_s=0.0,
+        sync_s=median(synced) if synced else None,
+        phases={
+            name: median(s.phases[name] for s in samples if name in s.phases) for name in names
+        },
+        **{name: usual_count(samples, name) for name in WORK},
+    )
+
+
+def _joined(sample: StepSample, rest: Sequence[StepSample], usual: StepSample) -> StepSample:
+    """One step with what its firing did in later ones beyond the usual."""
+    for more in rest:
+        sync_s = None
+        if None not in (sample.sync_s, more.sync_s, usual.sync_s):
+            sync_s = (sample.sync_s or 0.0) + (more.sync_s or 0.0) - (usual.sync_s or 0.0)
+        counts: dict[str, int | None] = {}
+        for name in WORK:
+            found = [getattr(item, name) for item in (sample, more, usual)]
+            counts[name] = None if None in found else found[0] + found[1] - found[2]
+        sample = replace(
+            sample,
+            wall_s=sample.wall_s + more.wall_s - usual.wall_s,
+            compile_s=sample.compile_s + more.compile_s,
+            analysis_s=sample.analysis_s + more.analysis_s,
+            sync_s=sync_s,
+            phases={
+                name: seconds + more.phases.get(name, 0.0) - usual.phases.get(name, 0.0)
+                for name, seconds in sample.phases.items()
+            },
+            **counts,
+        )
+    return sample
+
+
+def _extra_work(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> dict[str, int]:
+    """The counts of a later firing beyond those of a quiet step, where both are always the same."""
+    later = frozenset(step for step in fires[1:] if step >= warmup)
+    fired = [sample for sample in variant.samples if sample.number in later]
+    quiet = quiet_samples(variant, fires, warmup)
+    found: dict[str, int] = {}
+    for name in WORK:
+        usual, now = usual_count(quiet, name), usual_count(fired, name)
+        if usual is not None and now is not None:
+            found[name] = now - usual
+    return found
+
+
+def usual_count(samples: Sequence[StepSample], name: str) -> int | None:
+    """The count that most of the counted steps have; None where too few agree."""
+    counts = Counter(value for s in samples if (value := getattr(s, name)) is not None)
+    if not counts:
+        return None
+    value, times = counts.most_common(1)[0]
+    return value if times >= max(2, MIN_AGREEING * counts.total()) else None
+
+
+def quiet_samples(variant: VariantEvidence, fires: Iterable[int], warmup: int) -> list[StepSample]:
+    """Steps after warm-up in which nothing fires and nothing compiles."""
+    firing = frozenset(fires)
+    return [
+        sample
+        for sample in variant.samples
+        if sample.number >= warmup and sample.number not in firing and not sample.compile_s
+    ]
+
+
+def _usual(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> _Usual | None:
+    quiet = quiet_samples(variant, fires, warmup)
+    # As far as the next firing, at least so far that some quiet steps are near.
+    reach = max((later - earlier for earlier, later in pairwise(fires)), default=0) + MIN_REACH
+    work = baseline_of([(sample.number, sample.work_s) for sample in quiet], reach)
+    if work is None:
+        return None
+    phases: dict[str, Baseline] = {}
+    for name in dict.fromkeys(name for sample in quiet for name in sample.phases):
+        found = baseline_of(_seconds_of(quiet, name), reach)
+        if found is not None:
+            phases[name] = found
+    synced = [(s.number, s.sync_s) for s in quiet if s.sync_s is not None]
+    by_number = {sample.number: sample for sample in variant.samples}
+    return _Usual(by_number, work, phases, baseline_of(synced, reach))
+
+
+def _seconds_of(samples: Iterable[StepSample], phase: str) -> list[tuple[int, float]]:
+    return [(sample.number, sample.phases[phase]) for sample in samples if phase in sample.phases]
+
+
+def _first_hit(step: int, compile_s: float, usual: _Usual, warmup: int) -> Split:
+    """In warm-up, where no two steps are alike, only its compiles are reported."""
+    if step >= warmup:
+        return _split([step], compile_s, usual)
+    return Split(compile_s or None, compile_s, None, None)
+
+
+def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> Split:
+    """The median of some firings; nothing that stands out gives no total."""
+    samples = [usual.by_number[step] for step in steps]
+    bound = usual.work.bound(len(steps))
+    sync = _sync(samples, usual.sync)
+    # What was measured as sync is no part of the metric.
+    metric = usual.work.median_excess([(s.number, s.work_s) for s in samples]) - (sync or 0.0)
+    metric_s = metric if metric > bound else None
+    return Split(
+        total_s=(compile_s + (metric_s or 0.0) + (sync or 0.0)) or None,
+        compile_s=compile_s,
+        metric_s=metric_s,
+        sync_s=sync,
+        by_phase=_phase_split(steps, usual),
+        noise_s=bound,
+    )
+
+
+def _sync(samples: Sequence[StepSample], usual: Baseline | None) -> float | None:
+    """Sync seconds of a firing; 0 within the noise, None unless it was measured in most of them."""
+    known = [(s.number, s.sync_s) for s in samples if s.sync_s is not None]
+    if usual is None or 2 * len(known) <= len(samples):
+        return None
+    sync = usual.median_excess(known)
+    return sync if sync > usual.bound(len(known)) else 0.0
+
+
+def _phase_split(steps: Sequence[int], usual: _Usual) -> dict[str, float | None]:
+    """Extra seconds by phase, compiling included; None within the noise."""
+    split: dict[str, float | None] = {}
+    for name, baseline in usual.phases.items():
+        known = _seconds_of((usual.by_number[step] for step in steps), name)
+        extra = baseline.median_excess(known) if known else 0.0
+        split[name] = extra if abs(extra) > baseline.bound(len(known)) else None
+    return split
+
+
+def _summed_phases(steps: Sequence[int], usual: _Usual | None) -> dict[str, float | None]:
+    """Over all firings; a phase that does not stand out in the median of them stays None unless
+    the compiles of the first one do."""
+    if usual is None or not steps:
+        return {}
+    first, later = _phase_split(steps[:1], usual), _phase_split(steps[1:], usual)
+    return {name: _over_all(first[name], later[name], len(steps) - 1) for name in usual.phases}
+
+
+def _over_all(first: float | None, each: float | None, later: int) -> float | None:
+    """One part over all firings: the first one's, and the later ones' median as often."""
+    if first is None and each is None:
+        return None
+    return (first or 0.0) + (each or 0.0) * later
+
+
+def _without_compiles(split: Split | None, control: VariantEvidence | None) -> Split | None:
+    """Without a control nobody knows whose the compiles are."""
+    if split is None or control is not None:
+        return split
+    total = (split.metric_s or 0.0) + (split.sync_s or 0.0)
+    return replace(split, total_s=total or None, compile_s=None)

@@ -1,0 +1,218 @@
+"""From the evidence of all variants to the conclusion of the probe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from compilediag.extensions.cadence.diagnosis.attribution import (
+    WORK,
+    Cost,
+    attribute,
+    quiet_samples,
+    usual_count,
+)
+from compilediag.extensions.cadence.diagnosis.collision import Collision, collide
+from compilediag.extensions.cadence.diagnosis.extra_compiles import extra_compiles
+from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
+from compilediag.extensions.cadence.diagnosis.noise import Baseline, baseline_of, standing_cost
+from compilediag.extensions.cadence.diagnosis.periods import find_offset, find_periods
+from compilediag.extensions.cadence.diagnosis.plan import MIN_FIRES, Plan, Variant
+from compilediag.extensions.cadence.diagnosis.samples import VariantEvidence
+
+FiresFrom = Literal["told", "step times", "counts", "compiles"]
+Runs = Mapping[Variant, VariantEvidence]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """One group and what is known of its cost."""
+
+    group: ProbeGroup
+    fires_from: FiresFrom | None
+    """How it is known when it fired: recorded by the program ("told"), or found; None: unknown."""
+    cost: Cost | None
+    between_s: float | None = None
+    """Extra seconds of every step that does not fire; None within the noise."""
+    problem: str | None = None
+    never_fired: bool = False
+    """Declared, and `due()` never called or in vain: the input of the probe is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A rhythm in the step times of one variant."""
+
+    variant: str
+    every: int
+    first: int
+    count: int
+    extra_s: float
+    compile_s: float
+    """Seconds of compiles in its steps, all together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """Everything the probe found."""
+
+    groups: tuple[GroupResult, ...] = ()
+    collision: Collision | None = None
+    periods: tuple[Period, ...] = ()
+
+
+def conclude(plan: Plan, groups: Sequence[ProbeGroup], runs: Runs) -> Conclusion:
+    """What follows from the variants that ran; a missing one costs only what depends on it."""
+    control = next((runs[v] for v in runs if v.kind == "control"), None)
+    results = tuple(_group_result(plan, group, runs, control) for group in groups)
+    return Conclusion(
+        groups=results,
+        collision=_collision(plan, results, runs, control),
+        periods=_periods(plan, runs),
+    )
+
+
+def _group_result(
+    plan: Plan, group: ProbeGroup, runs: Runs, control: VariantEvidence | None
+) -> GroupResult:
+    evidence = runs.get(Variant("alone", (group,)))
+    if evidence is None:
+        return GroupResult(group, None, None, problem="its variant gave no steps")
+    fires, fires_from = fires_of(plan, group, evidence, control)
+    cost = attribute(evidence, control, fires, plan.warmup)
+    if not fires:
+        problem = _why_no_fires(plan, group, evidence)
+        return GroupResult(group, None, cost, problem=problem, never_fired=group.origin == "code")
+    problem = None
+    if control is None:
+        problem = "without the control nobody knows which compiles are its own"
+    elif cost.after_warmup < MIN_FIRES:
+        problem = f"it fired only {cost.after_warmup} times after warm-up"
+    return GroupResult(group, fires_from, cost, _between(plan, group, fires, runs), problem)
+
+
+def _between(plan: Plan, group: ProbeGroup, fires: Sequence[int], runs: Runs) -> float | None:
+    """What the group costs where it does not fire, from every variant it is on or off in."""
+    on: list[Baseline] = []
+    off: list[Baseline] = []
+    for variant, evidence in runs.items():
+        is_on = variant.kind == "configured" or group in variant.on
+        recorded = {step for item in evidence.groups for step in item.steps}
+        quiet = quiet_samples(evidence, recorded.union(fires if is_on else ()), plan.warmup)
+        found = baseline_of([(sample.number, sample.work_s) for sample in quiet], plan.steps)
+        if found is not None:
+            (on if is_on else off).append(found)
+    return standing_cost(on, off)
+
+
+def _why_no_fires(plan: Plan, group: ProbeGroup, evidence: VariantEvidence) -> str:
+    if group.origin != "code":
+        return (
+            f"no rhythm of {plan.every} steps stands out: a firing costs less than the noise, or "
+            "the template does not reach the program"
+        )
+    declared = next((item for item in evidence.groups if item.name == group.name), None)
+    if declared is None:
+        return "never fired: the program did not declare it in this variant"
+    if declared.shift is None:
+        return "never fired: due() was never called, or only inside compiled code"
+    return "never fired: due() was called, but with no step at which it could be due"
+
+
+def fires_of(
+    plan: Plan, group: ProbeGroup, evidence: VariantEvidence, control: VariantEvidence | None
+) -> tuple[tuple[int, ...], FiresFrom | None]:
+    """The steps in which a group fired, and how they are known.
+
+    The period is always known. Where it begins is recorded for a group of the code; for a template
+    it is found: in the step times; else in what each step does, which is counted and has no noise;
+    else from the first compile the control has not.
+    """
+    recorded = evidence.fires_of(group.name)
+    if recorded:
+        return recorded, "told"
+    after = evidence.after(plan.warmup)
+    if not after:
+        return (), None
+    end = after[-1].number + 1
+    first = _rhythm_begins(plan, evidence)
+    if first is not None and (control is None or _rhythm_begins(plan, control) != first):
+        return tuple(range(first, end, plan.every)), "step times"
+    counted = _counted_fires(plan, evidence, control)
+    if counted:
+        return counted, "counts"
+    extra = extra_compiles(evidence.compiles, control.compiles) if control is not None else ()
+    compiled = next((item.step for item in extra if item.step >= plan.warmup), None)
+    if compiled is None:
+        return (), None
+    return tuple(range(compiled, end, plan.every)), "compiles"
+
+
+def _counted_fires(
+    plan: Plan, evidence: VariantEvidence, control: VariantEvidence | None
+) -> tuple[int, ...]:
+    """The steps after warm-up that call or read more often than the others, where these are just
+    the ones of a rhythm of the plan's period, and the control has no such steps."""
+    for name in WORK:
+        busy = _busier(plan, evidence, name)
+        if len(busy) < MIN_FIRES or (control is not None and _busier(plan, control, name)):
+            continue
+        last = evidence.after(plan.warmup)[-1].number
+        if busy == tuple(range(busy[0], last + 1, plan.every)):
+            return busy
+    return ()
+
+
+def _busier(plan: Plan, evidence: VariantEvidence, name: str) -> tuple[int, ...]:
+    counts = [(item.number, getattr(item, name)) for item in evidence.after(plan.warmup)]
+    usual = usual_count(evidence.after(plan.warmup), name)
+    if usual is None:
+        return ()
+    return tuple(number for number, count in counts if count is not None and count > usual)
+
+
+def _rhythm_begins(plan: Plan, evidence: VariantEvidence) -> int | None:
+    """The first step after warm-up at which a rhythm of the plan's period stands out."""
+    after = evidence.after(plan.warmup)
+    rhythm = find_offset([sample.work_s for sample in after], plan.every)
+    return None if rhythm is None else after[rhythm.first].number
+
+
+def _collision(
+    plan: Plan, results: Sequence[GroupResult], runs: Runs, control: VariantEvidence | None
+) -> Collision | None:
+    variant = next((item for item in runs if item.kind == "collision"), None)
+    if variant is None:
+        return None
+    evidence = runs[variant]
+    steps = {step for group in variant.on for step in evidence.fires_of(group.name)}
+    for result in results:
+        # Found in the group's own variant, where no other one is in the way.
+        if result.fires_from not in (None, "told") and result.cost is not None:
+            steps.update(result.cost.fires)
+    together = attribute(evidence, control, sorted(steps), plan.warmup)
+    known = [result.cost for result in results if result.cost is not None]
+    if len(known) < len(results):
+        return Collision(together, None, None, None)  # the sum lacks a part
+    return collide(together, known)
+
+
+def _periods(plan: Plan, runs: Runs) -> tuple[Period, ...]:
+    """The rhythms that no group explains: of the control, or of the only variant there is."""
+    kind = "control" if any(item.kind != "configured" for item in runs) else "configured"
+    variant = next((item for item in runs if item.kind == kind), None)
+    if variant is None:
+        return ()
+    after = runs[variant].after(plan.warmup)
+    return tuple(
+        Period(
+            variant=variant.name,
+            every=rhythm.period,
+            first=after[rhythm.first].number,
+            count=rhythm.count,
+            extra_s=rhythm.extra_s,
+            compile_s=sum(after[index].compile_s for index in rhythm.steps(len(after))),
+        )
+        for rhythm in find_periods([sample.wall_s - sample.analysis_s for sample in after])
+    )

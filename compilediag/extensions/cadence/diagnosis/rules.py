@@ -1,0 +1,172 @@
+"""CD304, CD305: what makes periodic steps slow, as far as one run shows.
+
+A run in which everything happens at once cannot separate the costs of a collision: the cadence
+probe can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from statistics import median
+
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.extensions.cadence.diagnosis.noise import Baseline, baseline_of
+from compilediag.extensions.cadence.diagnosis.samples import (
+    StepSample,
+    VariantEvidence,
+    evidence_of,
+)
+from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.timeline import Timeline
+
+CHANCE = 0.05
+"""Probability that recompiles which the groups have nothing to do with all lie in their steps."""
+
+MIN_IN_A_ROW = 4
+"""Recompiles at equal distances; three alone are evenly spaced too often."""
+
+MIN_FIRINGS = 3
+MIN_SHARE = 0.05
+"""Of a usual step: a metric that costs less is not worth a line."""
+
+NEAR_PERIODS = 3
+"""Periods before and after a firing whose quiet steps it is compared with."""
+
+
+def find_cadence_recompiles(timeline: Timeline) -> Iterable[Finding]:
+    """CD304: the recompiles lie in the steps in which declared groups fire, or, where none does
+    that, at equal distances."""
+    lead = timeline.lead
+    compiled = {
+        item.step
+        for item in timeline.compiles
+        if item.recompile and item.recompile.produced and item.process == lead
+    }
+    if not compiled or (not timeline.cadences and len(compiled) < MIN_IN_A_ROW):
+        return
+    evidence = evidence_of(timeline)
+    # The first step compiles anyway.
+    busy = {step for group in evidence.groups for step in group.steps if step > 0}
+    if busy and _belong(compiled, busy, evidence):
+        for group in evidence.groups:
+            fires = [step for step in group.fires if step > 0]
+            parts = {step: (step, *group.rest_of(step)) for step in fires}
+            hits = [step for step in fires if not compiled.isdisjoint(parts[step])]
+            at = {step for hit in hits for step in parts[hit]}
+            if hits and _is_compilation(at, evidence):
+                firings = len(fires)
+                yield make_finding(
+                    timeline,
+                    "CD304",
+                    f"{len(hits)} of {firings} firings of `{group.name}` are slow because torch "
+                    "compiles",
+                    "remove the cause of the recompiles in these steps; the metric itself is not "
+                    "what is slow",
+                    variable=group.name,
+                    count=len(hits),
+                    steps=hits,
+                    evidence={
+                        "every": group.every,
+                        "firings": firings,
+                        "compile_s": _compile_s(at, evidence),
+                    },
+                )
+        return
+    rhythm = _evenly_spaced(sorted(compiled))
+    if rhythm:
+        every = rhythm[1] - rhythm[0]
+        yield make_finding(
+            timeline,
+            "CD304",
+            f"torch compiles again every {every} steps: the slow steps are compilation",
+            "remove the cause of the recompiles in these steps, whatever else is done in them",
+            count=len(rhythm),
+            steps=rhythm,
+            evidence={"every": every, "compile_s": _compile_s(rhythm, evidence)},
+        )
+
+
+def _belong(compiled: set[int], fires: set[int], evidence: VariantEvidence) -> bool:
+    """Every recompile from the first firing on is in a step with a firing, and by chance they would
+    not all be."""
+    since = min(fires)
+    later = [step for step in compiled if step >= since]
+    steps = [sample.number for sample in evidence.samples if sample.number >= since]
+    if not later or not steps or not fires.issuperset(later):
+        return False
+    share = len(fires.intersection(steps)) / len(steps)
+    return share ** len(later) <= CHANCE
+
+
+def _is_compilation(steps: Collection[int], evidence: VariantEvidence) -> bool:
+    """Compiling takes most of what these steps take more than the others do."""
+    quiet = _quiet(evidence)
+    usual_s = median(sample.work_s for sample in quiet) if quiet else 0.0
+    at = [sample for sample in evidence.samples if sample.number in steps]
+    compile_s = sum(sample.compile_s for sample in at)
+    return compile_s > sum(max(0.0, sample.work_s - usual_s) for sample in at)
+
+
+def _quiet(evidence: VariantEvidence) -> list[StepSample]:
+    fires = {step for group in evidence.groups for step in group.steps}
+    busy = fires.union(evidence.compiled_steps)
+    return [sample for sample in evidence.samples if sample.number not in busy]
+
+
+def _compile_s(steps: Collection[int], evidence: VariantEvidence) -> float:
+    return sum(item.seconds for item in evidence.compiles if item.step in steps)
+
+
+def _evenly_spaced(steps: Sequence[int]) -> list[int]:
+    """The longest run of neighbours at one distance of two steps or more; empty when it is short
+    or leaves more recompiles out than it holds."""
+    best: list[int] = []
+    run: list[int] = []
+    for step in steps:
+        if len(run) >= 2 and step - run[-1] != run[1] - run[0]:
+            run = [run[-1]]
+        run.append(step)
+        if len(run) > len(best):
+            best = list(run)
+    spaced = len(best) >= MIN_IN_A_ROW and best[1] - best[0] >= 2
+    return best if spaced and 2 * len(best) > len(steps) else []
+
+
+def find_cadence_costs(timeline: Timeline) -> Iterable[Finding]:
+    """CD305: what a declared group costs each time it fires alone and nothing compiles."""
+    if not timeline.cadences:
+        return
+    evidence = evidence_of(timeline)
+    for group in evidence.groups:
+        others = {s for other in evidence.groups if other.name != group.name for s in other.fires}
+        alone = set(group.fires).difference(others, evidence.compiled_steps)
+        fired = [sample for sample in evidence.samples if sample.number in alone]
+        baseline = baseline_of(
+            [(sample.number, sample.work_s) for sample in _quiet(evidence)],
+            max(1, NEAR_PERIODS * group.every),
+        )
+        if len(fired) >= MIN_FIRINGS and baseline is not None:
+            yield from _cost(timeline, group, fired, baseline)
+
+
+def _cost(
+    timeline: Timeline, group: CadenceGroup, fired: Sequence[StepSample], baseline: Baseline
+) -> Iterable[Finding]:
+    extra_s = median(baseline.excess(sample.number, sample.work_s) for sample in fired)
+    if extra_s <= max(baseline.bound(len(fired)), MIN_SHARE * baseline.median):
+        return
+    yield make_finding(
+        timeline,
+        "CD305",
+        f"`{group.name}` costs {extra_s * 1e3:.1f} ms each time it fires, without any compile",
+        "fire it less often, or make it cheaper; the cadence probe shows what collisions add",
+        variable=group.name,
+        count=len(fired),
+        steps=(sample.number for sample in fired),
+        cost_s=extra_s * len(fired),
+        evidence={"every": group.every, "firings": len(fired), "extra_s": extra_s},
+    )
+
+
+RULES: tuple[Rule, ...] = (find_cadence_recompiles, find_cadence_costs)

@@ -1,0 +1,1 @@
+"""The cadence section of a receipt."""

@@ -1,0 +1,240 @@
+"""Runs a program several times, each time with other periodic work, and leaves one receipt.
+
+Each variant is one supervised run with a directory and a receipt of its own. The configured one
+comes first: from it come the groups that the code declares, the count of steps and the warm-up.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from compilediag.errors import (
+    EXIT_INTERNAL,
+    EXIT_OK,
+    EXIT_USAGE,
+    CompilediagError,
+    OutputUnwritable,
+    UsageError,
+)
+from compilediag.extensions.cadence.diagnosis.conclude import Conclusion, conclude
+from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup, all_groups
+from compilediag.extensions.cadence.diagnosis.plan import (
+    DEFAULT_STEPS,
+    Plan,
+    Variant,
+    make_plan,
+    variants_of,
+    warmup_steps,
+)
+from compilediag.extensions.cadence.receipt.cadence import ProbeFacts, VariantRun, probe_receipt
+from compilediag.extensions.cadence.runs.probe_variant import (
+    ProbeEnvironment,
+    run_variant,
+    settings_of,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.metadata import receipt_identity
+from compilediag.runs.run_directory import make_run_dir, save_receipt
+from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.run import fault_note
+from compilediag.runs.supervised.target import parse_target
+from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.user_api.cadence import variable
+
+Announce = Callable[[int, int | None, Variant], None]
+"""Called before each variant with its number, the total (None: not known yet), and itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """How to probe, beside how to run."""
+
+    wanted: GroupSelection = field(default_factory=GroupSelection)
+    keep_caches: bool = False
+    """Use the caches of the environment in place of an empty one for each variant."""
+
+
+@dataclass(slots=True)
+class _Probe:
+    """A probe in progress."""
+
+    environment: ProbeEnvironment
+    wanted: GroupSelection
+    announce: Announce
+    started_unix: float
+    plan: Plan | None = None
+    groups: tuple[ProbeGroup, ...] = ()
+    runs: list[VariantRun] = field(default_factory=list[VariantRun])
+    problems: list[str] = field(default_factory=list[str])
+    """What the probe could not do: exit code 2, after everything else is reported."""
+
+
+def probe(
+    words: Sequence[str],
+    options: Options,
+    probe_options: ProbeOptions,
+    announce: Announce = lambda number, total, variant: None,
+    environ: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Runs TARGET in all variants.
+
+    The exit code is that of the configured variant; 2 where it is 0 and the probe could not do all
+    that the options require. The variants that ran are in the receipt all the same.
+
+    Args:
+        words: TARGET and everything after it.
+        options: how to run each variant; `output` is the directory of the whole probe.
+        probe_options: which groups, and which caches.
+        announce: called before each variant starts.
+        environ: the environment of the target; this process's by default.
+
+    Raises:
+        UsageError: nothing was started.
+    """
+    variables = dict(os.environ if environ is None else environ)
+    target = parse_target(words)
+    if target.kind == "stdin":
+        raise UsageError("a program on stdin can be read only once: put it into a file to probe it")
+    started_unix = time.time()
+    name = options.name or target.name
+    folder = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
+    options = replace(options, name=name, steps=options.steps or DEFAULT_STEPS)
+    keep_caches = probe_options.keep_caches
+    environment = ProbeEnvironment(tuple(words), options, variables, folder, keep_caches)
+    running = _Probe(environment, probe_options.wanted, announce, started_unix)
+    try:
+        configured = _run(running, Variant("configured"), None, environment.words, {})
+    except UsageError:
+        shutil.rmtree(folder, ignore_errors=True)  # ours and new: nothing was started
+        raise
+    if _interrupted(configured):
+        running.problems.append("interrupted: the other variants did not run")
+    elif _make_plan(running):
+        _run_others(running)
+    return _conclude(running, configured)
+
+
+def _run(
+    running: _Probe,
+    variant: Variant,
+    total: int | None,
+    words: Sequence[str],
+    settings: Mapping[str, str],
+) -> Outcome:
+    number = len(running.runs) + 1
+    running.announce(number, total, variant)
+    outcome, record = run_variant(
+        running.environment, variant, number, words, settings, running.plan
+    )
+    running.runs.append(record)
+    return outcome
+
+
+def _interrupted(outcome: Outcome) -> bool:
+    """Ctrl-C, a signal to us, or the time limit."""
+    receipt = outcome.receipt
+    return outcome.stopped or (receipt is not None and receipt.status == "interrupted")
+
+
+def _make_plan(running: _Probe) -> bool:
+    """Makes the plan from the evidence of the configured variant; False when that cannot be done,
+    which is then a problem."""
+    evidence = running.runs[0].evidence
+    steps = len(evidence.samples)
+    warmup = warmup_steps(evidence.compiled_steps, steps, running.environment.options.warmup)
+    try:
+        running.groups = all_groups(running.wanted, evidence.groups)
+        _check_variables(running.groups)
+        no_groups = Plan(steps, warmup, every=0, first=0)
+        running.plan = make_plan(steps, warmup) if running.groups or not steps else no_groups
+    except UsageError as error:
+        running.problems.append(str(error))
+        return False
+    return True
+
+
+def _check_variables(groups: Sequence[ProbeGroup]) -> None:
+    """Two names that become one variable would be moved together."""
+    names: dict[str, str] = {}
+    for group in (item for item in groups if item.origin == "code"):
+        other = names.setdefault(variable(group.name), group.name)
+        if other != group.name:
+            raise UsageError(
+                f"the groups {other!r} and {group.name!r} are moved by the same variable, "
+                f"{variable(group.name)}: give one of them another name"
+            )
+
+
+def _run_others(running: _Probe) -> None:
+    """Every variant but the configured one, until one is interrupted."""
+    assert running.plan is not None
+    variants = variants_of(running.groups)
+    try:
+        for variant in variants:
+            words, settings = settings_of(
+                running.environment.words, running.groups, running.plan, variant
+            )
+            outcome = _run(running, variant, len(variants) + 1, words, settings)
+            if _interrupted(outcome):
+                running.problems.append(
+                    f"interrupted in the variant {variant.name}: later ones did not run"
+                )
+                return
+    except CompilediagError as error:
+        running.problems.append(f"the later variants did not run: {error}")
+    except KeyboardInterrupt:
+        running.problems.append("interrupted between two variants: later ones did not run")
+
+
+def _conclude(running: _Probe, configured: Outcome) -> Outcome:
+    """The receipt of the probe, beside those of its variants, and the exit code."""
+    folder, code = running.environment.folder, configured.exit_code
+    try:
+        conclusion = _conclusion(running)
+        if code == EXIT_OK and running.problems:
+            code = EXIT_USAGE
+        notes = (*configured.notes, *running.problems)
+        if configured.receipt is None:
+            return Outcome(code, folder, None, None, notes)
+        receipt = _receipt(running, configured.receipt, conclusion)
+    except Exception as error:
+        # The receipts of the variants are there; only the one above them is not.
+        return Outcome(code or EXIT_INTERNAL, folder, None, None, (fault_note(error),))
+    try:
+        path = save_receipt(receipt, folder, latest=running.environment.options.output is None)
+    except OutputUnwritable as error:
+        return Outcome(code, folder, receipt, None, (*notes, str(error)))
+    return Outcome(code, folder, receipt, path, notes, configured.timeline)
+
+
+def _conclusion(running: _Probe) -> Conclusion:
+    """The costs of the groups; groups that never fired become problems."""
+    if running.plan is None:
+        return Conclusion()
+    runs = {item.variant: item.evidence for item in running.runs if item.evidence.samples}
+    conclusion = conclude(running.plan, running.groups, runs)
+    running.problems += [
+        f"group {result.group.name!r} {result.problem}"
+        for result in conclusion.groups
+        if result.never_fired
+    ]
+    return conclusion
+
+
+def _receipt(running: _Probe, configured: Receipt, conclusion: Conclusion) -> Receipt:
+    environment = running.environment
+    facts = ProbeFacts(
+        receipt_id=receipt_identity(running.started_unix)[0],
+        run_id=os.path.basename(environment.folder),
+        fresh_caches=not environment.keep_caches,
+        plan=running.plan,
+        groups=running.groups,
+        runs=tuple(running.runs),
+        notes=tuple(running.problems),
+        secret_values=secret_values(environment.words, environment.variables),
+    )
+    return probe_receipt(configured, facts, conclusion)

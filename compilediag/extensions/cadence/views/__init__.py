@@ -1,0 +1,1 @@
+"""A probe as text and as a section of the HTML report."""

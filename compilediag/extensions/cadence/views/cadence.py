@@ -1,0 +1,315 @@
+"""The result of a cadence probe: what each group costs, and a picture of every variant's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from compilediag.extensions.cadence.views.cadence_variants import NAME_CHARS, variant_rows
+from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds
+from compilediag.views.style import RenderOptions
+from compilediag.views.table import table
+from compilediag.views.text import display_width
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema.cadence import (
+        Attribution,
+        CadenceSection,
+        CollisionRecord,
+        CostSplit,
+        ExtraByPhase,
+        PeriodRecord,
+        VariantRecord,
+    )
+    from compilediag.receipt.schema.receipt import Receipt
+
+PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
+HEAD = ("group", "firing", "total", "compile", "metric", "sync", "by phase")
+MAX_PHASES = 2
+MAX_NAMES = 3
+MIN_ROOM = 8
+_STYLE = {"bad": "red", "good": "green", "warn": "yellow"}
+SLOWER = 1.5
+"""A variant whose quiet steps are longer than the control's by this factor is named."""
+
+
+def render_cadence(
+    receipt: Receipt, options: RenderOptions, suffix: str = "", *, more: bool = True
+) -> str:
+    """The probe of a receipt as text with a newline at its end.
+
+    Args:
+        receipt: what to show.
+        options: how to draw.
+        suffix: what the next commands need to find this receipt again, such as its path.
+        more: whether to name the next commands.
+    """
+    section = receipt.cadence
+    if section is None:
+        return "no cadence probe: compilediag run SCRIPT --cadence-probe\n"
+    blocks = [
+        _head(section, options),
+        _costs(section, options),
+        _remarks(section, options),
+        variant_rows(section, options),
+        _periods(section, options),
+        _notes(section, options),
+        _next(section, options, suffix) if more else [],
+    ]
+    lines = [line for block in blocks if block for line in (*block, "")]
+    return "\n".join(line.rstrip() for line in lines[:-1]) + "\n"
+
+
+def _head(section: CadenceSection, options: RenderOptions) -> list[str]:
+    sign, sentence = _conclusion(section, options)
+    lines = options.wrap(
+        f"cadence probe: {sentence}", options.sign(sign) + " ", "  ", style=_STYLE[sign]
+    )
+    facts = [count(len(section.variants), "variant")]
+    if section.steps is not None:
+        facts.append(f"{section.steps} steps each, {section.warmup} of them warm-up")
+    fresh = "empty caches for each variant" if section.caches == "fresh" else "caches kept"
+    return lines + options.wrap_items([*facts, fresh], "  ", style="dim")
+
+
+def _conclusion(section: CadenceSection, options: RenderOptions) -> tuple[str, str]:
+    """The sign of the headline and its sentence."""
+    costs = section.attribution
+    if not section.groups:
+        if section.periods:
+            return "bad", _rhythm(section.periods[0])
+        return "warn", "no group of periodic work was moved"
+    worst = _costliest(section)
+    if worst is None or not section.variants[1:]:
+        return "warn", "the probe is not complete"
+    if worst.recompiles:
+        recompiling = [item for item in costs if item.recompiles]
+        names = ", ".join(options.text(item.group, NAME_CHARS) for item in recompiling[:MAX_NAMES])
+        names += ", ..." if recompiling[MAX_NAMES:] else ""
+        recompiles = count(sum(item.recompiles or 0 for item in recompiling), "recompile")
+        total = seconds(sum(item.compile_s or 0.0 for item in recompiling))
+        verb = "makes" if len(recompiling) == 1 else "make"
+        return "bad", f"{names} {verb} torch compile again: {recompiles}, {total}"
+    if any(item.compile_s is None for item in costs):
+        return "warn", "which group the compiles belong to could not be determined"
+    if any(item.problem is not None for item in section.variants):
+        return "warn", "no group makes torch compile again, as far as the variants went"
+    return "good", "no group makes torch compile again: what they cost is the metric itself"
+
+
+def _costliest(section: CadenceSection) -> Attribution | None:
+    return max(section.attribution, key=lambda item: item.compile_s or 0.0, default=None)
+
+
+# --- what groups cost --------------------------------------------------------------------------
+
+
+def _costs(section: CadenceSection, options: RenderOptions) -> list[str]:
+    costs = [(options.text(item.group), item) for item in section.attribution]
+    rows = [row for name, item in costs for row in _cost_rows(name, item, options)]
+    if section.collision is not None:
+        rows += _cost_rows("(collision)", section.collision, options)
+    if not rows:
+        return []
+    widths = [max(display_width(row[index]) for row in (HEAD, *rows)) + 2 for index in range(6)]
+    room = max(options.width - sum(widths) - 2, MIN_ROOM)
+    fitted = [(*row[:6], options.truncate(row[6], room)) for row in rows]
+    return table(HEAD, fitted, options, right=("total", "compile", "metric", "sync"))
+
+
+def _cost_rows(
+    name: str, costs: Attribution | CollisionRecord, options: RenderOptions
+) -> list[tuple[str, ...]]:
+    name, fires = options.truncate(name, NAME_CHARS), costs.fires
+    first, later = costs.first_hit, costs.recurring
+    if first is None and later is None:
+        return [(name, "none seen", "-", "-", "-", "-", "")]
+    rows: list[tuple[str, ...]] = []
+    if first is not None:
+        rows.append((name, "first hit", *_cells(first), _by_phase(first.by_phase, options)))
+    if later is not None:
+        label = f"{fires}, each" if first is None else f"{max(fires - 1, 1)} more, each"
+        group = name if first is None else ""
+        rows.append((group, label, *_cells(later), _by_phase(later.by_phase, options)))
+    return rows
+
+
+def _cells(split: CostSplit) -> tuple[str, str, str, str]:
+    """Total, compile, metric, sync; what noise could explain is shown as its bound."""
+    below = f"< {seconds(split.noise_s)}" if split.noise_s is not None else "?"
+    compiling = "?" if split.compile_s is None else seconds(split.compile_s)
+    return (
+        below if split.total_s is None else seconds(split.total_s),
+        compiling,
+        below if split.metric_s is None else seconds(split.metric_s),
+        "-" if split.sync_s is None else seconds(split.sync_s),
+    )
+
+
+def _by_phase(phases: ExtraByPhase, options: RenderOptions) -> str:
+    """The phases that stand out most."""
+    known = {name: getattr(phases, name) for name in PHASES}
+    parts = [(name, value) for name, value in known.items() if value is not None]
+    parts.sort(key=lambda pair: -abs(pair[1]))
+    return options.dot.join(
+        f"{name.replace('_', ' ')} {_signed(value)}" for name, value in parts[:MAX_PHASES]
+    )
+
+
+def _signed(value: float) -> str:
+    return f"-{seconds(-value)}" if value < 0 else seconds(value)
+
+
+def _remarks(section: CadenceSection, options: RenderOptions) -> list[str]:
+    """Per group: its periods, why it compiles, what it costs between its firings, what could not
+    be determined."""
+    lines: list[str] = []
+    for item in section.attribution:
+        parts = [_periods_of(item, section), *_remarks_of(item, options), *_slower(item, section)]
+        name = options.truncate(options.text(item.group), NAME_CHARS)
+        lines += options.wrap_items(parts, f"  {name}: ", "    ")
+    return [
+        *lines,
+        *_collision_remark(section, options),
+        *_control_remark(section, options),
+        *_unmeasured(section, options),
+    ]
+
+
+def _periods_of(item: Attribution, section: CadenceSection) -> str:
+    """The period that was probed beside the program's own."""
+    group = next((group for group in section.groups if group.name == item.group), None)
+    if group is None or group.own_every is None:
+        return f"every {item.every} steps alone; the program's own period is not known"
+    return f"every {item.every} steps alone, every {group.own_every} in the code"
+
+
+def _remarks_of(item: Attribution, options: RenderOptions) -> Iterable[str]:
+    if item.recompiles:
+        yield f"{count(item.recompiles, 'recompile')} that the control does not have"
+    for cause in item.causes:
+        place = f" {options.place(cause.file, cause.line)}" if cause.file else ""
+        code = f"{options.text(cause.rule, 8)} " if cause.rule else ""
+        yield f"{code}{options.text(cause.variable, 60)}{place}"
+    if item.between_s is not None:
+        yield f"{_signed(item.between_s)} in every step that does not fire"
+    if work := _work(item):
+        yield work
+    if item.fires_from in ("step times", "counts", "compiles"):
+        yield f"its steps were found from the {item.fires_from}"
+    if item.problem is not None:
+        yield options.text(item.problem)
+
+
+def _work(item: Attribution) -> str:
+    """What each later firing does more often than a quiet step: true on any machine."""
+    counts = ((item.extra_reads, "tensor read"), (item.extra_calls, "compiled call"))
+    parts = [
+        f"{number:+,} {noun}{'s' if abs(number) != 1 else ''}" for number, noun in counts if number
+    ]
+    if not parts:
+        return ""
+    unresolved = item.recurring is not None and item.recurring.metric_s is None
+    doubt = " (its seconds are within the noise)" if unresolved else ""
+    return f"each firing: {', '.join(parts)}{doubt}"
+
+
+def _slower(item: Attribution, section: CadenceSection) -> Iterable[str]:
+    """Quiet steps that were longer than the control's: then its costs may be too."""
+    control = _control(section)
+    usual = control.steps.median if control is not None and control.steps is not None else None
+    if usual and item.quiet_s and item.between_s is None and item.quiet_s > SLOWER * usual:
+        yield (
+            f"its quiet steps took {seconds(item.quiet_s)}, the control's {seconds(usual)}: the "
+            "machine was slower then, and its firings too"
+        )
+
+
+def _collision_remark(section: CadenceSection, options: RenderOptions) -> list[str]:
+    found = section.collision
+    if found is None:
+        return []
+    parts: list[str] = []
+    unknown: list[str] = []
+    for name, value, when in (
+        ("first_hit", found.extra_first_hit_s, "the first time"),
+        ("recurring", found.extra_recurring_s, "each later time"),
+    ):
+        if value is not None:
+            parts.append(f"{seconds(abs(value))} {'more' if value > 0 else 'less'} {when}")
+        elif any(getattr(item, name) is None for item in (found, *section.attribution)):
+            unknown.append(when)
+    if found.extra_recompiles:
+        more = "more" if found.extra_recompiles > 0 else "fewer"
+        parts.append(f"{count(abs(found.extra_recompiles), 'recompile')} {more}")
+    if unknown:
+        parts.append(f"not known {' and '.join(unknown)}, because a part of the sum is not")
+    costs = ", ".join(parts) or "nothing beyond the noise"
+    groups = "both groups" if len(found.groups) == 2 else f"all {len(found.groups)} groups"
+    line = f"collision: {groups} in one step cost, against their sum: {costs}"
+    return options.wrap(line, "  ", "    ")
+
+
+def _control_remark(section: CadenceSection, options: RenderOptions) -> list[str]:
+    """Recompiles that no period explains."""
+    control = _control(section)
+    if control is None or control.counts is None or not control.counts.recompiles:
+        return []
+    number = count(control.counts.recompiles, "recompile")
+    line = f"control: {number} with every group off, so not because of a period"
+    if any(group.origin != "code" for group in section.groups):
+        line += "; or a group fires at step 0 whatever its period is"
+    return options.wrap(line, "  ", "    ")
+
+
+def _control(section: CadenceSection) -> VariantRecord | None:
+    return next((item for item in section.variants if item.kind == "control"), None)
+
+
+def _unmeasured(section: CadenceSection, options: RenderOptions) -> list[str]:
+    splits = [s for item in section.attribution for s in (item.first_hit, item.recurring) if s]
+    if not splits or any(split.sync_s is not None for split in splits):
+        return []
+    line = f"sync: {NOT_MEASURED}; synchronising is part of the metric"
+    parts = [line, "<: within the noise, not resolved"]
+    bounded = any(split.noise_s is not None and split.metric_s is None for split in splits)
+    return options.wrap_items(parts[: 1 + bounded], "  ", style="dim")
+
+
+# --- periods -----------------------------------------------------------------------------------
+
+
+def _periods(section: CadenceSection, options: RenderOptions) -> list[str]:
+    if section.periods:
+        where = "with every group off" if section.groups else "in the step times"
+        lines: list[str] = []
+        for item in section.periods:
+            lines += options.wrap(f"{where}: {_rhythm(item)}", "  ", "    ")
+        return lines
+    if section.groups or section.longest_period is None:
+        return []
+    sentence = f"no rhythm in the step times; among {section.steps} steps, periods up to "
+    sentence += f"{section.longest_period} can be found: --steps N for longer ones"
+    return options.wrap(sentence, "  ", "    ")
+
+
+def _rhythm(item: PeriodRecord) -> str:
+    sentence = f"every {ordinal(item.every)} step from step {item.first_step} takes "
+    sentence += f"{seconds(item.extra_s)} longer ({item.count} times)"
+    if item.compile_s > item.extra_s * item.count / 2:
+        return f"{sentence}: torch compiles there, {seconds(item.compile_s)} in all"
+    return sentence
+
+
+def _notes(section: CadenceSection, options: RenderOptions) -> list[str]:
+    return [line for note in section.notes for line in options.warning(options.text(note, 1000))]
+
+
+def _next(section: CadenceSection, options: RenderOptions, suffix: str) -> list[str]:
+    commands = [f"show{suffix}"]
+    worst = _costliest(section)
+    if worst is not None and worst.causes and worst.causes[0].rule:
+        commands.insert(0, f"explain {options.text(worst.causes[0].rule, 8)}")
+    elif not section.groups:
+        commands.insert(0, "run --cadence-probe --group 'NAME=--its-option {n}' ...")
+    return options.next_commands(commands)

@@ -1,0 +1,117 @@
+"""Lasting steps of a noisy series: found by `rank_scan`, located by `placing`.
+
+A series is split at its clearest step, each part again, as long as chance explains no part; then
+every step is judged once more between its neighbours, and those too small to matter are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import NamedTuple
+
+from compilediag.extensions.fleet.change_points.placing import place
+from compilediag.extensions.fleet.change_points.rank_scan import (
+    chance_at,
+    clearest_split,
+    neighbour_correlation,
+    ranks_of,
+)
+
+SHORTEST = 4
+"""Values a new level must hold to be called lasting."""
+
+
+class StepRule(NamedTuple):
+    """What counts as a step."""
+
+    chance: float = 0.01
+    """Highest probability of any step where nothing changed."""
+    min_change: float = 0.0
+    """Smaller changes are left out: a share of the level before, or points of a share of yes."""
+    shares: bool = False
+    """The values are yes (1) and no (0); their level is a mean, and changes are in points."""
+
+
+class LevelStep(NamedTuple):
+    """A series changed its level for good, or until the next step."""
+
+    at: int
+    """Index of the first value at the new level."""
+    earliest: int
+    latest: int
+    """Where it may have begun instead, with 95 % confidence."""
+    before: float
+    after: float
+    """The levels: medians, or means of shares."""
+    chance: float
+
+
+def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple[LevelStep, ...]:
+    """Every lasting step of a series, in order.
+
+    Args:
+        values: the series, finite numbers.
+        ties: a key for each value that has nothing to do with its position, for equal values.
+        rule: what counts as a step.
+    """
+    splits = _split(values, ties, rule)
+    correlation = neighbour_correlation(ranks_of(values, ties), splits)
+    while splits:
+        # Each between its neighbours.
+        bounds = zip((0, *splits), splits, (*splits[1:], len(values)), strict=False)
+        found = [_step(values, ties, rule, correlation, *each) for each in bounds]
+        weakest = max(found, key=lambda step: _doubt(step, rule))
+        if _doubt(weakest, rule) <= 1:
+            return tuple(found)
+        splits = [step.at for step in found if step is not weakest]
+    return ()
+
+
+def _split(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> list[int]:
+    """Indexes at which there may be steps, in order."""
+    found: list[int] = []
+    waiting = [(0, len(values))]
+    while waiting:
+        low, high = waiting.pop()
+        split = clearest_split(values[low:high], ties[low:high], SHORTEST)
+        if split is None or split.chance > rule.chance:
+            continue
+        begin = low + split.low
+        part = values[begin : low + split.high]
+        at = begin + place(part, split.at - split.low, SHORTEST, shares=rule.shares).at
+        found.append(at)
+        waiting += [(low, at), (at, high)]
+    return sorted(found)
+
+
+def _step(
+    values: Sequence[float],
+    ties: Sequence[int],
+    rule: StepRule,
+    correlation: float,
+    low: int,
+    at: int,
+    high: int,
+) -> LevelStep:
+    part = values[low:high]
+    placed = place(part, at - low, SHORTEST, shares=rule.shares, correlation=correlation)
+    centre = fmean if rule.shares else median
+    return LevelStep(
+        at=low + placed.at,
+        earliest=low + placed.earliest,
+        latest=low + placed.latest,
+        before=centre(part[: placed.at]),
+        after=centre(part[placed.at :]),
+        chance=chance_at(ranks_of(part, ties[low:high]), placed.at, SHORTEST, correlation),
+    )
+
+
+def _doubt(step: LevelStep, rule: StepRule) -> float:
+    """Above 1 for a step that is too small or explained by chance; the largest is dropped first."""
+    if step.chance > rule.chance:
+        return 2 + step.chance
+    size = abs(step.after - step.before)
+    if not rule.shares:
+        size = size / abs(step.before) if step.before else float(bool(size))
+    return rule.min_change / size if size else 2.0

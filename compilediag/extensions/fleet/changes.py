@@ -1,0 +1,183 @@
+"""What a trend finds, as values: series of measures, and the steps in them with their receipts."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from compilediag.extensions.fleet.entry import Entry, Lane
+from compilediag.extensions.fleet.measures import BY_NAME
+
+State = Literal["worse", "beginning", "better", "undone"]
+STATES: tuple[State, ...] = ("worse", "beginning", "better", "undone")
+"""Got worse and still is; the newest receipts are worse, too few to say that it lasts; got better;
+a later change took it back."""
+
+
+class Mark(NamedTuple):
+    """A receipt by which a change is described: these fields of its entry."""
+
+    path: str
+    receipt_id: str
+    created: str
+    created_s: float
+    commit: str | None
+    branch: str | None
+    dirty: bool | None
+    message: str | None
+
+
+class FactChange(NamedTuple):
+    """Something else that is not the same on both sides of a change."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+class Change(NamedTuple):
+    """A measure stepped to another level."""
+
+    measure: str
+    machine: str | None
+    """The machine of its receipts; None for what does not depend on the machine."""
+    before: float
+    after: float
+    worse: bool
+    lasting: bool
+    """False for the last few receipts, too few to say that they stay at the new level."""
+    first: Mark
+    """The receipt that is most likely the first one at the new level."""
+    earliest: Mark
+    latest: Mark
+    """One of the receipts from here to there is the first, with 95 % confidence."""
+    last_before: Mark
+    """The receipt before `earliest`."""
+    candidates: int
+    """Receipts from `earliest` to `latest`."""
+    receipts: int
+    """How many are at the new level."""
+    undone: Mark | None
+    """The first receipt of a later level that is as good (or as bad) as the one before."""
+    chance: float | None
+    """Bound on the probability of such a step where nothing changed; None for exact counts."""
+    also: tuple[FactChange, ...]
+    """What else changed between `last_before` and `latest`."""
+
+    @property
+    def ratio(self) -> float | None:
+        """The new level as a multiple of the one before; None from zero."""
+        return self.after / self.before if self.before else None
+
+    @property
+    def same_commit(self) -> bool:
+        """Whether the code is known to be the same on both sides: then it is not the cause."""
+        left, right = self.last_before, self.latest
+        clean = left.dirty is False and right.dirty is False
+        return clean and left.commit is not None and left.commit == right.commit
+
+
+class Series(NamedTuple):
+    """One measure of a lane over time."""
+
+    measure: str
+    machine: str | None
+    receipts: int
+    level: float | None
+    """The level since the last lasting step."""
+    noise: float | None
+    """Half of the receipts are within this share of the level."""
+    points: tuple[float, ...]
+    """The series in short: medians of equal numbers of receipts."""
+    changes: tuple[Change, ...]
+    enough: bool
+    """Whether there are receipts enough for a step to be seen."""
+
+
+class LaneTrend(NamedTuple):
+    """One lane over time."""
+
+    lane: Lane
+    label: str
+    receipts: int
+    """Receipts that are followed."""
+    first: str
+    last: str
+    older: int
+    """Receipts before those, beyond the limit."""
+    left_out: dict[str, int]
+    """Receipts that are not followed, by the reason."""
+    needed: int
+    """Receipts that a noisy series needs for a step to be seen at all."""
+    series: tuple[Series, ...]
+
+    @property
+    def machines(self) -> int:
+        """How many machines its timings were taken on."""
+        return len({item.machine for item in self.series if item.machine is not None})
+
+    def points_of(self, change: Change) -> tuple[float, ...]:
+        """The series in which a change is, in short."""
+        return next(series.points for series in self.series if change in series.changes)
+
+
+class Event(NamedTuple):
+    """Changes of one lane that began together."""
+
+    lane: LaneTrend
+    first: Mark
+    changes: tuple[Change, ...]
+    """In the order of measures."""
+
+    @property
+    def surest(self) -> Change:
+        """The change whose beginning is known best."""
+        return min(self.changes, key=lambda item: item.candidates)
+
+    @property
+    def state(self) -> State:
+        """What it means today."""
+        standing = [item for item in self.changes if item.undone is None]
+        if any(item.worse and item.lasting for item in standing):
+            return "worse"
+        if any(item.worse for item in standing):
+            return "beginning"
+        return "better" if standing else "undone"
+
+
+def mark_of(entry: Entry) -> Mark:
+    """The receipt of an entry that has a time."""
+    return Mark(*(getattr(entry, name) for name in Mark._fields))
+
+
+def events_of(lane: LaneTrend) -> tuple[Event, ...]:
+    """The changes of a lane, grouped where they may have begun with the same receipt.
+
+    The change whose beginning is known best determines the receipt; others join it where that is
+    within the range in which they may have begun.
+    """
+    changes = [change for series in lane.series for change in series.changes]
+    groups: list[list[Change]] = []
+    for change in sorted(changes, key=lambda item: (item.candidates, -item.first.created_s)):
+        group = next((group for group in groups if _may_coincide(group[0], change)), None)
+        if group is None:
+            groups.append([change])
+        else:
+            group.append(change)
+    order = list(BY_NAME)
+    found = [
+        Event(
+            lane, group[0].first, tuple(sorted(group, key=lambda item: order.index(item.measure)))
+        )
+        for group in groups
+    ]
+    return tuple(sorted(found, key=order_of))
+
+
+def order_of(event: Event) -> tuple[int, float]:
+    """Sorts events: the worst state first, of one state the newest."""
+    return STATES.index(event.state), -event.first.created_s
+
+
+def _may_coincide(known: Change, change: Change) -> bool:
+    begins = known.first.created_s
+    return change.earliest.created_s <= begins <= change.latest.created_s

@@ -1,0 +1,1 @@
+"""Commands of many receipts: one file a subcommand."""

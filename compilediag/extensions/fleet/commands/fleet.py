@@ -1,0 +1,145 @@
+"""What `stats` and `trend` share: a folder, lanes and a range of time; JSON of what was found."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+from compilediag.commands.subcommand import argument, flag, option
+from compilediag.commands.terminal import render_options, write_stderr
+from compilediag.errors import UsageError
+from compilediag.extensions.fleet.folder import Fleet, Progress, fleet_at, newest
+from compilediag.extensions.fleet.lanes import Choice
+from compilediag.extensions.fleet.views.fleet import notes
+from compilediag.receipt.locate import RUNS_FOLDER
+
+_UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+_MAX_LANES = 10
+_EVERY = 500
+"""Files between two reports of progress."""
+
+
+@dataclass(frozen=True)
+class FleetOptions:
+    """Which receipts of a folder."""
+
+    folder: str | None = argument(metavar="[DIR]", required=False, type=click.Path())
+    lanes: tuple[str, ...] = option(
+        "--lane NAME",
+        "Only lanes with this name or pattern, such as gpt-*.",
+        default=(),
+        multiple=True,
+    )
+    presets: tuple[str, ...] = option(
+        "--preset NAME", "Only lanes with this preset or pattern.", default=(), multiple=True
+    )
+    since: str | None = option(
+        "--since WHEN", "Only receipts since then: 2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w."
+    )
+    until: str | None = option(
+        "--until WHEN", "Only receipts before then; same formats as --since."
+    )
+    indexed: bool = flag(
+        "--indexed", "With one --lane and --last: use the index instead of looking at every file."
+    )
+
+    def choice(self) -> Choice:
+        """The receipts that the options choose."""
+        if self.indexed and (len(self.lanes) != 1 or set(self.lanes[0]) & set("*?[")):
+            raise UsageError(
+                "--indexed answers for one lane: name it with --lane, without a pattern"
+            )
+        now = time.time()
+        return Choice(
+            lanes=self.lanes,
+            presets=self.presets,
+            since_s=seconds_of("--since", self.since, now),
+            until_s=seconds_of("--until", self.until, now),
+        )
+
+
+def seconds_of(option: str, text: str | None, now: float) -> float | None:
+    """A moment in seconds since the epoch: a day or time (UTC unless it says otherwise), or how
+    long before `now`.
+    """
+    if text is None:
+        return None
+    before = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
+    if before is not None:
+        return now - int(before[1]) * _UNITS[before[2]]
+    try:
+        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+    except ValueError as error:
+        raise UsageError(
+            f"{option} {text!r} is no time: write 2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w"
+        ) from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
+    """The receipts that the options choose; with --indexed the newest `last` of the lane, from the
+    index alone where it can answer.
+    """
+    choice = options.choice()
+    root = RUNS_FOLDER if options.folder is None else options.folder
+    if options.folder is None and not os.path.isdir(root):
+        raise UsageError(
+            f"there is no {root} here: name a folder of receipts, or start with `compilediag run`"
+        )
+    found = None
+    if options.indexed and last and not choice.until_s:
+        found = newest(root, choice.lanes[0], last)
+    if found is None:
+        found = fleet_at(root, choice.wants, _progress())
+    fleet = found._replace(entries=choice.of(found.entries))
+    if not fleet.entries:
+        raise UsageError(_nothing(root, found))
+    return fleet
+
+
+def _nothing(root: str, found: Fleet) -> str:
+    """Why nothing is chosen, with what is there instead."""
+    entries = fleet_at(root).entries
+    if not entries:
+        others = f" ({len(found.problems)} other JSON files)" if found.problems else ""
+        return f"there is no receipt in {root}{others}"
+    lanes = sorted({entry.lane.name for entry in entries})
+    shown = ", ".join(lanes[:_MAX_LANES]) + (", ..." if len(lanes) > _MAX_LANES else "")
+    span = f"{entries[0].created[:10]} to {entries[-1].created[:10]}"
+    return f"none of the {len(entries):,} receipts in {root} fits: lanes {shown}; {span}"
+
+
+def _progress() -> Progress:
+    """A line on a terminal while many files are read for the first time."""
+
+    def report(done: int, total: int) -> None:
+        if total >= 2 * _EVERY and done % _EVERY == 0:
+            write_stderr(f"\r\x1b[Kreading receipts {done:,} of {total:,}")
+        if total >= 2 * _EVERY and done == total - 1:
+            write_stderr("\r\x1b[K")
+
+    return report if sys.stderr.isatty() else lambda done, total: None
+
+
+def notes_below(fleet: Fleet) -> str:
+    """What the screen has below its tables: files that are no receipts."""
+    lines = notes(fleet.problems, fleet.notes, render_options())
+    return "".join(f"\n{line}" for line in lines) + "\n" if lines else ""
+
+
+def receipts_read(fleet: Fleet) -> dict[str, Any]:
+    """What the documents of `stats` and `trend` share: the fields of a `FleetDocument`."""
+    return {
+        "folder": fleet.root,
+        "receipts": len(fleet.entries),
+        "not_counted": tuple(fleet.problems),
+        "notes": tuple(fleet.notes),
+        "files_read": fleet.files_read,
+    }

@@ -1,0 +1,47 @@
+"""What `stats --json` and `trend --json` print."""
+
+from typing import Any, NamedTuple
+
+from compilediag.extensions.fleet.changes import Change, LaneTrend, Mark, State
+from compilediag.extensions.fleet.entry import Problem
+from compilediag.extensions.fleet.stats import LaneStats
+from compilediag.json_document import Document
+
+
+class FleetDocument(Document, frozen=True, kw_only=True):
+    """Which receipts were read."""
+
+    folder: str
+    receipts: int
+    not_counted: tuple[Problem, ...]
+    """Files that are no usable receipts."""
+    notes: tuple[str, ...]
+    files_read: int
+
+
+class StatsDocument(FleetDocument, frozen=True, kw_only=True):
+    """Each lane summed up."""
+
+    lanes: tuple[LaneStats, ...]
+
+
+class TrendEvent(NamedTuple):
+    """Changes of one lane that began together."""
+
+    lane: str
+    first: Mark
+    changes: tuple[Change, ...]
+    state: State
+
+
+class TrendDocument(FleetDocument, frozen=True, kw_only=True):
+    """Each lane over time, and the changes by the receipt in which they began."""
+
+    lanes: tuple[LaneTrend, ...]
+    events: tuple[TrendEvent, ...]
+
+
+class RowsDocument(Document, frozen=True, kw_only=True):
+    """The answer to a query."""
+
+    rows: tuple[dict[str, Any], ...]

@@ -1,0 +1,125 @@
+"""One receipt of many in a few hundred bytes: its lane, its code, its machine and its measures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from compilediag.extensions.fleet.measures import checks_of, values_of
+from compilediag.receipt.lane import lane_fields
+from compilediag.receipt.schema.receipt import Receipt
+
+SOFTWARE = ("python", "torch", "triton", "cuda", "driver")
+"""Versions of `environment` that may explain a change."""
+
+
+class Lane(NamedTuple):
+    """What must be equal for two receipts to be comparable; see `receipt.lane`."""
+
+    name: str
+    preset: str | None
+    precision: str | None
+    flags: tuple[tuple[str, str], ...]
+    """Every other field of the lane that is known, by its path, as JSON."""
+
+
+class Entry(NamedTuple):
+    """What is kept of a receipt."""
+
+    path: str
+    """Below the folder, with "/" between its parts."""
+    receipt_id: str
+    created: str
+    """UTC, "2026-11-20T14:45:00Z"; as it stands in the receipt where that is no time."""
+    created_s: float | None
+    """Seconds since the epoch; None where the receipt has no time."""
+    lane: Lane
+    machine: str
+    software: tuple[tuple[str, str], ...]
+    """Versions of `SOFTWARE` that are known."""
+    commit: str | None
+    branch: str | None
+    dirty: bool | None
+    message: str | None
+    status: str
+    verdict: str | None
+    steps: int | None
+    failed: tuple[str, ...] | None
+    """Checks whose answer was no; None where no check was answered."""
+    values: dict[str, float]
+    """Measures by name; what was not measured is not there."""
+
+
+class Problem(NamedTuple):
+    """A file that is not a usable receipt, and why."""
+
+    path: str
+    kind: str
+    """One of `KINDS`."""
+    text: str
+
+
+KINDS = {
+    "newer": "written by a newer compilediag",
+    "damaged": "damaged or half-written",
+    "contradictory": "contradicting itself",
+    "foreign": "other JSON",
+    "unreadable": "cannot be read",
+    "copy": "copied from a receipt that is counted",
+}
+"""Kinds of problems, in words."""
+
+
+def entry_of(receipt: Receipt, path: str, created: str, created_s: float | None) -> Entry:
+    """What is kept of a receipt that was read from `path`."""
+    provenance, environment = receipt.header.provenance, receipt.environment
+    versions = ((name, getattr(environment, name)) for name in SOFTWARE)
+    checks = checks_of(receipt)
+    return Entry(
+        path=path,
+        receipt_id=receipt.receipt_id,
+        created=created,
+        created_s=created_s,
+        lane=lane_of(receipt),
+        machine=_machine(receipt),
+        software=tuple((name, value) for name, value in versions if value is not None),
+        commit=provenance.git_commit,
+        branch=provenance.git_branch,
+        dirty=provenance.git_dirty,
+        message=provenance.git_message_short,
+        status=receipt.status,
+        verdict=receipt.verdict,
+        steps=receipt.steps.count if receipt.steps is not None else None,
+        failed=tuple(name for name, good in checks.items() if not good) if checks else None,
+        values=values_of(receipt),
+    )
+
+
+def lane_of(receipt: Receipt) -> Lane:
+    """The lane of a receipt; a field that is null is the same as one that is not there."""
+    fields = lane_fields(receipt)
+    name, preset, precision = (fields.pop(key) for key in ("name", "preset", "precision"))
+    flags = {
+        path: msgspec.json.encode(value).decode()
+        for path, value in fields.items()
+        if value is not None
+    }
+    return Lane(name, preset, precision, tuple(sorted(flags.items())))
+
+
+def _machine(receipt: Receipt) -> str:
+    """The processors that did the work: timings of two machines are not compared."""
+    found = receipt.environment
+    parts = [found.cpu_model or "", f"{found.cpu_count} CPUs" if found.cpu_count else ""]
+    devices = Counter(_device_name(item) for item in found.gpus or ())
+    parts += [f"{count} x {name}" for name, count in devices.items()]
+    return ", ".join(part for part in parts if part) or "unknown machine"
+
+
+def _device_name(gpu: Any) -> str:
+    if isinstance(gpu, Mapping):
+        return str(cast(Mapping[str, Any], gpu).get("name") or "GPU")
+    return str(gpu)

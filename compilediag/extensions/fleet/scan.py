@@ -1,0 +1,172 @@
+"""Which files below a folder or URI may be receipts, and what each of them holds.
+
+Candidates are JSON files. Of a folder below the root that holds a `receipt.json`, only that counts:
+it is the folder of a run, and the rest are its artifacts. Hidden files and folders are left out,
+but for `.compilediag`; links to folders, `latest` among them, are not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timezone
+from typing import Any, NamedTuple, cast
+
+from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
+from compilediag.extensions.fleet.entry import Entry, Problem, entry_of
+from compilediag.readers.storage import BATCH_FILES, file_system, listing, storage_errors
+from compilediag.receipt.contradictions import contradictions
+from compilediag.receipt.file import LARGEST_BYTES, receipt_from
+from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
+from compilediag.receipt.schema.receipt import SCHEMA
+
+SUFFIX = ".json"
+
+_TOO_LARGE = f"larger than {LARGEST_BYTES >> 20} MiB"
+
+
+class FoundFile(NamedTuple):
+    """A file that may be a receipt."""
+
+    path: str
+    """Relative to the folder, with "/" between its parts."""
+    signature: bytes
+    """Differs after every change of the file: size, both times in nanoseconds, and inode.
+
+    The time of change is set by the system: who sets back the time of modification cannot set it.
+    """
+    changed_s: float
+
+
+def scan(folder: str) -> tuple[list[FoundFile], list[Problem]]:
+    """Every candidate below a folder in the order of paths, and what could not be read."""
+    paths: list[str] = []
+    problems: list[Problem] = []
+
+    def unreadable(error: OSError) -> None:
+        path = os.path.relpath(error.filename, folder)
+        problems.append(Problem(path, "unreadable", error.strerror or str(error)))
+
+    for here, folders, names in os.walk(folder, onerror=unreadable):
+        below = os.path.relpath(here, folder)
+        prefix = "" if below == "." else f"{below}/"
+        if prefix and RECEIPT_NAME in names:
+            folders.clear()
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        paths += [prefix + name for name in names]
+    found: list[FoundFile] = []
+    for path in candidates(paths):
+        try:
+            status = os.stat(os.path.join(folder, path))
+        except FileNotFoundError:  # deleted just now, or a link to nothing
+            continue
+        except OSError as error:
+            problems.append(Problem(path, "unreadable", error.strerror or str(error)))
+            continue
+        if stat.S_ISREG(status.st_mode):
+            changed_s = max(status.st_mtime, status.st_ctime)
+            found.append(FoundFile(path, _signature(status), changed_s))
+    return found, problems
+
+
+def candidates(paths: Iterable[str]) -> list[str]:
+    """Of all files below a root those that may be receipts, in order."""
+    visible = sorted(path for path in paths if path.endswith(SUFFIX) and not _is_hidden(path))
+    runs = {os.path.dirname(path) for path in visible if os.path.basename(path) == RECEIPT_NAME}
+    runs.discard("")
+    return [path for path in visible if not _is_artifact(path, runs)]
+
+
+def _is_artifact(path: str, runs: set[str]) -> bool:
+    """Whether the file is in the folder of a run, and not its receipt."""
+    above = os.path.dirname(path)
+    if above in runs and os.path.basename(path) != RECEIPT_NAME:
+        return True
+    while above := os.path.dirname(above):
+        if above in runs:
+            return True
+    return False
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(".") and part != RUNS_FOLDER for part in path.split("/"))
+
+
+def signature_of(folder: str, path: str) -> bytes | None:
+    """The signature of one file; None where it is gone."""
+    try:
+        return _signature(os.stat(os.path.join(folder, path)))
+    except OSError:
+        return None
+
+
+def _signature(status: os.stat_result) -> bytes:
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return b"%d %d %d %d" % (status.st_size, *times, status.st_ino)
+
+
+def read_uri(location: str) -> Iterator[Entry | Problem]:
+    """What every candidate below a URI holds.
+
+    Raises:
+        UsageError: it cannot be listed or read, or what fsspec needs for it is not installed.
+    """
+    sizes = listing(location)
+    system, root = file_system(location)
+    paths = candidates(sizes)
+    for path in paths:
+        if (sizes[path] or 0) > LARGEST_BYTES:
+            yield Problem(path, "foreign", _TOO_LARGE)
+    small = [path for path in paths if (sizes[path] or 0) <= LARGEST_BYTES]
+    for start in range(0, len(small), BATCH_FILES):
+        names = {f"{root}/{path}": path for path in small[start : start + BATCH_FILES]}
+        with storage_errors(location):
+            found = cast(dict[str, Any], system.cat(list(names), on_error="return"))
+        for name, path in names.items():
+            content = found.get(name)
+            if isinstance(content, bytes):
+                yield read_content(content, path, path)
+            else:
+                yield Problem(path, "unreadable", str(content))
+
+
+def read_file(folder: str, path: str) -> Entry | Problem:
+    """What the file at `path` below `folder` holds. No content raises."""
+    file = os.path.join(folder, path)
+    try:
+        if os.stat(file).st_size > LARGEST_BYTES:
+            return Problem(path, "foreign", _TOO_LARGE)
+        with open(file, "rb") as stream:
+            content = stream.read()
+    except OSError as error:
+        return Problem(path, "unreadable", error.strerror or str(error))
+    return read_content(content, path, file)
+
+
+def read_content(content: bytes, path: str, name: str) -> Entry | Problem:
+    """The same for the bytes of a file that errors call `name`."""
+    try:
+        receipt = receipt_from(content, name)
+    except ReceiptUnreadable as error:
+        # What is not a receipt is foreign, unless something says that it should be one.
+        ours = not content.strip() or path.rpartition("/")[2] == RECEIPT_NAME
+        kind = "damaged" if ours or SCHEMA.encode() in content else "foreign"
+        kind = "newer" if isinstance(error, ReceiptTooNew) else kind
+        return Problem(path, kind, str(error).removeprefix(f"{name} ").rstrip("."))
+    if found := contradictions(receipt):
+        return Problem(path, "contradictory", "; ".join(found))
+    return entry_of(receipt, path, *_time(receipt.header.created_at_utc))
+
+
+def _time(text: str) -> tuple[str, float | None]:
+    """A moment as UTC text and as seconds; a time without a zone is taken as UTC."""
+    try:
+        # Python 3.10 does not read the "Z".
+        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=timezone.utc)
+        utc = moment.astimezone(timezone.utc)
+        return utc.strftime("%Y-%m-%dT%H:%M:%SZ"), utc.timestamp()
+    except (ValueError, OverflowError):
+        return text, None

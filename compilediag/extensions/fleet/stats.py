@@ -1,0 +1,103 @@
+"""The receipts of each lane summed up: medians, and how many runs passed their checks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from compilediag.extensions.fleet.entry import Entry, Lane
+from compilediag.extensions.fleet.lanes import by_lane, labels_of, throughput_of
+from compilediag.extensions.fleet.measures import CHECKS, MEASURES
+
+LAST_CHECKS = 100
+"""The pass rate of checks is that of so many runs, the newest ones."""
+
+
+class Figures(NamedTuple):
+    """One measure of a lane."""
+
+    receipts: int
+    """Receipts that have it."""
+    median: float
+    min: float
+    max: float
+    newest: float
+
+
+class Passed(NamedTuple):
+    """The checks of the newest runs."""
+
+    runs: int
+    """Runs with an answer to any check, `LAST_CHECKS` at most."""
+    passed: int
+    """Those whose answers were all yes."""
+    failed: dict[str, int]
+    """How many of them failed each check."""
+
+
+class LaneStats(NamedTuple):
+    """The receipts of one lane."""
+
+    lane: Lane
+    label: str
+    receipts: int
+    first: str
+    last: str
+    """Times of the oldest and the newest."""
+    statuses: dict[str, int]
+    machines: dict[str, int]
+    throughput: str | None
+    """The measure that is its throughput."""
+    measures: dict[str, Figures]
+    checks: Passed
+
+
+def stats_of(entries: Sequence[Entry], last: int | None = None) -> tuple[LaneStats, ...]:
+    """The figures of each lane. Shares and peaks are those of single runs, of which the median.
+
+    Args:
+        entries: in the order of time.
+        last: only so many of each lane, the newest; None for all.
+    """
+    lanes = by_lane(entries)
+    labels = labels_of(lanes)
+    return tuple(
+        _lane(lane, labels[lane], members[-last:] if last else members)
+        for lane, members in lanes.items()
+    )
+
+
+def _lane(lane: Lane, label: str, entries: Sequence[Entry]) -> LaneStats:
+    values = [entry.values for entry in entries]
+    found = {
+        item.name: figures
+        for item in MEASURES
+        if item.name != CHECKS and (figures := _figures(values, item.name)) is not None
+    }
+    return LaneStats(
+        lane=lane,
+        label=label,
+        receipts=len(entries),
+        first=entries[0].created,
+        last=entries[-1].created,
+        statuses=dict(Counter(entry.status for entry in entries).most_common()),
+        machines=dict(Counter(entry.machine for entry in entries).most_common()),
+        throughput=throughput_of(values),
+        measures=found,
+        checks=_passed(entries),
+    )
+
+
+def _figures(values: Sequence[Mapping[str, float]], name: str) -> Figures | None:
+    found = [item[name] for item in values if name in item]
+    if not found:
+        return None
+    return Figures(len(found), median(found), min(found), max(found), found[-1])
+
+
+def _passed(entries: Sequence[Entry]) -> Passed:
+    answered = [entry.failed for entry in entries if entry.failed is not None][-LAST_CHECKS:]
+    failed = Counter(name for names in answered for name in names)
+    return Passed(len(answered), answered.count(()), dict(failed.most_common()))

@@ -1,0 +1,251 @@
+"""Which measures of a lane took a lasting step, and with which receipt each began.
+
+Exact counts change when they stay at another value; what varies by itself is tested, and all tests
+of a trend together have one false alarm in twenty trends at most. Timings and memory are compared
+on one machine only. See docs/reference/trend.md for the statistics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from itertools import pairwise
+from statistics import fmean, median
+from typing import NamedTuple
+
+from compilediag.extensions.fleet.change_points import counts, noisy
+from compilediag.extensions.fleet.change_points.rank_scan import min_values
+from compilediag.extensions.fleet.changes import Change, FactChange, LaneTrend, Series, mark_of
+from compilediag.extensions.fleet.entry import SOFTWARE, Entry, Lane
+from compilediag.extensions.fleet.lanes import by_lane, labels_of, throughput_of
+from compilediag.extensions.fleet.measures import CHECKS, MEASURES, THROUGHPUTS, Measure
+
+POINTS = 24
+"""Of the picture of a series."""
+
+_OTHER_LENGTH = 1.5
+"""A run with so many times the steps, or so many times fewer, is reported as another length."""
+
+
+class Rules(NamedTuple):
+    """What a trend follows, and what it reports."""
+
+    last: int | None = 1000
+    """Only so many receipts of each lane, the newest; None for all."""
+    at_least: float | None = None
+    """Smaller changes of noisy measures are left out, as a share; None: as each measure has it."""
+    any_status: bool = False
+    """Whether runs that did not end well are followed as well."""
+    measures: tuple[str, ...] = ()
+    """Only these; all for none."""
+    chance: float = 0.05
+    """Highest probability of any false alarm in the whole trend."""
+
+
+DEFAULT = Rules()
+
+
+class _Part(NamedTuple):
+    """The receipts of one series."""
+
+    measure: Measure
+    machine: str | None
+    entries: list[Entry]
+
+    @property
+    def values(self) -> list[float]:
+        return [entry.values[self.measure.name] for entry in self.entries]
+
+
+def trend_of(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[LaneTrend, ...]:
+    """Every lane with its series and their changes; `entries` in the order of time."""
+    last = slice(-rules.last if rules.last else None, None)
+    lanes = {lane: members[last] for lane, members in by_lane(entries).items()}
+    parts = {lane: list(_parts(members, rules)) for lane, members in lanes.items()}
+    tests = sum(_is_tested(part) for series in parts.values() for part in series)
+    chance = rules.chance / max(tests, 1)
+    labels = labels_of(lanes)
+    sizes = Counter(entry.lane for entry in entries)
+    return tuple(
+        _lane(lane, labels[lane], sizes[lane], members, parts[lane], rules, chance)
+        for lane, members in lanes.items()
+    )
+
+
+def _lane(
+    lane: Lane,
+    label: str,
+    size: int,
+    members: Sequence[Entry],
+    parts: Sequence[_Part],
+    rules: Rules,
+    chance: float,
+) -> LaneTrend:
+    reasons = Counter(reason for entry in members if (reason := _unused(entry, rules)))
+    needed = min_values(chance, noisy.SHORTEST)
+    return LaneTrend(
+        lane=lane,
+        label=label,
+        receipts=len(members),
+        first=members[0].created,
+        last=members[-1].created,
+        older=size - len(members),
+        left_out=dict(reasons.most_common()),
+        needed=needed,
+        series=tuple(_series(part, rules, chance, needed) for part in parts),
+    )
+
+
+def _unused(entry: Entry, rules: Rules) -> str | None:
+    """Why a receipt is not followed."""
+    if entry.created_s is None:
+        return "without a time"
+    return None if rules.any_status or entry.status == "complete" else entry.status
+
+
+def _parts(members: Sequence[Entry], rules: Rules) -> Iterable[_Part]:
+    """The series of a lane: one a measure, and of noisy ones one a machine."""
+    timed = [entry for entry in members if entry.created_s is not None]
+    used = [entry for entry in timed if _unused(entry, rules) is None]
+    throughput = throughput_of([entry.values for entry in used])
+    for item in MEASURES:
+        if rules.measures and item.name not in rules.measures:
+            continue
+        if item.name in THROUGHPUTS and item.name != throughput and not rules.measures:
+            continue
+        source = timed if item.name == CHECKS else used
+        having = [entry for entry in source if item.name in entry.values]
+        if item.kind == "noisy":
+            for machine in dict.fromkeys(entry.machine for entry in having):
+                yield _Part(item, machine, [e for e in having if e.machine == machine])
+        elif having:
+            yield _Part(item, None, having)
+
+
+def _is_tested(part: _Part) -> bool:
+    """Whether a series is noisy; one that never moves is not, whatever its measure."""
+    if len(part.entries) < 2 * noisy.SHORTEST or len(set(part.values)) == 1:
+        return False
+    return part.measure.kind != "count" or counts.levels_of(list(map(int, part.values))) is None
+
+
+def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
+    values = part.values
+    levels = counts.levels_of(list(map(int, values))) if part.measure.kind == "count" else None
+    if levels is not None:
+        changes = list(_count_changes(part, levels))
+        level: float | None = levels.levels[-1].value
+        noise: float | None = 0.0
+        enough = True
+    else:
+        changes, level, noise = _noisy_changes(part, rules, chance)
+        enough = len(values) >= needed
+    return Series(
+        measure=part.measure.name,
+        machine=part.machine,
+        receipts=len(values),
+        level=level,
+        noise=noise,
+        points=_points(values, fmean if part.measure.kind == "share" else median),
+        changes=tuple(_with_ends(part.measure, changes)),
+        enough=enough,
+    )
+
+
+def _count_changes(part: _Part, levels: counts.Levels) -> Iterable[Change]:
+    known = levels.levels
+    for old, new in pairwise(known):
+        places = noisy.LevelStep(new.start, old.stop, new.start, old.value, new.value, 0.0)
+        yield _change(part, places, new.stop - new.start)._replace(chance=None)
+    if levels.began is not None:
+        at, number = levels.began, len(part.entries)
+        after = part.values[-1]
+        places = noisy.LevelStep(at, at, at, known[-1].value, after, 0.0)
+        yield _change(part, places, number - at)._replace(chance=None, lasting=False)
+
+
+def _noisy_changes(
+    part: _Part, rules: Rules, chance: float
+) -> tuple[list[Change], float, float | None]:
+    """The steps of a noisy series, the level behind the last one, and the noise around it."""
+    values, shares = part.values, part.measure.kind == "share"
+    least = part.measure.min_change if rules.at_least is None else rules.at_least
+    found: tuple[noisy.LevelStep, ...] = ()
+    if _is_tested(part):
+        ties = [_tie(entry.receipt_id) for entry in part.entries]
+        found = noisy.steps(values, ties, noisy.StepRule(chance, least, shares))
+    ends = [*(step.at for step in found[1:]), len(values)]
+    changes = [_change(part, step, end - step.at) for step, end in zip(found, ends, strict=False)]
+    rest = values[found[-1].at if found else 0 :]
+    level = fmean(rest) if shares else median(rest)
+    noise = median([abs(value - level) for value in rest]) / abs(level) if level else None
+    return changes, level, None if shares else noise
+
+
+def _tie(receipt_id: str) -> int:
+    """Orders equal values in a way that has nothing to do with time."""
+    digest = blake2b(receipt_id.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _change(part: _Part, step: noisy.LevelStep, receipts: int) -> Change:
+    entries = part.entries
+    before, behind = entries[step.earliest - 1], entries[step.latest]
+    return Change(
+        measure=part.measure.name,
+        machine=part.machine,
+        before=step.before,
+        after=step.after,
+        worse=(step.after < step.before) == part.measure.higher_is_better,
+        lasting=True,
+        last_before=mark_of(before),
+        first=mark_of(entries[step.at]),
+        earliest=mark_of(entries[step.earliest]),
+        latest=mark_of(behind),
+        candidates=step.latest - step.earliest + 1,
+        receipts=receipts,
+        undone=None,
+        chance=step.chance,
+        also=tuple(_facts(before, behind, with_machine=part.machine is None)),
+    )
+
+
+def _facts(before: Entry, behind: Entry, *, with_machine: bool) -> Iterable[FactChange]:
+    for name in SOFTWARE:
+        old, new = dict(before.software).get(name), dict(behind.software).get(name)
+        if old != new:
+            yield FactChange(name, old, new)
+    if with_machine and before.machine != behind.machine:
+        yield FactChange("machine", before.machine, behind.machine)
+    shorter, longer = sorted((before.steps or 0, behind.steps or 0))
+    if shorter and longer >= _OTHER_LENGTH * shorter:
+        yield FactChange("steps of the run", str(before.steps), str(behind.steps))
+
+
+def _with_ends(measure: Measure, changes: Sequence[Change]) -> Iterable[Change]:
+    """Each change with the one that took it back, if any did."""
+    for index, change in enumerate(changes):
+        later = (item for item in changes[index + 1 :] if _takes_back(measure, change, item))
+        end = next(later, None)
+        yield change if end is None else change._replace(undone=end.first)
+
+
+def _takes_back(measure: Measure, change: Change, later: Change) -> bool:
+    """Whether the level of `later` is at or beyond the one before `change`, but for differences too
+    small to be reported."""
+    if not later.lasting:
+        return False
+    scale = 1.0 if measure.kind == "share" else abs(change.before)
+    slack = measure.min_change * scale
+    if change.after > change.before:
+        return later.after <= change.before + slack
+    return later.after >= change.before - slack
+
+
+def _points(
+    values: Sequence[float], centre: Callable[[Sequence[float]], float]
+) -> tuple[float, ...]:
+    size = max(1, -(-len(values) // POINTS))
+    parts = (values[start : start + size] for start in range(0, len(values), size))
+    return tuple(centre(part) for part in parts)

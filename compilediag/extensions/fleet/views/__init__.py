@@ -1,0 +1,1 @@
+"""Screens and the page of many receipts."""

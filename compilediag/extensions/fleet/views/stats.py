@@ -1,0 +1,89 @@
+"""Many receipts as one table: a line a lane, with the medians of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compilediag.extensions.fleet.measures import BY_NAME
+from compilediag.extensions.fleet.stats import LaneStats
+from compilediag.extensions.fleet.views.fleet import counted, span
+from compilediag.views.format import count, more, quantity
+from compilediag.views.style import RenderOptions
+from compilediag.views.table import table
+
+MAX_LANES = 30
+"""Lines of the table; `--json` has all lanes."""
+
+_MISSING = "-"
+_COLUMNS = (
+    ("step", ("step_s",)),
+    ("goodput", ("goodput",)),
+    ("host memory", ("host_peak_bytes",)),
+    ("GPU memory", ("device_allocated_peak_bytes", "device_reserved_peak_bytes")),
+)
+"""Columns with the measures they show; one that no lane has is left out."""
+
+
+def render_stats(lanes: Sequence[LaneStats], options: RenderOptions) -> str:
+    """The table as text, with what the numbers leave out below it."""
+    shown = lanes[:MAX_LANES]
+    lines = [options.styled(span(lanes, options), "bold"), "", *_table(shown, options)]
+    lines += more(len(lanes) - MAX_LANES, " lanes: --lane NAME, or --json")
+    remarks = [remark for lane in shown for remark in _remarks(lane, options)]
+    lines += [""] if remarks else []
+    for remark in remarks:
+        lines += options.wrap(remark, "  ", "    ")
+    return "\n".join(lines) + "\n"
+
+
+def _table(lanes: Sequence[LaneStats], options: RenderOptions) -> list[str]:
+    columns = [
+        (name, measures)
+        for name, measures in _COLUMNS
+        if any(measure in lane.measures for lane in lanes for measure in measures)
+    ]
+    head = ("lane", "runs", "throughput", *(name for name, _ in columns), "checks")
+    rows = [
+        (
+            options.text(lane.label, 80),
+            f"{lane.receipts:,}",
+            _medians(lane, (lane.throughput,) if lane.throughput else ()),
+            *(_medians(lane, measures) for _, measures in columns),
+            f"{lane.checks.passed} of {lane.checks.runs}" if lane.checks.runs else _MISSING,
+        )
+        for lane in lanes
+    ]
+    note = "medians of the runs; checks: how many of the last 100 runs passed all of theirs"
+    if any(name == "GPU memory" for name, _ in columns):
+        note += "; GPU memory: allocated / reserved, of the fullest device"
+    lines = table(head, rows, options, right=head[1:], shrink="lane")
+    return lines + options.wrap(note, "  ", style="dim")
+
+
+def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
+    medians = [lane.measures[name].median if name in lane.measures else None for name in measures]
+    texts = [
+        _MISSING if median is None else quantity(median, BY_NAME[name].unit)
+        for name, median in zip(measures, medians, strict=True)
+    ]
+    if all(median is None for median in medians):
+        return _MISSING
+    # `24.0 / 26.4 GiB`: a unit that all share is written once.
+    if len({text.partition(" ")[2] for text in texts}) == 1:
+        texts[:-1] = [text.partition(" ")[0] for text in texts[:-1]]
+    return " / ".join(texts)
+
+
+def _remarks(lane: LaneStats, options: RenderOptions) -> list[str]:
+    """What the lane's line alone does not show."""
+    parts: list[str] = []
+    if lane.checks.failed:
+        parts.append(f"checks that failed: {counted(lane.checks.failed, options)}")
+    endings = {name: number for name, number in lane.statuses.items() if name != "complete"}
+    if endings:
+        parts.append(f"runs that did not end well: {counted(endings, options)}")
+    if len(lane.machines) > 1:
+        parts.append(
+            f"on {count(len(lane.machines), 'machine')}: {counted(lane.machines, options)}"
+        )
+    return [f"{options.text(lane.label, 80)}: {'; '.join(parts)}"] if parts else []

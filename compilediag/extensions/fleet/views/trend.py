@@ -1,0 +1,227 @@
+"""What changed over many receipts, on one screen: the worst first, each with where it began."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from compilediag.extensions.fleet.changes import (
+    Change,
+    Event,
+    LaneTrend,
+    Mark,
+    Series,
+    events_of,
+    order_of,
+)
+from compilediag.extensions.fleet.measures import BY_NAME
+from compilediag.extensions.fleet.views.fleet import counted, span
+from compilediag.views.format import count, more, pair, quantity
+from compilediag.views.sparkline import sparkline
+from compilediag.views.style import RenderOptions
+from compilediag.views.text import display_width, pad
+
+MAX_EVENTS = 6
+"""Of one screen; `--all` shows the others, and what was undone."""
+MAX_LANES = 8
+_COMMIT = 10
+SIGNS = {"worse": "bad", "beginning": "warn", "better": "good", "undone": "good"}
+_COLORS = {"bad": "red", "warn": "yellow", "good": "green", "blind": "yellow"}
+
+
+def render_trend(
+    lanes: Sequence[LaneTrend], options: RenderOptions, *, complete: bool = False
+) -> str:
+    """The trend as text: a headline, the changes by when they began, then what did not change."""
+    events = all_events(lanes)
+    shown = [event for event in events if complete or event.state != "undone"]
+    listed = shown if complete else shown[:MAX_EVENTS]
+    lines = _headline(lanes, events, options)
+    for event in listed:
+        lines += ["", *_event(event, options)]
+    hidden = len(events) - len(listed)
+    if hidden:
+        lines += ["", f"+{count(hidden, 'more change')}, undone or older: --all"]
+    shown_lanes = lanes if complete else lanes[:MAX_LANES]
+    lines += [
+        "",
+        *(line for lane in shown_lanes for line in quiet_lines(lane, options, complete=complete)),
+    ]
+    lines += more(len(lanes) - len(shown_lanes), " lanes: --all, or --lane NAME")
+    return "\n".join(lines) + "\n"
+
+
+def all_events(lanes: Sequence[LaneTrend]) -> list[Event]:
+    """The changes of all lanes, the worst first."""
+    return sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
+
+
+def _headline(
+    lanes: Sequence[LaneTrend], events: Sequence[Event], options: RenderOptions
+) -> list[str]:
+    sign, sentence = conclusion(lanes, events)
+    verdict = options.styled(f"{options.sign(sign)} {sentence}", _COLORS[sign])
+    return options.wrap_items([verdict, span(lanes, options)], "", "  ")
+
+
+def conclusion(lanes: Sequence[LaneTrend], events: Sequence[Event]) -> tuple[str, str]:
+    """The sign of the trend and its sentence."""
+    worse = sum(1 for event in events if event.state == "worse")
+    if worse:
+        return "bad", f"{count(worse, 'change')} for the worse"
+    if any(event.state == "beginning" for event in events):
+        return "warn", "the newest receipts are worse"
+    if any(series.enough for lane in lanes for series in lane.series):
+        return "good", "nothing got worse and stayed so"
+    return "blind", "too few receipts to determine a trend"
+
+
+def _event(event: Event, options: RenderOptions) -> list[str]:
+    sign = SIGNS[event.state]
+    title = f"{options.sign(sign)} {event_title(event, options)}"
+    head, *rest = options.wrap(title, "", "    ")
+    color = "dim" if event.state == "undone" else _COLORS[sign]
+    lines = [options.styled(head, color), *rest, *_rows(event, options)]
+    for text in circumstances(event, options):
+        lines += options.wrap(text, "    ", "      ")
+    return lines
+
+
+def event_title(event: Event, options: RenderOptions) -> str:
+    """The lane, and when the change began."""
+    return f"{options.text(event.lane.label, 80)}: {_when(event.surest, options)}"
+
+
+def _when(change: Change, options: RenderOptions) -> str:
+    """When it began: the receipt and its commit, or the range where that is not sure."""
+    if not change.lasting:
+        sentence = "receipt" if change.receipts == 1 else f"{change.receipts} receipts"
+        return f"only the newest {sentence}, since {_receipt(change.first, options)}"
+    if change.candidates == 1:
+        return f"since {_receipt(change.first, options)}"
+    earliest, latest = _receipt(change.earliest, options), _receipt(change.latest, options)
+    likely = f"most likely {options.path(change.first.path, 60)}"
+    return (
+        f"began between {earliest} and {latest}, in one of {change.candidates} receipts, {likely}"
+    )
+
+
+def _receipt(mark: Mark, options: RenderOptions) -> str:
+    created = options.text(mark.created[:16].replace("T", " "), 40)
+    return f"{created} {options.path(mark.path, 70)} ({_commit(mark, options)})"
+
+
+def _commit(mark: Mark, options: RenderOptions) -> str:
+    if mark.commit is None:
+        return "commit not known"
+    changed = " with local changes" if mark.dirty else ""
+    message = f' "{options.text(mark.message, 50)}"' if mark.message else ""
+    return f"commit {options.text(mark.commit[:_COMMIT])}{changed}{message}"
+
+
+def _rows(event: Event, options: RenderOptions) -> list[str]:
+    """A line a change: measure, levels, size, and a picture of the series."""
+    rows = [
+        (*change_cells(change, options), _picture(event.lane.points_of(change), options))
+        for change in event.changes
+    ]
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    return [("    " + "  ".join(map(pad, row, widths))).rstrip() for row in rows]
+
+
+def change_cells(change: Change, options: RenderOptions) -> tuple[str, str, str]:
+    """Measure, levels and size of a change."""
+    measure = BY_NAME[change.measure]
+    levels = pair(change.before, change.after, measure.unit, options.arrow)
+    return measure.label, levels, _size(change)
+
+
+def _size(change: Change) -> str:
+    kind = BY_NAME[change.measure].kind
+    if kind == "share":
+        return f"{100 * (change.after - change.before):+.0f} points"
+    if kind == "count" or change.ratio is None:
+        return f"{change.after - change.before:+,.4g}"
+    share = 100 * (change.ratio - 1)
+    return f"{share:+.1f} %" if abs(share) < 9.95 else f"{share:+,.0f} %"
+
+
+def _picture(points: Sequence[float], options: RenderOptions) -> str:
+    values = raised(points)
+    low, high = min(values), max(values)
+    if low == high:
+        return ""
+    return sparkline(values, low, high, len(values), ascii_only=options.ascii_only)
+
+
+def raised(points: Sequence[float]) -> list[float]:
+    """The points above zero, as a logarithmic scale needs them: counts may be zero."""
+    low, high = min(points), max(points)
+    lift = (high - low) / 8 - low if low <= 0 else 0.0
+    return [point + lift for point in points]
+
+
+def circumstances(event: Event, options: RenderOptions) -> list[str]:
+    """What may explain the change, or rules an explanation out."""
+    entries: list[str] = []
+    change = event.surest
+    if change.same_commit:
+        entries = ["the commit is the same on both sides: the cause is not in the committed code"]
+    elif change.last_before.commit is not None:
+        entries = [f"before it: {_commit(change.last_before, options)}"]
+    facts = dict.fromkeys(fact for item in event.changes for fact in item.also)
+    if facts:
+        changed = [
+            f"{options.text(fact.name, 40)} "
+            + options.change(fact.before or "unknown", fact.after or "unknown", 60)
+            for fact in facts
+        ]
+        entries.append(f"also changed there: {', '.join(changed)}")
+    machines = dict.fromkeys(item.machine for item in event.changes if item.machine)
+    if machines and event.lane.machines > 1:
+        entries.append(f"on {', '.join(options.text(name, 80) for name in machines)}")
+    ends = dict.fromkeys(item.undone for item in event.changes if item.undone is not None)
+    if ends and event.state == "undone":
+        entries.append(f"until {_receipt(next(iter(ends)), options)}")
+    return entries
+
+
+def quiet_lines(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> list[str]:
+    """What is steady in a lane, what could not be determined, and which receipts were left out.
+
+    Counts that are and stay zero are listed on request, and so is the noise.
+    """
+    label = options.text(lane.label, 80)
+    about = f"{count(lane.receipts, 'receipt')}"
+    if lane.older:
+        about += f", the newest of {lane.receipts + lane.older:,}"
+    lines = options.wrap(f"{label}: {about}", "", "    ")
+    steady = [item for item in lane.series if item.enough and not _standing(item)]
+    parts = [_level(item, lane, options, complete) for item in steady if item.level or complete]
+    if parts:
+        lines += options.wrap(f"unchanged: {', '.join(parts)}", "  ", "    ")
+    few = [item for item in lane.series if not item.enough]
+    if few:
+        names = dict.fromkeys(BY_NAME[item.measure].label for item in few)
+        text = f"too few receipts ({max(item.receipts for item in few)}, "
+        text += f"of {lane.needed} on one machine): {', '.join(names)}"
+        lines += options.wrap(text, "  ", "    ")
+    if lane.left_out:
+        lines += options.wrap(f"left out: {counted(lane.left_out, options)}", "  ", "    ")
+    return lines
+
+
+def _standing(series: Series) -> bool:
+    return any(change.undone is None for change in series.changes)
+
+
+def _level(series: Series, lane: LaneTrend, options: RenderOptions, complete: bool) -> str:
+    measure = BY_NAME[series.measure]
+    if series.level is None:
+        return measure.label
+    text = f"{measure.label} {quantity(series.level, measure.unit)}"
+    if series.noise and complete:
+        text += f" ±{100 * series.noise:.1f} %"
+    if series.machine is not None and lane.machines > 1:
+        text += f" on {options.text(series.machine, 80)}"
+    return text

@@ -1,0 +1,153 @@
+"""`compilediag repro`: a small program that compiles again for the cause of a finding."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import click
+
+from compilediag.commands.receipts import load_finding, suffix_for
+from compilediag.commands.subcommand import argument, flag, option, receipt_argument, subcommand
+from compilediag.commands.terminal import render_options, write, write_document
+from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
+from compilediag.extensions.repro.views.script import script_of
+from compilediag.json_document import Document
+from compilediag.readers.storage import open_regular
+from compilediag.receipt.schema.compiles import FindingRecord
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.lookups import events
+from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.redaction.redactor import Redactor
+
+AROUND = 3
+"""Lines quoted before and behind the one to blame."""
+MAX_BYTES = 4 << 20
+"""A larger file is not quoted from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReproOptions:
+    """Which finding, and where to write its program."""
+
+    index: int = argument(metavar="N", type=click.IntRange(min=1))
+    receipt: str | None = receipt_argument()
+    output: str | None = option(
+        "-o --output FILE", "Where to write it (default: repro_N.py); - prints it."
+    )
+    as_json: bool = flag("--json", "Print it as JSON; without --output, write no file.")
+
+
+class ReproDocument(Document, frozen=True, kw_only=True):
+    """What `repro --json` prints."""
+
+    receipt_id: str
+    finding: str
+    """Its id."""
+    program: str
+    file: str | None
+    """Where it was written; null where it was not."""
+    next: str
+
+
+@subcommand(
+    "repro",
+    ReproOptions,
+    examples="""\
+  compilediag repro 1                    writes repro_1.py for finding 1 of the latest run
+  compilediag repro 2 run --output x.py  for finding 2 of another run
+  compilediag repro 1 --output -         prints it
+""",
+)
+def command(options: ReproOptions) -> None:
+    """Write a small program that shows the cause of finding N.
+
+    It is made from the receipt alone and runs none of your code: a function with the same kind of
+    guard on the same variable and values. If that is impossible, the reason is printed and the exit
+    code is 2. RECEIPT is a receipt file or the folder of a run; the default is the latest run.
+    """
+    index = options.index
+    receipt, finding = load_finding(index, options.receipt)
+    try:
+        text = program_of(index, receipt)
+    except ReproImpossible as error:
+        subject = f"finding {index}, {finding.rule} {finding.slug}"
+        raise ReproImpossible(f"no small program for {subject}: {error}") from error
+    if options.as_json:
+        file = None if options.output == "-" else options.output
+        if file is not None:
+            _write_new(file, text)
+        write_document(
+            ReproDocument(
+                schema="compilediag.repro",
+                receipt_id=receipt.receipt_id,
+                finding=finding.id,
+                program=text,
+                file=file,
+                next=f"compilediag run {file or 'PROGRAM.py'}",
+            )
+        )
+        return
+    if options.output == "-":
+        write(text)
+        return
+    file = f"repro_{index}.py" if options.output is None else options.output
+    _write_new(file, text)
+    following = f"\n  next: compilediag run {file} · compilediag explain {index}"
+    write(f"Wrote {render_options().text(file)}\n{following}{suffix_for(options.receipt)}\n")
+
+
+def program_of(index: int, receipt: Receipt) -> str:
+    """A small program for finding 1, 2, … of a receipt.
+
+    Raises:
+        ReproImpossible: none can be made of it.
+    """
+    finding = receipt.findings[index - 1]
+    return script_of(index, finding, _quoted(finding), _inputs(finding, receipt))
+
+
+def _write_new(file: str, text: str) -> None:
+    """Writes a file that is not there yet: a script that exists may have been changed by hand.
+
+    Raises:
+        UsageError: it exists.
+        OutputUnwritable: it cannot be written.
+    """
+    try:
+        with open(file, "x", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(text)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{file} exists and stays as it is: name another file with --output"
+        ) from error
+    except OSError as error:
+        raise OutputUnwritable(f"{file} cannot be written: {error.strerror or error}") from error
+
+
+def _inputs(finding: FindingRecord, receipt: Receipt) -> str | None:
+    """Shapes of the calls of the callable that was compiled again, where one is known as that."""
+    frames = {(item.frame.file, item.frame.line) for item in events(finding, receipt)}
+    called = [item for item in receipt.invocations if (item.file, item.line) in frames]
+    return called[0].shapes[0].shapes if called and called[0].shapes else None
+
+
+def _quoted(finding: FindingRecord) -> list[str]:
+    """The user's lines around the place to blame; none where the file is not there any more."""
+    place = finding.location
+    stream = open_regular(place.file) if place is not None and place.file.endswith(".py") else None
+    if place is None or stream is None:
+        return []
+    with stream:
+        if os.fstat(stream.fileno()).st_size > MAX_BYTES:
+            return []
+        lines = stream.read().decode("utf-8", "replace").splitlines()
+    if not 0 < place.line <= len(lines):
+        return []
+    redactor = Redactor(secret_values((), os.environ))
+    first = max(place.line - AROUND, 1)
+    shown = lines[first - 1 : place.line + AROUND]
+    return [
+        f"{'>' if index == place.line else ' '} {index:>4}  {redactor.text(line)}"
+        for index, line in enumerate(shown, first)
+    ]

@@ -1,0 +1,182 @@
+"""What changed between two calls, by the kind of the guard: two expressions, and code that makes
+torch guard on the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from compilediag.errors import ReproImpossible
+from compilediag.extensions.repro.views import values
+from compilediag.extensions.repro.views.variables import RESERVED
+
+DEFAULT_TENSOR = "torch.ones([2, 4])"
+SHAPE_ASSUMED = "shapes were not recorded: [2, 4] is assumed"
+_MAY_BE_ENUM = (("CD107", "value"), ("CD101", "value"))
+DTYPE_ASSUMED = "dtypes were not recorded: float32 is assumed"
+
+
+class Change(NamedTuple):
+    """One change of one value; `{value}` in `use` is the value, `{x}` a tensor of the script."""
+
+    before: str
+    after: str
+    use: tuple[str, ...]
+    """The lines of a function's body that depend on it."""
+    classes: tuple[str, ...] = ()
+    """Definitions that the expressions need."""
+    assumed: tuple[str, ...] = ()
+    """What the receipt does not hold and the script assumes."""
+
+
+def change_of(rule: str, kind: str | None, evidence: Mapping[str, object]) -> Change:
+    """The change of a finding.
+
+    Raises:
+        ReproImpossible: the receipt does not hold enough, or the kind has no small program.
+    """
+    if (rule, kind) in (("CD110", "code"), ("CD101", "object")):
+        return _callables()
+    if evidence.get("expected") is None and (rule, kind) in _MAY_BE_ENUM:
+        change = _member_of_enum(str(evidence.get("actual")))
+        if change is not None:
+            return change
+    expected, actual = values.both(evidence)
+    if kind == "attribute_set" or (rule == "CD103" and values.member_of(expected)):
+        raise ReproImpossible("an attribute came or went, and its value was not recorded")
+    if rule == "CD106":
+        return _metadata(kind, expected, actual)
+    for made in _BY_TEXT:
+        change = made(expected, actual)
+        if change is not None:
+            return change
+    changed = f"a value was {expected!r} and became {actual!r}"
+    raise ReproImpossible(f"{changed}: the receipt does not say how to make such values")
+
+
+# --- by what the two texts say ---------------------------------------------------------------
+
+
+def _literals(expected: str, actual: str) -> Change | None:
+    before, after = values.literal_of(expected), values.literal_of(actual)
+    if before is None or after is None:
+        return None
+    test = f"{{value}} is {before}" if before == "None" else f"{{value}} == {before}"
+    return Change(before, after, (f"if {test}:", "    return {x} + 1", "return {x} - 1"))
+
+
+def _shapes(expected: str, actual: str) -> Change | None:
+    if values.shape_of(expected) is None or values.shape_of(actual) is None:
+        return None
+    before, after = values.tensor_of(expected), values.tensor_of(actual)
+    assert before is not None
+    assert after is not None
+    return Change(before, after, ("return {value} + 1",), assumed=(DTYPE_ASSUMED,))
+
+
+def _optional(expected: str, actual: str) -> Change | None:
+    """None in one call and a tensor in another."""
+    assumed: list[str] = []
+    made: list[str] = []
+    for text in (expected, actual):
+        tensor = values.tensor_of(text)
+        if text in ("torch.Tensor", "torch.nn.parameter.Parameter"):
+            tensor = DEFAULT_TENSOR
+            assumed.append(SHAPE_ASSUMED)
+        made.append("None" if text in ("None", "NoneType") else tensor or "")
+    if "" in made or made.count("None") != 1:
+        return None
+    use = ("if {value} is None:", "    return {x} + 1", "return {value} + 1")
+    return Change(made[0], made[1], use, assumed=tuple(assumed))
+
+
+def _lengths(expected: str, actual: str) -> Change | None:
+    before, after = values.counted_of(expected), values.counted_of(actual)
+    if before is None or after is None:
+        return None
+    assumed = "what the container holds was not recorded: numbers are assumed"
+    use = ("return {x} + len({value})",)
+    return Change(_container(*before), _container(*after), use, assumed=(assumed,))
+
+
+def _container(number: int, of_keys: bool) -> str:
+    if of_keys:
+        return "{" + ", ".join(f"'key {index}': {index}" for index in range(number)) + "}"
+    return str(list(range(number)))
+
+
+def _members(expected: str, actual: str) -> Change | None:
+    before, after = values.member_of(expected), values.member_of(actual)
+    if before is None or after is None or before[0] != after[0]:
+        return None
+    key = before[0]
+    use = (f"if {key} in {{value}}:", "    return {x} + 1", "return {x} - 1")
+    texts = [f"{{{key}: 1}}" if there else "{}" for _, there in (before, after)]
+    return Change(texts[0], texts[1], use, assumed=("the value under the key is assumed",))
+
+
+def _member_of_enum(actual: str) -> Change | None:
+    """torch guards members of an enum by identity and does not name the one it expected."""
+    found = values.enum_of(actual)
+    if found is None or found[0] in RESERVED or found[1].startswith(("_", "EXPECTED")):
+        return None
+    name, member = found
+    classes = (f"class {name}(enum.Enum):", "    EXPECTED = 1", f"    {member} = 2")
+    use = (f"if {{value}} is {name}.EXPECTED:", "    return {x} + 1", "return {x} - 1")
+    assumed = "which member was expected was not recorded: EXPECTED stands for it"
+    return Change(f"{name}.EXPECTED", actual, use, classes, (assumed,))
+
+
+def _dtypes(expected: str, actual: str) -> Change | None:
+    """A dtype as a value."""
+    before, after = values.dtype_of(expected), values.dtype_of(actual)
+    if before is None or after is None:
+        return None
+    return Change(f"torch.{before}", f"torch.{after}", ("return {x}.to({value}) + 1",))
+
+
+_Maker = Callable[[str, str], Change | None]
+_BY_TEXT: tuple[_Maker, ...] = (_shapes, _literals, _optional, _lengths, _members, _dtypes)
+
+
+# --- tensors whose metadata changed, and functions -------------------------------------------
+
+
+def _metadata(kind: str | None, expected: str, actual: str) -> Change:
+    use = ("return {value} + 1",)
+    if kind == "dtype":
+        before, after = values.dtype_of(expected), values.dtype_of(actual)
+        if before and after:
+            made = [values.ones([2, 4], name) for name in (before, after)]
+            return Change(made[0], made[1], use, assumed=(SHAPE_ASSUMED,))
+    if kind == "rank":
+        change = _shapes(expected, actual)
+        if change is not None:
+            return change
+    if kind == "requires_grad" and actual.startswith(("requires_grad=", "True", "False")):
+        grad = "torch.ones([2, 4], requires_grad=True)"
+        now = actual.endswith("True")
+        made = [DEFAULT_TENSOR, grad] if now else [grad, DEFAULT_TENSOR]
+        return Change(made[0], made[1], use, assumed=(SHAPE_ASSUMED, DTYPE_ASSUMED))
+    if kind == "stride":
+        before, after = (_strided(text) for text in (expected, actual))
+        if before and after:
+            assumed = "sizes were not recorded: 2 is assumed in each dimension"
+            return Change(before, after, use, assumed=(assumed, DTYPE_ASSUMED))
+    which = f"a change of kind {kind or 'unknown'} of a tensor"
+    raise ReproImpossible(f"{which} has no small program in general")
+
+
+def _strided(text: str) -> str | None:
+    strides = values.shape_of(text.removeprefix("stride "))
+    if not strides:
+        return None
+    values.ones([sum(strides) + 1])  # the memory behind it
+    return f"torch.empty_strided({[2] * len(strides)}, {strides}).fill_(1.0)"
+
+
+def _callables() -> Change:
+    """Another function: its code is guarded."""
+    assumed = "what the functions compute was not recorded: two other ones are used"
+    before, after = "lambda value: value + 1", "lambda value: value - 1"
+    return Change(before, after, ("return {value}({x})",), assumed=(assumed,))

@@ -1,0 +1,171 @@
+"""Exports the metrics and spans of a run from threads of the parent: the target takes no part.
+
+One thread reads the journals once a period and takes a snapshot; every sink has a thread of its own
+(`worker`). When the target has ended, what is left is pushed within `SHUTDOWN_TIMEOUT_S`; a sink
+that takes longer is abandoned, and what it did not accept is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from compilediag.diagnosis.figures.goodput import CATEGORIES
+from compilediag.extensions.telemetry.labels import Labels
+from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
+from compilediag.extensions.telemetry.metrics import MetricsSnapshot, flat_values
+from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
+from compilediag.extensions.telemetry.worker import ExportStats, ExportWorker, Sink
+from compilediag.readers.tail import JournalTail
+from compilediag.runs.supervised.telemetry import TelemetryReport
+
+SHUTDOWN_TIMEOUT_S = 2.0
+"""Longest time that the end of a run waits for all sinks together."""
+
+MAX_FILES = 4096
+"""Most processes that are followed."""
+
+IDLE_FACTOR = 50
+"""A snapshot that took t seconds of CPU is followed by at least this many t of waiting."""
+
+READ_BYTES = 64 << 20
+"""Most bytes of one journal that are read for one snapshot."""
+
+METRICS_FILE = "telemetry.json"
+"""In the run directory, for the experiments that the target has open."""
+
+
+class Exporter:
+    """Exports one run; `stop` returns how it went."""
+
+    def __init__(
+        self,
+        run_dir: str,
+        sinks: Sequence[Sink],
+        every_s: float,
+        *,
+        started_unix: float,
+        secrets: tuple[str, ...] = (),
+        metrics_file: bool = False,
+    ) -> None:
+        """`secrets`: values that are redacted; `metrics_file`: keep the newest metrics in the run
+        directory too."""
+        self._run_dir = run_dir
+        self._every_s = every_s
+        self._metrics_file = metrics_file
+        self._workers = [ExportWorker(sink, every_s) for sink in sinks]
+        self._journals = JournalTail(run_dir, MAX_FILES)
+        self._live_run = LiveRun(started_unix, secrets)
+        self._labels = Labels((*CATEGORIES, "compile", "recompile"), secrets)
+        self._span_builders: dict[str, SpanBuilder] = {}
+        self._over = threading.Event()
+        self._done = threading.Event()
+        self._end: RunEnd | None = None
+        self._started = time.monotonic()
+        self._fault: str | None = None
+        self._thread = threading.Thread(
+            target=self._follow, name="compilediag-telemetry", daemon=True
+        )
+
+    def start(self) -> None:
+        for worker in self._workers:
+            worker.start()
+        self._thread.start()
+
+    def stop(self, end: RunEnd) -> TelemetryReport:
+        """Exports the last metrics; returns within `SHUTDOWN_TIMEOUT_S` whatever the sinks do."""
+        until = time.monotonic() + SHUTDOWN_TIMEOUT_S
+        self._end = end
+        self._over.set()
+        self._done.wait(SHUTDOWN_TIMEOUT_S)
+        for worker in self._workers:
+            worker.finish()
+        for worker in self._workers:
+            worker.join(until - time.monotonic())
+        return self._report()
+
+    def _follow(self) -> None:
+        # A fault of ours costs the telemetry, nothing else.
+        try:
+            wait_s = self._every_s
+            while not self._over.wait(wait_s):
+                began = time.thread_time()
+                self._export()
+                wait_s = max(self._every_s, IDLE_FACTOR * (time.thread_time() - began))
+            self._export()
+        except Exception as error:
+            self._fault = f"{type(error).__name__}: {error}"[:300]
+        self._done.set()
+
+    def _export(self) -> None:
+        """Reads what the journals have added, and offers a snapshot to every sink."""
+        added = self._journals.poll(READ_BYTES)
+        self._live_run.add(added)
+        spans: list[ExportedSpan] = []
+        for name, events in added.items():
+            builder = self._span_builders.setdefault(name, SpanBuilder(self._labels))
+            spans.extend(builder.spans_of(events))
+        end = self._end
+        snapshot = self._live_run.snapshot(
+            time.time(),
+            time.monotonic() - self._started,
+            records_lost=self._journals.records_lost + self._journals.files_left_out,
+            losses=self._losses(),
+            end=end,
+        )
+        if end is not None:
+            spans.append(run_span(snapshot))
+        if self._metrics_file:
+            self._write_metrics(snapshot)
+        for worker in self._workers:
+            worker.offer(snapshot, spans)
+
+    def _losses(self) -> dict[tuple[str, str], int]:
+        losses: dict[tuple[str, str], int] = {}
+        for worker in self._workers:
+            stats, name = worker.stats(), worker.sink.name
+            losses[name, "pushes"] = stats.pushes_failed
+            if worker.sink.takes_spans:
+                losses[name, "spans"] = stats.spans_lost
+        return losses
+
+    def _write_metrics(self, snapshot: MetricsSnapshot) -> None:
+        values = flat_values(snapshot)
+        record = {"at_unix": snapshot.at_unix, "step": snapshot.steps, "figures": values}
+        path = os.path.join(self._run_dir, METRICS_FILE)
+        with contextlib.suppress(OSError):  # a full disk costs the experiments one update
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump(record, file)
+            os.replace(f"{path}.new", path)
+
+    def _report(self) -> TelemetryReport:
+        stats = {worker.sink: worker.stats() for worker in self._workers}
+        notes = [note for item in stats.items() if (note := _note(*item)) is not None]
+        if self._fault is not None:
+            notes = [f"telemetry ended early, by a fault of compilediag: {self._fault}"]
+        elif not self._done.is_set():
+            notes = [f"telemetry: the last figures were not ready within {SHUTDOWN_TIMEOUT_S:g} s"]
+        return TelemetryReport(
+            tuple(notes), {sink.name: asdict(item) for sink, item in stats.items()}
+        )
+
+
+def _note(sink: Sink, stats: ExportStats) -> str | None:
+    """One sentence where something was lost; None where everything was accepted."""
+    lost: list[str] = []
+    if stats.pushes_failed:
+        total = stats.pushes + stats.pushes_failed
+        lost.append(f"{stats.pushes_failed} of {total} pushes failed")
+    if not stats.last_taken:
+        lost.append("the last figures of the run were not taken")
+    if stats.spans_lost:
+        lost.append(f"{stats.spans_lost} of {stats.spans + stats.spans_lost} spans were lost")
+    if not lost:
+        return None
+    why = stats.problem or f"it did not answer within {SHUTDOWN_TIMEOUT_S:g} s of the run's end"
+    return f"telemetry to {sink.where}: {', '.join(lost)} ({why}); the run is not affected"

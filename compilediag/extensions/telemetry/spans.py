@@ -1,0 +1,115 @@
+"""Trace spans out of the events of a run: compiles, and the program's own coarse spans.
+
+No phase of a step is exported, and nothing shorter than `MIN_SPAN_S`: the journal has every span,
+and goodput its seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import PurePath
+from typing import NamedTuple
+
+from compilediag.diagnosis.figures.goodput import CATEGORY_OF, PRODUCTIVE
+from compilediag.extensions.telemetry.labels import Labels
+from compilediag.extensions.telemetry.metrics import MetricsSnapshot
+from compilediag.timeline.process import unbatch
+from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
+
+MIN_SPAN_S = 0.01
+"""Shortest span of the program that is exported, in seconds."""
+
+RUN_SPAN = "compilediag.run"
+"""The span of the whole run: the parent of all others."""
+
+EXIT_CODE = "process.exit.code"
+
+Value = str | int | float | bool
+
+
+class ExportedSpan(NamedTuple):
+    """A span on the wall clock."""
+
+    name: str
+    start_unix_ns: int
+    end_unix_ns: int
+    attributes: Mapping[str, Value]
+
+
+@dataclass(slots=True)
+class SpanBuilder:
+    """Makes the spans of one process; its start event gives the origin of its times."""
+
+    labels: Labels
+    _origin_ns: int | None = None
+    _process: dict[str, Value] = field(default_factory=dict[str, Value])
+    _recompiled: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
+
+    def spans_of(self, events: Iterable[Event]) -> Iterator[ExportedSpan]:
+        """The spans among new events; none before the start event of the process."""
+        for event in unbatch(events):
+            if isinstance(event, ProcessStarted):
+                self._begin(event)
+            elif isinstance(event, Compiled):
+                yield from self._compile(event)
+            elif isinstance(event, SpanEnded):
+                category = CATEGORY_OF.get(event.name, event.name)
+                if (
+                    event.wall_s >= MIN_SPAN_S
+                    and event.name not in PRODUCTIVE
+                    and category != "data_wait"
+                ):
+                    attributes = {"compilediag.category": self.labels.label(category)}
+                    name = self.labels.label(event.name)
+                    yield from self._span(name, event.start, event.wall_s, attributes)
+
+    def _begin(self, event: ProcessStarted) -> None:
+        try:
+            started = datetime.fromisoformat(event.started_utc.replace("Z", "+00:00"))
+            self._origin_ns = round(started.timestamp() * 1e6) * 1000
+        except (ValueError, OverflowError):
+            return
+        self._process = {"process.pid": event.pid}
+        if event.rank is not None:
+            self._process["compilediag.rank"] = event.rank
+
+    def _compile(self, event: Compiled) -> Iterator[ExportedSpan]:
+        """A backward has the compile id of its forward, and is compiled after it."""
+        key = (event.epoch, event.compile_id)
+        attributes: dict[str, Value] = {
+            "code.function.name": self.labels.text(event.frame.function, place=True),
+            "code.file.path": self.labels.text(PurePath(event.frame.file).name, place=True),
+            "code.line.number": event.frame.line,
+            "compilediag.compile_id": self.labels.text(event.compile_id),
+            "compilediag.backward": not event.forward,
+            "compilediag.guarded": event.guarded,
+        }
+        if event.recompile_reason is not None:
+            self._recompiled.add(key)
+            attributes["compilediag.reason"] = self.labels.text(event.recompile_reason)
+        name = "recompile" if key in self._recompiled else "compile"
+        yield from self._span(name, event.t - event.seconds, event.seconds, attributes)
+
+    def _span(
+        self, name: str, start: float, wall_s: float, attributes: Mapping[str, Value]
+    ) -> Iterator[ExportedSpan]:
+        if self._origin_ns is None or not (0 <= wall_s < 1e9 and abs(start) < 1e9):
+            return
+        begin = self._origin_ns + round(start * 1e9)
+        end = begin + round(wall_s * 1e9)
+        yield ExportedSpan(name, begin, end, {**self._process, **attributes})
+
+
+def run_span(snapshot: MetricsSnapshot) -> ExportedSpan:
+    """The whole run, with its last metrics."""
+    attributes: dict[str, Value | None] = {
+        EXIT_CODE: snapshot.exit_code,
+        "compilediag.steps": snapshot.steps,
+        "compilediag.recompiles": snapshot.recompiles,
+        "compilediag.goodput": snapshot.goodput,
+    }
+    known = {key: value for key, value in attributes.items() if value is not None}
+    start = round(snapshot.started_unix * 1e9)
+    return ExportedSpan(RUN_SPAN, start, start + round(snapshot.wall_s * 1e9), known)

@@ -1,0 +1,230 @@
+"""The table of lines that trainers print: templates made into bounded regular expressions.
+
+The table that ships with the package and a user's pattern file have one form
+(docs/howto/trainlog.md). A template is plain text around one figure, so that no expression can be
+written that takes more than linear time: every repetition is bounded, and none is inside another.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, cast
+
+import msgspec
+
+from compilediag.errors import UsageError
+
+_TOML_PARSER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+
+Kind = Literal["step", "run", "end", "bar"]
+STEP, RUN, END, BAR = "step", "run", "end", "bar"
+
+RATES = {
+    "samples_per_s": Decimal(1),
+    "samples_per_step": Decimal(1),
+    "tokens_per_s": Decimal(1),
+    "tokens_per_s_per_device": Decimal(1),
+    "tflops_per_s_per_device": Decimal(1),
+    "mfu_percent": Decimal("0.01"),
+    "mfu_fraction": Decimal(1),
+}
+"""Fields of which each line has its own, with the factor to the unit of their series."""
+
+EPOCHS = ("epoch", "epoch_steps")
+"""Of a step that is numbered within its epoch: the epoch, and how many steps it has."""
+
+SECONDS = {"step_s": Decimal(1), "step_ms": Decimal("0.001")}
+LAST = ("loss", "grad_norm")
+PEAKS = {
+    f"{kind}_peak_{unit}": Decimal(factor)
+    for kind in ("allocated", "reserved")
+    for unit, factor in (("bytes", 1), ("mib", 2**20), ("gib", 2**30), ("gb", 10**9))
+}
+WHOLE = ("train_s", "steps_per_s", "samples_per_s", "tokens_per_s")
+"""What a line of kind "end" may hold of the whole run."""
+
+FIELDS: Mapping[str, frozenset[str]] = {
+    STEP: frozenset({"step", "time", "nan_steps", *EPOCHS, *RATES, *SECONDS, *LAST, *PEAKS}),
+    RUN: frozenset(PEAKS),
+    END: frozenset(WHOLE),
+    BAR: frozenset(LAST),
+}
+"""What a line of each kind may hold."""
+
+_NUMBER = (
+    r"([-+]?\d{1,24}(?:,\d{3}){0,6}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?(?!\.?\d)"
+    r"|[-+]?(?:nan|NaN|NAN|inf|Inf|INF)(?:inity)?\b)"
+)
+_FIGURES = {
+    "<number>": _NUMBER,
+    "<integer>": r"(\d{1,15}(?:,\d{3}){0,4})(?![\d.]\d|\d)",
+    "<timestamp>": r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)",
+}
+_FIGURE = re.compile(r"<(?:number|integer|timestamp)>")
+MAX_TEMPLATE_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LinePattern:
+    """One kind of line of one trainer."""
+
+    trainer: str
+    kind: Kind
+    """"step", "run" (about the whole run), "end" (the trainer's last line) or "bar" (tqdm's)."""
+    marker: str
+    """Text that every such line contains; empty for a bar."""
+    unless: str
+    """Text that no such line contains; empty where there is none."""
+    needs: tuple[str, ...]
+    """Fields without which the line is not understood."""
+    fields: Mapping[str, tuple[re.Pattern[str], ...]]
+    """Name to the ways in which it is written; the first group is the figure."""
+    seconds: str = "own"
+    """"own" (of this one step), "mean" (of the steps since the line before), or "between" (the
+    time between two lines)."""
+    before: re.Pattern[str] | None = None
+    """Of a bar: the text before it."""
+    mean_rate: bool = False
+    """Of a bar: its rate is the mean since its beginning, not of the last few steps."""
+    below: bool = False
+    """A library prints it below trainers, whose own lines are read where there are any."""
+
+    def figures_in(self, text: str) -> dict[str, str]:
+        """Field to figure, as the line writes it."""
+        found: dict[str, str] = {}
+        for name, expressions in self.fields.items():
+            for expression in expressions:
+                match = expression.search(text)
+                if match is not None:
+                    found[name] = match[1]
+                    break
+        return found
+
+
+@cache
+def built_in() -> tuple[LinePattern, ...]:
+    """The table that ships with the package."""
+    from importlib.resources import files
+
+    folder = files("compilediag.extensions.train_logs")
+    return patterns_in(folder.joinpath("patterns.toml").read_text("utf-8"), "patterns.toml")
+
+
+def patterns_with(path: str | None) -> tuple[LinePattern, ...]:
+    """The user's patterns first, so that theirs are taken where both fit; then the package's.
+
+    Raises:
+        UsageError: the file cannot be read, or is no pattern file; the message says where.
+    """
+    if path is None:
+        return built_in()
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(1 << 20)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the pattern file {path} cannot be read: {error}") from error
+    return (*patterns_in(text, path), *built_in())
+
+
+def patterns_in(text: str, name: str) -> tuple[LinePattern, ...]:
+    """The patterns of a pattern file.
+
+    Raises:
+        UsageError: as `patterns_with`; `name` is what the message calls the file.
+    """
+    parser = import_module(_TOML_PARSER)
+    try:
+        table = cast(Mapping[str, Any], parser.loads(text))
+    except parser.TOMLDecodeError as error:
+        raise UsageError(f"the pattern file {name} is not TOML: {error}") from error
+    lines = table.get("line")
+    if not isinstance(lines, list) or set(table) != {"line"}:
+        raise UsageError(f"the pattern file {name} must hold tables called [[line]], nothing else")
+    found: list[LinePattern] = []
+    for count, entry in enumerate(cast(list[Any], lines), start=1):
+        try:
+            found.append(_pattern(msgspec.convert(entry, _Line)))
+        except ValueError as error:  # a ValidationError is one
+            raise UsageError(
+                f"the pattern file {name}: [[line]] number {count}: {error}"
+            ) from error
+    return tuple(found)
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """One table of a pattern file."""
+
+    trainer: str = "custom"
+    kind: Kind = "step"
+    marker: str = ""
+    unless: str = ""
+    needs: tuple[str, ...] = ()
+    seconds: Literal["own", "mean", "between"] = "own"
+    before: str | None = None
+    rate: Literal["recent", "mean"] = "recent"
+    below: bool = False
+    fields: dict[str, str | list[str]] = msgspec.field(default_factory=dict[str, "str | list[str]"])
+
+
+def _pattern(line: _Line) -> LinePattern:
+    fields = {
+        name: tuple(_expressions(line.kind, name, [given] if isinstance(given, str) else given))
+        for name, given in line.fields.items()
+    }
+    if missing := [name for name in line.needs if name not in fields]:
+        raise ValueError(f"it needs {missing[0]!r}, which is none of its fields")
+    if (line.kind == BAR) != (line.before is not None):
+        raise ValueError('"before" belongs to kind = "bar", which needs it')
+    if line.kind != BAR and len(line.marker.strip()) < 3:
+        raise ValueError('"marker" must be a text of 3 characters or more')
+    if line.kind == STEP and not (line.needs or "step" in fields):
+        raise ValueError('it has no field "step", so "needs" must say which fields it always has')
+    return LinePattern(
+        trainer=line.trainer or "custom",
+        kind=line.kind,
+        marker=line.marker,
+        unless=line.unless,
+        needs=line.needs or (("step",) if line.kind == STEP else ()),
+        fields=fields,
+        seconds=line.seconds,
+        before=None if line.before is None else re.compile(_expression(line.before, whole=True)),
+        mean_rate=line.rate == "mean",
+        below=line.below,
+    )
+
+
+def _expressions(kind: str, name: str, templates: list[str]) -> Iterator[re.Pattern[str]]:
+    if name not in FIELDS[kind]:
+        known = ", ".join(sorted(FIELDS[kind]))
+        raise ValueError(f"a line of kind {kind!r} has no field {name!r}; there are {known}")
+    for template in templates:
+        figures = _FIGURE.findall(template)
+        if len(figures) != 1 or (name == "time") != (figures[0] == "<timestamp>"):
+            wanted = "<timestamp>" if name == "time" else "<number> or <integer>"
+            raise ValueError(f"the template {template!r} must hold {wanted}, once")
+        if name != "time" and not template.partition(figures[0])[0].strip():
+            raise ValueError(
+                f"the template {template!r} must begin with the text before its figure"
+            )
+        if len(template) > MAX_TEMPLATE_CHARS:
+            raise ValueError(f"a template has more than {MAX_TEMPLATE_CHARS} characters")
+        yield re.compile(_expression(template))
+
+
+def _expression(template: str, *, whole: bool = False) -> str:
+    """The bounded expression of a template; `whole`: nothing else is beside it."""
+    text = ""
+    position = 0
+    for figure in _FIGURE.finditer(template):
+        before = template[position : figure.start()]
+        blanks = r"[ \t]{1,24}" if before.endswith(" ") else ""
+        text += re.escape(before.rstrip(" ")) + blanks + _FIGURES[figure[0]]
+        position = figure.end()
+    text += re.escape(template[position:])
+    return rf"\s{{0,16}}{text}\s{{0,16}}\Z" if whole else text

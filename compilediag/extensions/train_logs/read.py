@@ -1,0 +1,337 @@
+"""Trainer output in, its steps and its ending out: those of patterns.toml, and what a pattern file
+adds.
+
+Any bytes are accepted, and the time is linear in them. A line that looks like that of a step and
+cannot be read is counted; a figure that was not printed stays absent.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from compilediag.extensions.train_logs.ending import EndingReader
+from compilediag.extensions.train_logs.patterns import BAR, END, STEP, LinePattern, patterns_with
+from compilediag.extensions.train_logs.progress_bars import (
+    BAR_MARKER,
+    Bar,
+    Bars,
+    NamelessBars,
+    bar_in,
+)
+from compilediag.extensions.train_logs.series import Stream, covered_by, ended_steps, number_of
+from compilediag.readers.compression import open_stream
+from compilediag.readers.lines import named_rank, plain_text, split_lines
+from compilediag.timeline.train_log import TrainLog
+
+LINE_LIMIT = 16_384
+"""Longest line read, in bytes; the rest of a longer one is dropped, and the line counted."""
+
+STREAMS_LIMIT = 10_000
+"""Most ranks and trainers that are distinguished."""
+
+MIN_STEP_LINES = 2
+"""Step lines by which a file that nobody named is recognised as the output of a trainer."""
+
+MAX_NAMED = 4
+"""Most other ranks and trainers named in a note."""
+
+_TRACEBACK = "Traceback (most recent call last)"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What the core reads the output of trainers with."""
+
+    patterns: Sequence[LinePattern]
+
+    @property
+    def trainers(self) -> tuple[str, ...]:
+        """The names of those that it knows."""
+        return tuple(dict.fromkeys(each.trainer for each in self.patterns))
+
+    def has_steps(self, head: bytes) -> bool:
+        """Whether the first bytes of a file are those of a trainer's output."""
+        return has_steps(head, self.patterns)
+
+    def read(self, path: str) -> TrainLog | None:
+        """What the output at `path` says; None where no line of it is that of a step."""
+        return read_train_log(path, self.patterns)
+
+
+def reader_with(patterns: str | None) -> Reader:
+    """The reader of the trainers that the package knows, and of those in a pattern file.
+
+    Raises:
+        UsageError: the pattern file cannot be used.
+    """
+    return Reader(patterns_with(patterns))
+
+
+def read_train_log(path: str, patterns: Sequence[LinePattern]) -> TrainLog | None:
+    """What the output at `path` says; None where no line of it is that of a step."""
+    stream = open_stream(path)
+    found = train_log_of(stream.chunks(), patterns)
+    if found is None or stream.problem is None:
+        return found
+    return replace(found, notes=(*found.notes, f"the log ends early: {stream.problem}"))
+
+
+def train_log_of(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> TrainLog | None:
+    """The same for the bytes of a file."""
+    return _read(chunks, patterns).log()
+
+
+def has_steps(head: bytes, patterns: Sequence[LinePattern]) -> bool:
+    """Whether the first bytes of a file are those of a trainer's output."""
+    if not any(each.marker.encode() in head for each in patterns if each.kind == STEP):
+        return False
+    streams = _read([head], patterns).streams.values()
+    return sum(stream.lines for stream in streams) >= MIN_STEP_LINES
+
+
+def _read(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> _Reader:
+    reader = _Reader(patterns)
+    for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
+        if line.raw:
+            reader.take(plain_text(line.raw), cut=line.cut)
+    return reader
+
+
+@dataclass(slots=True)
+class _Reader:
+    """State between the lines of one output."""
+
+    patterns: Sequence[LinePattern]
+    streams: dict[tuple[str, str | None], Stream] = field(
+        default_factory=dict[tuple[str, str | None], Stream]
+    )
+    """By trainer and rank."""
+    ending: EndingReader = field(default_factory=EndingReader)
+    whole: dict[str, float] = field(default_factory=dict[str, float])
+    counts: dict[str, int] = field(
+        default_factory=lambda: {"unread": 0, "cut": 0, "other_streams": 0}
+    )
+    lines: int = 0
+
+    def take(self, text: str, *, cut: bool) -> None:
+        """The next line."""
+        self.lines += 1
+        self.counts["cut"] += cut
+        known = any(self._marked_line(pattern, text) for pattern in self.patterns)
+        if BAR_MARKER in text and self._bar_line(text, drawn_over=known):
+            # What a program prints next may be on the line of its bar.
+            known = known or _TRACEBACK not in text
+        if not known:
+            self.ending.line(text)
+
+    def _marked_line(self, pattern: LinePattern, text: str) -> bool:
+        """Whether the line is one of this pattern, which is then taken."""
+        if pattern.kind == BAR or pattern.marker not in text:
+            return False
+        if pattern.unless and pattern.unless in text:
+            return False
+        rank, line = named_rank(text)
+        figures = pattern.figures_in(line)
+        if any(name not in figures for name in pattern.needs):
+            self.counts["unread"] += bool(figures)
+            return False
+        if pattern.kind == END:
+            self.ending.end(text)
+            self.whole.update({name: number_of(figure) for name, figure in figures.items()})
+            return True
+        stream = self._stream(pattern, rank)
+        if pattern.kind == STEP:
+            if stream is not None:
+                stream.take(figures)
+            self.ending.step(text)
+        elif stream is not None:
+            stream.note(figures)
+            self.ending.line(text)
+        return True
+
+    def _bar_line(self, text: str, *, drawn_over: bool) -> bool:
+        """Whether the line is a bar that some trainer draws for its steps."""
+        rank, line = named_rank(text)
+        bar = bar_in(line)
+        if bar is None:
+            return False
+        drawn = (
+            (each, named)
+            for each in self.patterns
+            if each.before and (named := each.before.match(bar.before))
+        )
+        pattern, named = next(drawn, (None, None))
+        if pattern is None or named is None:
+            return False
+        # A text that changes with each drawing begins with what tells one bar from the next.
+        text, bar = bar.before + bar.after, bar._replace(before=named[1 if named.lastindex else 0])
+        stream = self._stream(pattern, rank)
+        if stream is None:
+            return True
+        stream.note(pattern.figures_in(text))
+        if _take_bar(stream, pattern, bar) and not drawn_over:
+            self.ending.step(text)
+        return True
+
+    def _stream(self, pattern: LinePattern, rank: str | None) -> Stream | None:
+        key = (pattern.trainer, rank)
+        stream = self.streams.get(key)
+        if stream is None:
+            if len(self.streams) >= STREAMS_LIMIT:
+                self.counts["other_streams"] += 1
+                return None
+            stream = self.streams[key] = Stream(pattern, rank)
+        elif pattern.kind == STEP:
+            stream.pattern = pattern
+        return stream
+
+    def log(self) -> TrainLog | None:
+        """What was read, of one trainer and one rank."""
+        streams = [stream for stream in self.streams.values() if stream.lines or stream.bars]
+        if not streams:
+            return None
+        lead = _lead(streams)
+        log = _log_of(lead)
+        counts = {"lines": self.lines, **self.counts, "steps": lead.lines}
+        for name in ("repeated", "over_limit", "backwards", "grad_norms_not_finite"):
+            counts[name] = getattr(lead, name)
+        counts["other_streams"] += len(streams) - 1
+        others = sorted({_label(stream) for stream in streams if stream is not lead})
+        return replace(
+            log,
+            whole=self.whole,
+            peaks=_peaks(self.streams.values()),
+            finished=self.ending.finished,
+            ending=self.ending.ending(),
+            tail=self.ending.tail(),
+            losses_not_finite=sum(stream.losses_not_finite for stream in streams),
+            losses=sum(stream.losses for stream in streams),
+            counts=counts,
+            notes=(*_clock_notes(log), *_loss_notes(counts), *_other_notes(others)),
+        )
+
+
+def _take_bar(stream: Stream, pattern: LinePattern, bar: Bar) -> bool:
+    """Takes the drawing of a bar; whether it is known to show further steps."""
+    if not bar.before:
+        stream.nameless = stream.nameless or NamelessBars(pattern.mean_rate)
+        stream.nameless.take(bar)
+        return False
+    stream.bars = stream.bars or Bars(pattern.mean_rate)
+    before = stream.bars.drawn_steps
+    stream.bars.take(bar)
+    return stream.bars.drawn_steps > before
+
+
+def _lead(streams: Sequence[Stream]) -> Stream:
+    """The lowest rank of the trainer with most steps, among those with at least half as many."""
+    streams = [stream for stream in streams if not stream.pattern.below] or streams
+    most = max(streams, key=_steps_seen)
+    leading = [
+        stream
+        for stream in streams
+        if stream.pattern.trainer == most.pattern.trainer
+        and 2 * _steps_seen(stream) >= _steps_seen(most)
+    ]
+    return min(leading, key=_rank_order)
+
+
+def _peaks(streams: Iterable[Stream]) -> dict[str, float]:
+    """Of the fullest device of all ranks."""
+    highest: dict[str, float] = {}
+    for stream in streams:
+        for name, peak in stream.peaks.items():
+            highest[name] = max(peak, highest.get(name, 0.0))
+    return highest
+
+
+def _steps_seen(stream: Stream) -> int:
+    return stream.lines + (stream.bars.drawn_steps if stream.bars is not None else 0)
+
+
+def _rank_order(stream: Stream) -> tuple[bool, int, str]:
+    digits = re.search(r"\d{1,9}\Z", stream.rank or "")
+    return stream.rank is None, int(digits[0]) if digits else 0, stream.rank or ""
+
+
+def _label(stream: Stream) -> str:
+    trainer = stream.pattern.trainer
+    return trainer if stream.rank is None else f"{trainer} in {stream.rank}"
+
+
+def _log_of(stream: Stream) -> TrainLog:
+    """The series of a stream; where its lines hold no seconds, those of its bars."""
+    log = TrainLog(
+        trainer=stream.pattern.trainer,
+        rank=stream.rank,
+        numbers=stream.numbers,
+        seconds=stream.seconds,
+        covered=covered_by(stream),
+        clock="timestamps" if stream.pattern.seconds == "between" else "trainer",
+        ended_steps=ended_steps(stream),
+        rates=stream.padded_rates(),
+        last=stream.last,
+        losses=stream.losses,
+        losses_not_finite=stream.losses_not_finite,
+    )
+    if any(not math.isnan(value) for value in stream.seconds):
+        return log
+    bars = stream.bars or (stream.nameless.of_training() if stream.nameless is not None else None)
+    if bars is None:
+        return replace(log, clock=None)
+    bars.end()
+    timed = bars.timed
+    return replace(
+        log,
+        numbers=array("d", [item.step for item in timed]),
+        seconds=array("d", [item.step_s for item in timed]),
+        covered=array("d", [item.steps for item in timed]),
+        clock="bar" if timed else None,
+        ended_steps=bars.steps,
+        rates={},
+    )
+
+
+def _clock_notes(log: TrainLog) -> Iterator[str]:
+    """Where the seconds are from."""
+    means = [covered for covered in log.covered if covered > 1]
+    if log.clock == "timestamps":
+        yield (
+            "step times are the time between two lines, by their timestamps: evaluations and "
+            "checkpoints between them are in it"
+        )
+    elif log.clock == "bar":
+        yield (
+            "step times are means over stretches of a progress bar: evaluations while it is drawn "
+            "are in them"
+        )
+    elif log.clock is None:
+        yield "the log tells no time of a step"
+    elif means and not all(map(math.isnan, log.seconds)):
+        yield f"step times are means over {means[0]:g} steps each, as the trainer printed them"
+
+
+def _loss_notes(counts: Mapping[str, int]) -> Iterator[str]:
+    """Lines of which something was left out."""
+    reasons = {
+        "unread": "like the line of a step, but not to be read",
+        "cut": "too long, and cut",
+        "repeated": "a step that was told before, as by ranks whose lines bear no name",
+        "backwards": "back in time or in steps, so that no step time was made of it",
+        "over_limit": "more than are kept",
+        "grad_norms_not_finite": "the norm of the gradients was not finite",
+    }
+    for name, text in reasons.items():
+        if counts.get(name):
+            yield f"{counts[name]:,} line{'s' if counts[name] > 1 else ''}: {text}"
+
+
+def _other_notes(others: Sequence[str]) -> Iterator[str]:
+    if others:
+        more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+        names = ", ".join(others[:MAX_NAMED])
+        yield f"other step lines are not in the figures: {names}{more}"

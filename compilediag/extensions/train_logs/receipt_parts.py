@@ -1,0 +1,116 @@
+"""A trainer's own output as parts of a receipt: steps and throughput."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec.structs import replace
+
+from compilediag.diagnosis.figures.step_stats import sketch_of, spike_positions
+from compilediag.extensions.train_logs.figures import (
+    at_share,
+    steady_rate,
+    steady_step_s,
+    timed,
+    warmup_lines,
+)
+from compilediag.receipt.build.steps import UNEXPLAINED, sketch_record
+from compilediag.receipt.schema.invocations import Throughput
+from compilediag.receipt.schema.running import Spike, StepsSection
+from compilediag.timeline.train_log import TrainLog
+
+
+def steps_of(log: TrainLog, warmup: int | None) -> StepsSection | None:
+    """The steps that the trainer printed; None where it printed none, or no number of them."""
+    steps = list(timed(log))
+    count = log.ended_steps if log.ended_steps is not None else len(steps)
+    if not count:
+        return None
+    if not steps:
+        return StepsSection(count=count)
+    covered = sum(each for _, each in steps)
+    ordered = sorted(steps)
+    return StepsSection(
+        count=count,
+        timed=int(covered) if int(covered) != count else None,
+        warmup=_warmup_steps(log, warmup_lines(log, warmup)),
+        clock=log.clock,
+        mean=sum(seconds * each for seconds, each in steps) / covered,
+        median=at_share(ordered, 0.5),
+        min=ordered[0][0],
+        max=ordered[-1][0],
+        p90=at_share(ordered, 0.9),
+        p99=at_share(ordered, 0.99),
+        sketch=sketch_record(sketch_of((seconds, int(covered)) for seconds, covered in steps)),
+        spikes=_spikes(log, warmup_lines(log, warmup)),
+    )
+
+
+def _warmup_steps(log: TrainLog, lines: int) -> int:
+    """The steps of so many leading lines: by their numbers, where they have them."""
+    if not lines:
+        return 0
+    numbers = log.numbers[: lines + 1]
+    if len(numbers) > lines and numbers[lines] > numbers[0]:
+        before = log.covered[0] if log.clock != "timestamps" else 1
+        return max(1, int(numbers[lines] - log.covered[lines] - numbers[0] + before))
+    return max(1, int(sum(log.covered[:lines])))
+
+
+def _spikes(log: TrainLog, warmup: int) -> tuple[Spike, ...]:
+    """Lines whose steps took long; the cause is unknown: it may have been an evaluation."""
+    walls = [seconds if seconds > 0 else 0.0 for seconds in log.seconds]
+    return tuple(
+        Spike(
+            step=int(log.numbers[position]),
+            wall_s=walls[position],
+            compile_s=None,
+            metric_s=None,
+            sync_s=None,
+            why=UNEXPLAINED,
+        )
+        for position in spike_positions(walls, warmup)
+        if not math.isnan(log.numbers[position])
+    )
+
+
+def throughput_with(measured: Throughput | None, log: TrainLog, warmup: int | None) -> Throughput:
+    """The throughput with the figures the trainer printed; what was measured is not replaced."""
+    base = measured if measured is not None else Throughput()
+    missing = {
+        name: value
+        for name, value in _printed(log, warmup_lines(log, warmup)).items()
+        if value is not None and getattr(base, name) is None
+    }
+    return replace(base, reported_by=log.trainer, **missing)
+
+
+def _printed(log: TrainLog, warmup: int) -> dict[str, float | None]:
+    """After warm-up; of the whole run where the trainer printed its rates only at the end."""
+    step_s = steady_step_s(log, warmup)
+    steps_per_s = 1 / step_s if step_s else _of_run(log, "steps_per_s")
+    samples_per_s = steady_rate(log, "samples_per_s", warmup)
+    batch = steady_rate(log, "samples_per_step", warmup)
+    if samples_per_s is None and batch is not None and step_s:
+        samples_per_s = batch / step_s
+    own = ("tokens_per_s", "tokens_per_s_per_device", "tflops_per_s_per_device", "mfu")
+    found = {name: steady_rate(log, name, warmup) for name in own}
+    return {
+        **found,
+        "steps_per_s": steps_per_s,
+        "samples_per_s": samples_per_s or _of_run(log, "samples_per_s"),
+        "tokens_per_s": found["tokens_per_s"] or _of_run(log, "tokens_per_s"),
+        "loss": _finite(log.last.get("loss")),
+        "grad_norm": _finite(log.last.get("grad_norm")),
+        "train_s": _of_run(log, "train_s"),
+    }
+
+
+def _of_run(log: TrainLog, name: str) -> float | None:
+    value = _finite(log.whole.get(name))
+    return value if value is not None and value > 0 else None
+
+
+def _finite(value: float | None) -> float | None:
+    """NaN is reported by the checks; as a number it would be lost."""
+    return value if value is not None and math.isfinite(value) else None

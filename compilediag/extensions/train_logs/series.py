@@ -1,0 +1,195 @@
+"""The step lines of one trainer in one rank, put together to series."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from decimal import Decimal
+from itertools import pairwise
+from statistics import median
+
+from compilediag.extensions.train_logs.patterns import (
+    EPOCHS,
+    LAST,
+    PEAKS,
+    RATES,
+    SECONDS,
+    LinePattern,
+)
+from compilediag.extensions.train_logs.progress_bars import Bars, NamelessBars
+
+LINES_LIMIT = 5_000_000
+"""Most step lines kept of one rank."""
+
+REPEATED_WITHIN = 8
+"""A step among the last so many is the same one, printed again by a rank without a name."""
+
+
+def _floats() -> array[float]:
+    return array("d")
+
+
+@dataclass(slots=True)
+class Stream:
+    """State between the lines."""
+
+    pattern: LinePattern
+    rank: str | None
+    lines: int = 0
+    repeated: int = 0
+    over_limit: int = 0
+    backwards: int = 0
+    """Times that the step number or the clock went back."""
+    numbers: array[float] = field(default_factory=_floats)
+    seconds: array[float] = field(default_factory=_floats)
+    rates: dict[str, array[float]] = field(default_factory=dict[str, "array[float]"])
+    last: dict[str, float] = field(default_factory=dict[str, float])
+    peaks: dict[str, float] = field(default_factory=dict[str, float])
+    losses: int = 0
+    losses_not_finite: int = 0
+    grad_norms_not_finite: int = 0
+    bars: Bars | None = None
+    nameless: NamelessBars | None = None
+    _recent: deque[int] = field(default_factory=lambda: deque(maxlen=REPEATED_WITHIN))
+    _stamp: float | None = None
+
+    def take(self, figures: Mapping[str, str]) -> None:
+        """One line of a step: its figures by field, as they are printed."""
+        self.lines += 1
+        step = _step_of(figures)
+        if step in self._recent:
+            self.repeated += 1
+            return
+        if len(self.numbers) >= LINES_LIMIT:
+            self.over_limit += 1
+            return
+        self.seconds.append(self._seconds(figures, step))
+        for name, figure in figures.items():
+            if name in RATES:
+                value = number_of(figure, RATES[name])
+                series = self._padded("mfu" if name.startswith("mfu") else name)
+                series.append(value if 0 < value < math.inf else math.nan)
+        self.numbers.append(math.nan if step is None else step)
+        if step is not None:
+            self._recent.append(step)
+        self.note(figures)
+        if self.nameless is not None:
+            self.nameless.step_logged()
+
+    def note(self, figures: Mapping[str, str]) -> None:
+        """The figures of a line that are no series: the last loss, the highest peak."""
+        for name, figure in figures.items():
+            if name in LAST:
+                self._note_last(name, number_of(figure))
+            elif name in PEAKS:
+                kind = f"{name.partition('_peak')[0]}_peak_bytes"
+                peak = number_of(figure, PEAKS[name])
+                if self.peaks.get(kind, 0.0) < peak < math.inf:
+                    self.peaks[kind] = peak
+            elif name == "nan_steps" and number_of(figure) > 0:
+                # Megatron leaves a loss that is NaN out of its mean, and counts such steps.
+                self.losses_not_finite += 1
+
+    def _note_last(self, name: str, value: float) -> None:
+        self.last[name] = value
+        if name == "loss":
+            self.losses += 1
+            self.losses_not_finite += not math.isfinite(value)
+        else:
+            self.grad_norms_not_finite += not math.isfinite(value)
+
+    def _padded(self, name: str) -> array[float]:
+        """The series of a rate with one value for each line before this one."""
+        series = self.rates.setdefault(name, _floats())
+        lines = len(self.numbers)
+        del series[lines:]  # a line may hold a rate in two spellings
+        series.extend([math.nan] * (lines - len(series)))
+        return series
+
+    def padded_rates(self) -> dict[str, array[float]]:
+        """The series, each with one value a line."""
+        return {name: self._padded(name) for name in self.rates}
+
+    def _seconds(self, figures: Mapping[str, str], step: int | None) -> float:
+        if self.pattern.seconds == "between":
+            return self._between(figures.get("time"), step)
+        for name, factor in SECONDS.items():
+            if name in figures:
+                value = number_of(figures[name], factor)
+                return value if 0 < value < math.inf else math.nan
+        return math.nan
+
+    def _between(self, time: str | None, step: int | None) -> float:
+        """Seconds of a step since the line before, by the timestamps of both lines."""
+        stamp = None if time is None else timestamp(time)
+        before, self._stamp = self._stamp, stamp
+        if stamp is None or before is None or step is None or not self._recent:
+            return math.nan
+        steps = step - self._recent[-1]
+        if steps <= 0 or stamp <= before:
+            self.backwards += 1
+            return math.nan
+        return (stamp - before) / steps
+
+
+def _step_of(figures: Mapping[str, str]) -> int | None:
+    """The number of a step in the run, which some trainers count within each epoch."""
+    counted = [number_of(figures[name]) for name in ("step", *EPOCHS) if name in figures]
+    if "step" not in figures or not all(map(math.isfinite, counted)):
+        return None
+    step, *epoch = map(int, counted)
+    return step + epoch[0] * epoch[1] if len(epoch) == len(EPOCHS) else step
+
+
+def number_of(figure: str, factor: Decimal = Decimal(1)) -> float:
+    """A figure as it is printed (with commas, with an exponent, or "nan"), times a factor. The
+    product is decimal, as the figure is: 12.3 % is 0.123, not 0.12300000000000001."""
+    text = figure.replace(",", "")
+    return float(text) if factor == 1 else float(Decimal(text) * factor)
+
+
+def timestamp(text: str) -> float | None:
+    """Seconds of a time as logging prints it, without its zone; None where it is no time."""
+    try:
+        whole = datetime.fromisoformat(text[:19]).replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None
+    return whole + float(f"0.{text[20:]}")
+
+
+def covered_by(stream: Stream) -> array[float]:
+    """Of how many steps the seconds of each line are the mean.
+
+    A mean is over the trainer's own interval, which is the usual distance of its lines; the time
+    between two lines is of all steps between them.
+    """
+    if stream.pattern.seconds == "own":
+        return array("d", [1.0]) * len(stream.numbers)
+    steps = [after - before for before, after in pairwise(stream.numbers)]
+    usual = median([each for each in steps if each > 0] or [1.0])
+    if stream.pattern.seconds == "mean":
+        steps = [min(each, usual) for each in steps]
+    covered = [usual, *(each if each > 0 else usual for each in steps)]
+    return array("d", covered[: len(stream.numbers)])
+
+
+def ended_steps(stream: Stream) -> int | None:
+    """Steps that ended, attempt by attempt; None where lines have no number.
+
+    The first line of an attempt stands for one step, or for as many as its mean is over.
+    """
+    known = [number for number in stream.numbers if not math.isnan(number)]
+    if not known:
+        return None
+    first = int(covered_by(stream)[0]) if stream.pattern.seconds == "mean" else 1
+    total, began, before = 0, known[0], known[0]
+    for number in known[1:]:
+        if number <= before:
+            total += int(before - began) + first
+            began = number
+        before = number
+    return total + int(before - began) + first

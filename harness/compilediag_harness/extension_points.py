@@ -1,0 +1,45 @@
+"""What extensions do inside the user's process, by name: the only place that knows one.
+
+A point names a module below `compilediag_harness.extensions` and an attribute of it, "x:y". It is
+imported when it is used; where the module is missing, what it would do is left out.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+PACKAGE = "compilediag_harness.extensions"
+
+API = {
+    "Ablation": "tracker.ablations:Ablation",
+    "AblationInvalid": "tracker.ablations:AblationInvalid",
+    "Pipeline": "pipeline.pipeline:Pipeline",
+    "Tracker": "tracker.tracker:Tracker",
+    "ablation": "tracker.ablations:ablation",
+    "pipeline": "pipeline.pipeline:pipeline",
+    "read_ablation": "tracker.ablations:read_ablation",
+    "tracker": "tracker.tracker:tracker",
+}
+"""What programs import from `compilediag`, by name."""
+
+RECORDED = {
+    "pipeline": "pipeline.pipeline_log:sinks",
+    "tracker": "tracker.tracker_log:sinks",
+}
+"""The `SessionSinks` of what programs record themselves, by the word for a fault of theirs."""
+
+EXPERIMENTS = "experiments:install"
+"""Logs metrics to the experiment that the program has open, from a run's folder."""
+
+
+def load(point: str) -> Any:
+    """What a point names; None where its module is missing."""
+    module, _, attribute = point.partition(":")
+    name = f"{PACKAGE}.{module}"
+    try:
+        return getattr(import_module(name), attribute)
+    except ModuleNotFoundError as error:
+        if f"{name}.".startswith(f"{error.name}."):  # it, or a folder above it
+            return None
+        raise

@@ -1,0 +1,1 @@
+"""Producer-consumer loops, as a program declares them."""

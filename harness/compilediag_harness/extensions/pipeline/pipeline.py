@@ -1,0 +1,236 @@
+"""Asynchronous producer-consumer loops, measured: inference fills a pool of samples that training
+empties, and one of the two is the bottleneck.
+
+Without a session nothing is measured: every call is one check and returns one shared object. Work
+that raises is not counted; waiting always is.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Hashable
+from numbers import Integral
+from typing import Any
+
+from compilediag_harness.extensions.pipeline import pipeline_log
+from compilediag_harness.extensions.pipeline.pipeline_log import Loop, Row, Size
+from compilediag_harness.torch_internals import dynamo_skip
+from compilediag_harness.user_api.pipeline_rates import (
+    INFER,
+    TRAIN,
+    WAIT,
+    infer_capacity,
+    rate,
+    slots_of,
+)
+from compilediag_harness.user_api.spans import span
+from compilediag_harness.user_api.to_jsonable import to_name
+
+WINDOW_S = 10.0
+"""`Pipeline.line` covers the last so many seconds."""
+
+MAX_ROWS = 1024
+"""... and at most so many blocks of each kind."""
+
+NO_SLOT = -1
+
+_MAX_SLOTS = 4096
+
+_monotonic = time.monotonic
+
+
+class Unmeasured:
+    """A block of work while there is no session."""
+
+    __slots__ = ()
+
+    @property
+    def samples(self) -> int:
+        """How many samples the block handles; may be set until it ends, where they are only known
+        then."""
+        return 0
+
+    @samples.setter
+    def samples(self, samples: int) -> None:
+        _to_count(samples)
+
+    def __enter__(self) -> Unmeasured:
+        return self
+
+    def __exit__(self, *_exception: object) -> None: ...
+
+
+_UNMEASURED = Unmeasured()
+
+
+class Measured(Unmeasured):
+    """One block of work or waiting."""
+
+    __slots__ = ("_began", "_pipeline", "_samples", "_slot", "_stage")
+
+    def __init__(self, pipeline: Pipeline, stage: str, samples: int, slot: int) -> None:
+        self._pipeline = pipeline
+        self._stage = stage
+        self._slot = slot
+        self._began = 0.0
+        self._samples = samples
+
+    @property
+    def samples(self) -> int:
+        return self._samples
+
+    @samples.setter
+    def samples(self, samples: int) -> None:
+        self._samples = _to_count(samples)
+
+    def __enter__(self) -> Measured:
+        if self._stage == WAIT:
+            self._pipeline.waiting.__enter__()
+        self._began = _monotonic()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        ended = _monotonic()
+        if self._stage == WAIT:
+            self._pipeline.waiting.__exit__(*exception)
+        elif exception[0] is not None:
+            return
+        thread = threading.get_ident()
+        self._pipeline.ended(
+            Row(self._stage, self._began, ended, self._samples, thread, self._slot)
+        )
+
+
+class Pipeline:
+    """One producer-consumer loop; make it with `pipeline()`. Every method may be called from any
+    thread and any asyncio task."""
+
+    def __init__(self, name: str, slots: int | None) -> None:
+        self.declared = Loop(name, slots)
+        self.waiting = span("dispatch_wait")
+        self._slots: dict[Hashable, int] = {}
+        self._recent: dict[str, deque[Row]] = {
+            stage: deque(maxlen=MAX_ROWS) for stage in (TRAIN, INFER, WAIT)
+        }
+        self._size: int | None = None
+
+    def train(self, samples: int = 1) -> Unmeasured:
+        """`with loop.train(samples=64): ...` around one training step, the wait for its samples
+        left out.
+
+        Raises:
+            TypeError: `samples` is no integer.
+            ValueError: it is negative.
+        """
+        # Checked first: compiled code is then not guarded on whether a session is there.
+        if dynamo_skip.is_compiling():
+            return Unmeasured()
+        _to_count(samples)
+        return Measured(self, TRAIN, samples, NO_SLOT) if pipeline_log.sinks.all else _UNMEASURED
+
+    def infer(self, slot: Hashable = None, samples: int = 1) -> Unmeasured:
+        """`with loop.infer(slot): ...` around one call of an inference engine, the wait for a free
+        slot left out.
+
+        Raises:
+            TypeError: `samples` is no integer, or `slot` is not hashable.
+            ValueError: `samples` is negative.
+        """
+        if dynamo_skip.is_compiling():
+            return Unmeasured()
+        _to_count(samples)
+        hash(slot)
+        if not pipeline_log.sinks.all:
+            return _UNMEASURED
+        return Measured(self, INFER, samples, self._slot_index(slot))
+
+    def dispatch_wait(self) -> Unmeasured:
+        """`with loop.dispatch_wait(): ...` where training waits for the pool to hold enough. It is
+        also a span of that name."""
+        if dynamo_skip.is_compiling():
+            return Unmeasured()
+        return Measured(self, WAIT, 0, NO_SLOT) if pipeline_log.sinks.all else _UNMEASURED
+
+    def pool(self, size: int) -> None:
+        """Records how many samples the pool holds now.
+
+        Raises:
+            TypeError: `size` is no integer.
+            ValueError: it is negative.
+        """
+        if dynamo_skip.is_compiling():
+            return
+        _to_count(size)
+        if pipeline_log.sinks.all:
+            at, self._size = _monotonic(), int(size)
+            pipeline_log.add(self.declared, Size(at, self._size), at)
+
+    def line(self) -> str:
+        """The last ten seconds as text for a progress bar, `thru=8.2, I=8.5, T=15.3, wait=2.1s,
+        pool=0`: samples a second that are trained, that inference and training could do, seconds
+        waited a training step, samples in the pool. What is not known is left out; "" while
+        there is no session."""
+        if dynamo_skip.is_compiling() or not pipeline_log.sinks.all:
+            return ""
+        now = _monotonic()
+        trained, inferred, waits = (self._window(stage, now) for stage in (TRAIN, INFER, WAIT))
+        began = min((row.began for row in (*trained, *inferred, *waits)), default=now)
+        calls = [(row.began, row.ended) for row in inferred]
+        slots = slots_of(self.declared.slots, len(self._slots), calls)
+        rates = {
+            "thru": rate(_samples(trained), now - max(began, now - WINDOW_S)),
+            "I": infer_capacity(_samples(inferred), _seconds(inferred), slots),
+            "T": rate(_samples(trained), _seconds(trained)),
+        }
+        parts = [f"{name}={value:.1f}" for name, value in rates.items() if value is not None]
+        if waits:
+            parts.append(f"wait={_seconds(waits) / max(len(trained), 1):.1f}s")
+        if self._size is not None:
+            parts.append(f"pool={self._size}")
+        return ", ".join(parts)
+
+    def ended(self, row: Row) -> None:
+        """A block has ended."""
+        self._recent[row.stage].append(row)
+        pipeline_log.add(self.declared, row, row.ended)
+
+    def _slot_index(self, slot: Hashable) -> int:
+        """The index of a slot, in the order they were first used."""
+        if slot is None or (slot not in self._slots and len(self._slots) >= _MAX_SLOTS):
+            return NO_SLOT
+        return self._slots.setdefault(slot, len(self._slots))
+
+    def _window(self, stage: str, now: float) -> list[Row]:
+        return [row for row in tuple(self._recent[stage]) if row.ended >= now - WINDOW_S]
+
+
+def _to_count(count: Any) -> int:
+    """A number of samples; not of a tensor, because reading it would wait for its device."""
+    if type(count) is not int and not isinstance(count, Integral):  # an int is the fast case
+        raise TypeError(f"a number of samples must be an integer, not {type(count).__name__}")
+    if (samples := int(count)) < 0:
+        raise ValueError(f"a number of samples must be 0 or more, not {samples}")
+    return samples
+
+
+def _samples(rows: list[Row]) -> int:
+    return sum(row.samples for row in rows)
+
+
+def _seconds(rows: list[Row]) -> float:
+    return sum(row.ended - row.began for row in rows)
+
+
+def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
+    """A producer-consumer loop to measure. `slots`: how many inference calls can be in progress at
+    a time; without it, as many as were observed.
+
+    Raises:
+        ValueError: `slots` is below 1.
+    """
+    if slots is not None and slots < 1:
+        raise ValueError(f"pipeline {name!r}: slots must be 1 or more, not {slots}")
+    dynamo_skip.bind_if_imported()
+    return Pipeline(to_name(name), slots)

@@ -1,0 +1,1 @@
+"""Runs of steps and ablations, as a program records them."""

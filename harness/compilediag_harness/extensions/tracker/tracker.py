@@ -1,0 +1,207 @@
+"""Runs of steps that a program measures itself, such as evaluations: the numbers of each step,
+summed up when the run ends.
+
+With and without a session the same is computed: a step appends each of its numbers to a list. No
+tensor is read, nothing is synchronised, no file is written but by `to_json`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from compilediag_harness.extensions.tracker import tracker_log, user_json
+from compilediag_harness.extensions.tracker.tracked_run import TrackedRun
+from compilediag_harness.redaction import in_process
+from compilediag_harness.torch_internals import dynamo_skip
+from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
+from compilediag_harness.wire import RunTracked
+
+SCHEMA, SCHEMA_VERSION = "compilediag.tracker", "1.0"
+"""Of the file that `to_json` writes."""
+
+_monotonic = time.monotonic
+_trackers: weakref.WeakSet[Tracker] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for tracker in tuple(_trackers):
+        tracker.unlock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class Tracker:
+    """Runs of one evaluation lane; make it with `tracker()`. Every method may be called from any
+    thread; one run is in progress at a time."""
+
+    def __init__(self, name: str, config: dict[str, Any], warmup: int) -> None:
+        self.name = name
+        self.config = config
+        self.warmup = warmup
+        self.runs: deque[RunTracked] = deque(maxlen=tracker_log.MAX_RUNS)
+        """The runs that have ended, oldest first; the newest are kept."""
+        self._run: TrackedRun | None = None
+        self.unlock()
+        _trackers.add(self)
+
+    def unlock(self) -> None:
+        """A new lock: this process is a fork, and a thread that is not here may hold the old."""
+        # Reentrant: a signal handler of the program may record too.
+        self._lock = threading.RLock()
+
+    def start_run(self, name: str | None = None, config: Any = None) -> Tracker:
+        """Begins a run. `name` and `config` are of this run; without them those of the tracker.
+
+        Raises:
+            RuntimeError: a run is in progress.
+            TypeError, ValueError: `config` cannot be written as JSON.
+        """
+        if dynamo_skip.is_compiling():
+            return self
+        own = self.config if config is None else {**self.config, **to_config(config)}
+        with self._lock:
+            if self._run is not None:
+                raise RuntimeError(f"{self!r}: a run is in progress; finish_run() ends it")
+            named = self.name if name is None else to_name(name)
+            self._run = TrackedRun(named, own, self.warmup, _monotonic())
+            tracker_log.began(self._run)
+        return self
+
+    def record_step(
+        self, step: int, metrics: Mapping[str, float | None] | None = None, **counts: float
+    ) -> None:
+        """Records one step: `metrics` are summed up (mean, median, min, max), `counts` such as
+        `tokens=4096` or `samples=32` are added up, and given by second. None is "not measured".
+
+            tracker.record_step(step, {"loss": loss.item()}, tokens=batch.numel())
+
+        Raises:
+            RuntimeError: no run is in progress.
+            TypeError: something is no number. A tensor is none: reading it may wait for its device.
+            ValueError: a step or a count is negative.
+        """
+        # Checked first: compiled code is then not guarded on our state.
+        if dynamo_skip.is_compiling():
+            return
+        at = _monotonic()
+        if type(step) is not int or step < 0:
+            step = to_count(step, "step")
+        values = {} if metrics is None else _numbers_of(metrics)
+        counted = _counts_of(counts) if counts else counts
+        with self._lock:
+            run = self._running()
+            run.record(step, at, values, counted)
+            tracker_log.progressed(run, at)
+
+    def finish_run(self) -> RunTracked:
+        """Ends the run and returns its summary, computed here, once.
+
+        Raises:
+            RuntimeError: no run is in progress.
+        """
+        return self._end("finished")
+
+    def _end(self, state: str) -> RunTracked:
+        with self._lock:
+            run = self._running()
+            self._run = None
+            at = _monotonic()
+            ended = run.snapshot(at, state, median=True)
+            self.runs.append(ended)
+            tracker_log.ended(ended, at)
+        return ended
+
+    def _running(self) -> TrackedRun:
+        if self._run is None:
+            raise RuntimeError(f"{self!r}: no run is in progress; start_run() begins one")
+        return self._run
+
+    def __enter__(self) -> Tracker:
+        return self.start_run()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if self._run is not None:
+            self._end("finished" if kind is None else "failed")
+
+    def to_json(self, path: str | os.PathLike[str]) -> str:
+        """Writes the ended runs to a file of their own, whole or not at all, and returns its path.
+        Secrets in `config` are left out, as in the receipt.
+
+        Raises:
+            OSError: the file cannot be written; an older one is left as it was.
+        """
+        runs = [_to_json(item) for item in tuple(self.runs)]
+        user_json.write(path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs})
+        return os.fspath(path)
+
+    def __repr__(self) -> str:
+        return f"tracker({self.name!r})"
+
+
+def _numbers_of(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """The metrics as floats, without those that were not measured."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        if type(value) is float and type(name) is str and len(name) <= 200:  # the usual case
+            found[name] = value
+            continue
+        number = to_float(value, f"metric {name!r}")
+        if number is not None:
+            found[to_name(name)] = number
+    return found
+
+
+def _counts_of(counts: Mapping[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in counts.items():
+        number = to_float(value, name)
+        if number is None:
+            continue
+        if not 0.0 <= number < float("inf"):
+            raise ValueError(f"{name} must be 0 or more and finite, not {number}")
+        found[to_name(name)] = number
+    return found
+
+
+def _to_json(run: RunTracked) -> dict[str, Any]:
+    """A run as the file has it: metrics by name, without what only sessions need."""
+    fields = dataclasses.asdict(run)
+    del fields["t"], fields["number"]
+    fields["config"] = in_process.value(fields["config"])
+    fields["metrics"] = {metric.pop("name"): metric for metric in fields["metrics"]}
+    return fields
+
+
+def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
+    """An evaluation lane to track: `config` (a mapping, a dataclass, a Namespace) says what must be
+    equal for two of its runs to be comparable. The first `warmup` recorded steps of each run, in
+    which things compile, are in no rate and no step time; their metrics count.
+
+        tracker = cd.tracker(config={"task": "mmlu", "shots": 5, "dtype": "bf16"})
+        tracker.start_run()
+        for step, batch in enumerate(batches):
+            score = evaluate(batch)
+            tracker.record_step(step, {"accuracy": score}, samples=len(batch))
+        print(tracker.finish_run())
+
+    Raises:
+        TypeError, ValueError: `config` holds what JSON does not know, or too much;
+            `warmup` is no number of steps.
+    """
+    dynamo_skip.bind_if_imported()
+    return Tracker(to_name(name), to_config(config), to_count(warmup, "warmup"))

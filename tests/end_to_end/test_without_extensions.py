@@ -1,0 +1,125 @@
+"""The package without one of its extensions: a copy without the folder does all the rest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compilediag import extension_points
+
+ROOT = Path(__file__).resolve().parents[2]
+VIEWS = ROOT / "tests" / "data" / "views"
+COMMANDS_OF = {
+    "cadence": (["probe", "program.py"], ["run", "program.py", "--cadence-probe"]),
+    "fleet": (["stats", str(VIEWS)], ["trend", str(VIEWS)]),
+    "repro": (["repro", "1", str(VIEWS / "findings.json")],),
+    "telemetry": (["run", "--prometheus-listen", "9464", "program.py"],),
+    "train_logs": (["analyze", str(VIEWS), "--patterns", str(ROOT / "pyproject.toml")],),
+}
+"""What belongs to an extension: where it is missing, it is a usage error."""
+OF_THE_CORE = (
+    ["show", str(VIEWS / "findings.json")],
+    ["show", "--markdown", str(VIEWS / "breaks.json")],
+    ["show", "--json", str(VIEWS / "many.json")],
+    ["gate", "--fail-on", "recompiles>0", str(VIEWS / "findings.json")],
+    ["diff", str(VIEWS / "clean.json"), str(VIEWS / "clean.json")],
+    ["explain", "CD102"],
+)
+
+
+def copied(folder: Path, without: str) -> Path:
+    """Both packages in a folder, without one extension; "*" stands for all."""
+    for package in (ROOT / "compilediag", ROOT / "harness" / "compilediag_harness"):
+        copy = folder / package.name
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        gone = copy / "extensions" if without == "*" else copy / "extensions" / without
+        shutil.rmtree(gone, ignore_errors=True)
+    shutil.copytree(ROOT / "docs" / "rules", folder / "compilediag" / "docs" / "rules")
+    (folder / "work").mkdir()
+    return folder
+
+
+def run(tree: Path, words: list[str], work: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "100"}
+    return subprocess.run(
+        [sys.executable, "-m", "compilediag", *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=environment,
+        cwd=work,
+    )
+
+
+@pytest.mark.parametrize("name", [*COMMANDS_OF, "*"])
+def test_the_rest_is_the_same(name: str, tmp_path: Path) -> None:
+    """Commands of the core print what they print with every extension; those of the missing one
+    are a usage error in one sentence."""
+    tree, work = copied(tmp_path, name), tmp_path / "work"
+    for words in OF_THE_CORE:
+        whole, without = run(ROOT, words, work), run(tree, words, work)
+        assert (without.returncode, without.stdout) == (whole.returncode, whole.stdout), words
+        assert "Traceback" not in without.stderr
+    missing = COMMANDS_OF if name == "*" else {name: COMMANDS_OF[name]}
+    for extension, commands in missing.items():
+        for words in commands:
+            done = run(tree, words, work)
+            assert done.returncode == 2, (words, done.stdout, done.stderr)
+            assert f"needs the extension {extension}, and" in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+    listed = run(tree, ["--help"], work).stdout
+    assert "  run " in listed
+    assert [
+        command
+        for command, point in extension_points.COMMANDS.items()
+        if point.partition(".")[0] in missing and f"  {command} " in listed
+    ] == []
+
+
+def test_the_output_of_a_trainer_is_nothing_known(tmp_path: Path) -> None:
+    """Without the extension that reads it, `analyze` finds nothing there, and says why."""
+    tree, work = copied(tmp_path, "train_logs"), tmp_path / "work"
+    done = run(tree, ["analyze", str(ROOT / "tests/data/train_logs/timm.log")], work)
+    assert done.returncode == 2
+    assert "the extension train_logs, which reads the step lines" in " ".join(done.stderr.split())
+
+
+def test_what_programs_import_is_missing(tmp_path: Path) -> None:
+    """Without the halves inside, a name of theirs is missing as any other is, with the reason."""
+    tree, work = copied(tmp_path, "*"), tmp_path / "work"
+    program = (
+        "import compilediag as cd\n"
+        "cd.span, cd.cadence\n"
+        "assert not hasattr(cd, 'tracker')\n"
+        "cd.pipeline\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        cwd=work,
+    )
+    assert done.stderr.splitlines()[-1].startswith("AttributeError: compilediag.pipeline needs an")
+
+
+def test_a_program_runs_without_any(tmp_path: Path) -> None:
+    """`run` explains a recompile where both halves have no extensions at all."""
+    tree, work = copied(tmp_path, "*"), tmp_path / "work"
+    (work / "program.py").write_text(
+        "import torch\n"
+        "double = torch.compile(lambda x: x * 2, backend='eager', dynamic=False)\n"
+        "for size in (2, 3):\n    double(torch.ones(size))\n",
+        encoding="utf-8",
+    )
+    done = run(tree, ["run", "program.py"], work)
+    assert done.returncode == 0, done.stderr
+    assert "1 recompile in 2 steps" in done.stderr
