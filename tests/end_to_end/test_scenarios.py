@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from packaging.version import Version
 from scenario_cases import (
@@ -26,6 +25,7 @@ from scenario_cases import (
     Case,
     case,
     cases,
+    compare,
     differences,
     line_of,
     names,
@@ -34,8 +34,6 @@ from scenario_cases import (
 )
 
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.receipt.contradictions import contradictions
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.cold_and_warm import COLD
 from compilediag.runs.trials.against_eager import FOLDER
 
@@ -165,26 +163,11 @@ def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
     if item.needs == "cuda" and (why := why_without_device()):
         pytest.skip(why)
     exit_code, receipt, said = runner.receipt_of(item.program, item.arguments)
-    wrong = [
-        f"{key}: expected {value}, found {receipt['compile'][key]}"
-        for key, value in item.counts.items()
-        if receipt["compile"][key] != value
-    ]
-    wrong += differences(item.findings, receipt["findings"])
-    wrong += contradictions(msgspec.convert(receipt, Receipt))
-    if exit_code != item.exit_code:
-        wrong.append(f"exit code: expected {item.exit_code}, found {exit_code}")
-    for key, value in (("verdict", item.verdict), ("status", item.status)):
-        if receipt[key] != value:
-            wrong.append(f"{key}: expected {value}, found {receipt[key]}")
+    counted = None
     if item.name in ASKED_AGAIN:
         counted = runner.counted_by_torch(item.program)
         assert set(counted) == COUNTS
-        wrong += [
-            f"{key}: torch counts {value}, found {receipt['compile'][key]}"
-            for key, value in counted.items()
-            if receipt["compile"][key] != value
-        ]
+    wrong = compare(item, exit_code, receipt, counted)
     assert not wrong, "\n".join([*wrong, said])
 
 
