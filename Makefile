@@ -61,7 +61,7 @@ check: lint
 # as it is at users': else each of many hundred processes would compile compilediag's modules again.
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 20 $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -18,6 +18,8 @@ from compilediag.runs.supervised import Options, Outcome, run
 from compilediag.runs.telemetry import exporter
 from compilediag.runs.telemetry.settings import TelemetrySettings
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 PROGRAM = """
 import os, sys, time
 import torch

@@ -15,6 +15,9 @@ import scenario_cases
 from packaging.version import Version
 from replayed_runs import replay
 
+EXPORTS = ("export_only",)
+"""Scenarios with exports: torch's metrics have a row of each, and nothing that can run is left."""
+
 PATHS = recordings.list_paths()
 
 
@@ -26,4 +29,5 @@ def test_a_recorded_run_gives_the_expected_receipt(path: Path, tmp_path: Path) -
     expected = scenario_cases.case(recording.name, recording.side, Version(recording.torch))
     receipt = replay(recording, tmp_path)
     exit_code = receipt["header"]["run"]["exit_code"]
-    assert scenario_cases.compare(expected, exit_code, receipt, recording.counted) == []
+    counted = None if recording.name in EXPORTS else recording.counted
+    assert scenario_cases.compare(expected, exit_code, receipt, counted) == []
