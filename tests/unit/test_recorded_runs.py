@@ -1,4 +1,4 @@
-"""The recorded runs of the scenarios, on three versions of torch, without torch.
+"""The recorded runs of the scenarios, by version of torch: diagnosed here without torch.
 
 Every program was run once under `compilediag run` (`tools/record_journals.py`). What the outside
 half makes of the journals is what expected.toml says, as it was in that run, and the counts are
