@@ -3,6 +3,9 @@
 #   make demo      run compilediag on a training script with three real bugs
 #   make check     lint, format, types, unit tests: in two minutes, after every change
 #   make test      every check there is, with torch and with whole runs: before a pull request
+#   make scenarios every scenario program live, with torch's own counts: after a change in the harness
+#   make frozen    compares receipts, views and CI formats of recorded runs with tests/data/frozen.json.xz
+#   make freeze    writes that file again, after a change that is meant
 #   make matrix    contract tests, plain runs, compile costs and the demo on the oldest, the pinned and the newest torch
 #   make bench     interleaved benchmarks, as a Markdown table
 #   make fuzz      damaged records for the readers: FUZZ_INPUTS=1000000 for a long campaign
@@ -38,11 +41,12 @@ PROGRAMS ?= 500
 FIXES ?=
 GALLERY ?=
 GALLERY_VENV ?= .gallery
+FROZEN := tests/data/frozen.json.xz
 VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint matrix bench fuzz chaos padding programs fixes docs docs-site gallery browser pictures package clean
+.PHONY: help demo check test lint scenarios frozen freeze matrix bench fuzz chaos padding programs fixes docs docs-site gallery browser pictures package clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -57,12 +61,28 @@ check: lint
 # as it is at users': else each of many hundred processes would compile compilediag's modules again.
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 20 $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --threads 2 --pythonpath $(BIN)/python
+
+scenarios: export ALL_SCENARIOS = 1
+scenarios: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) tests/end_to_end/test_scenarios.py
+
+# No torch and no program: what was recorded is read again.
+frozen: build/recorded
+	$(BIN)/python tools/compare_receipts.py compare $(FROZEN) build/recorded
+
+freeze: build/recorded
+	$(BIN)/python tools/compare_receipts.py freeze build/recorded $(FROZEN)
+
+.PHONY: build/recorded
+build/recorded: $(VENV)/installed-dev
+	rm -rf $@
+	$(BIN)/python tools/compare_receipts.py collect --recorded . $@
 
 matrix:
 	$(PYTHON) tools/matrix.py $(if $(KEEP),--keep) $(VERSIONS)

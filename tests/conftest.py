@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+import scenario_cases
 from hypothesis import HealthCheck, settings
 
 ANNOUNCING = ("CI", "BUILD_NUMBER", "GITHUB_ACTIONS", "GITLAB_CI")
@@ -25,11 +27,19 @@ def pytest_configure() -> None:
     # Several programs compute at a time: on cores that are taken, the threads of OpenMP wait for
     # one another in a busy loop.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Set before there are workers: they choose the same scenarios, on whichever side of midnight.
+    os.environ.setdefault("TODAY", datetime.now(timezone.utc).date().isoformat())
     # A busy machine takes longer for an example than the 200 ms that are allowed by default.
     settings.register_profile(
         "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("any machine")
+
+
+def pytest_report_header() -> str:
+    """The line that says which scenarios are recorded anew, so that a failure can be had again."""
+    chosen = [name for name in scenario_cases.names() if scenario_cases.is_in_tenth(name)]
+    return f"scenarios of TODAY={os.environ['TODAY']}: {', '.join(chosen)}"
 
 
 FOLDERS = ("unit", "torch", "end_to_end")

@@ -81,7 +81,9 @@ def record(name: str, python: str, folder: Path) -> dict[str, Any]:
         traces = home / "traces"
         _run([python, str(program)], home, TORCH_TRACE=str(traces))
         report = home / "report.json"
-        _run([python, str(ROOT / "tests" / "oracle.py"), str(report), str(program)], home)
+        _run(
+            [python, str(ROOT / "tests" / "support" / "oracle.py"), str(report), str(program)], home
+        )
         [trace] = traces.iterdir()
         content = clean(trace.read_bytes(), str(home))
         with (folder / f"{name}.log.gz").open("wb") as target:

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from compilediag.cli import main
 from compilediag.receipt.file import read_receipt, write_receipt
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 PROGRAM = """\
 import torch
 from package import model

@@ -12,6 +12,11 @@ import pytest
 
 from compilediag.cli import main
 
+pytestmark = pytest.mark.usefixtures("forked")
+
+PYTHON = sys.executable
+"""An interpreter that starts without torch."""
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -95,6 +100,6 @@ def test_the_gate_imports_no_torch(runs: Path) -> None:
         ["--update", "--reason", "x"],
         ["--format", "sarif=s", "--format", "junit=j", "--format", "gitlab=g"],
     ):
-        command = [sys.executable, "-c", probe, *run, *arguments]
+        command = [PYTHON, "-c", probe, *run, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "0 []"

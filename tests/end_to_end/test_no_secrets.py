@@ -14,6 +14,8 @@ import pytest
 
 from compilediag.runs.tools.tlparse import find_tlparse
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 HEX_KEY = "b7c1d2e3f4a5968778695a4b3c2d1e0f9a8b7c6d"
 SECRETS = {
     "environment": "canaryenvironmentvalue",

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 DDP = """
 import torch
 from torch import nn

@@ -14,6 +14,8 @@ import pytest
 
 from compilediag import cli
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 torch = pytest.importorskip("torch")
 
 

@@ -1,8 +1,12 @@
 """The scenarios: small real programs, their expected findings, and torch's own counts.
 
-`compilediag run` runs every program in a process of its own; what the receipt says must be what
+`compilediag run` runs a program in a process of its own; what the receipt says must be what
 expected.toml says. For programs that set a trap, torch itself is asked once more on this machine
 and with this version (`oracle.py`, which knows nothing of compilediag).
+
+`make check` diagnoses the recorded run of every program (`tests/unit/test_recorded_runs.py`). Here
+run those that must be live, and a tenth of the others, another one each day, which is recorded
+anew; `make scenarios` runs all of them live (`ALL_SCENARIOS=1`).
 """
 
 from __future__ import annotations
@@ -12,13 +16,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+import recordings
 from packaging.version import Version
+from recorder import is_recordable, record
+from replayed_runs import replay
 from scenario_cases import (
     COUNTS,
     FINDING_KEYS,
@@ -26,7 +32,9 @@ from scenario_cases import (
     Case,
     case,
     cases,
+    compare,
     differences,
+    is_in_tenth,
     line_of,
     names,
     read,
@@ -34,8 +42,6 @@ from scenario_cases import (
 )
 
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.receipt.contradictions import contradictions
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.cold_and_warm import COLD
 from compilediag.runs.trials.against_eager import FOLDER
 
@@ -57,11 +63,46 @@ ASKED_AGAIN = (
 )
 """Scenarios whose counts are easy to get wrong: compared with torch on the running version."""
 
+LIVE = {
+    "three_bugs": "the demo",
+    "closure_flag": "causes of recompiles",
+    "dynamic_size": "sizes",
+    "recompile_limit": "limits",
+    "variant_forecast": "forecasts",
+    "break_on_item": "graph breaks",
+    "break_in_loop": "frames that run eager",
+    "compiled_autograd": "compiled backwards",
+    "observer_effect": "a compiled optimizer",
+    "metric_cadence": "periodic work",
+    "sync_loop": "synchronisations",
+    "timer_scope": "clocks of the program",
+    "pipeline_bottleneck": "data loading",
+    "packing_copies": "packing",
+    "padding_waste": "fixed sizes",
+    "caches_off": "compile caches",
+    "guard_cost": "guards",
+    "late_compile": "late compiles",
+    "export_only": "exports, of which torch's rows count more",
+    "logging_disabled": "missing evidence",
+    "nothing_compiled": "nothing to diagnose",
+    "rank_waits": "several processes",
+    "constraint_violated": "an exit code",
+    "killed_midway": "a signal",
+    "file_size_limited": "a journal that ends early",
+    "tiny_graph": "several runs: eager",
+    "wrong_backend_pass": "several runs: other numbers",
+    "changing_cache_key": "several runs: a second start",
+}
+"""Scenarios that run live in every `make test`, and what each is the one of."""
+
 WARMED_SIZES = (
     *("beyond_knee", "early_exit", "padding_contaminates", "padding_waste", "too_many_sizes"),
     "varied_batches",
 )
 """Scenarios whose fixed program compiles for several sizes in a warm-up: recompiles to torch."""
+
+PINNED = "2.13.0"
+"""The torch of constraints.txt."""
 
 OF_THE_ENVIRONMENT = ("TORCH_LOGS", "TORCH_TRACE", "TORCH_COMPILE_JOB_ID", "COMPILEDIAG")
 """Settings of the machine that would change what a program does."""
@@ -138,9 +179,21 @@ def runner(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
     return Runner(environment, tmp_path_factory.mktemp("runs"))
 
 
-def parameters() -> list[Any]:
+def is_live(item: Case) -> bool:
+    """Of a program that every `make test` runs: it is listed, or no recording stands for it."""
+    return "ALL_SCENARIOS" in os.environ or item.name in LIVE or item.needs is not None
+
+
+def is_due(item: Case) -> bool:
+    """Of a program that is recorded anew today: each once in ten days."""
+    return is_recordable(item) and not is_live(item) and is_in_tenth(item.name)
+
+
+def parameters(chosen: Callable[[Case], bool]) -> list[Any]:
     """One parameter a program; those that do not apply to this torch are skipped with a reason."""
-    return [pytest.param(item, id=item.id, marks=marks_of(item)) for item in cases()]
+    return [
+        pytest.param(item, id=item.id, marks=marks_of(item)) for item in cases() if chosen(item)
+    ]
 
 
 def marks_of(item: Case) -> list[pytest.MarkDecorator]:
@@ -158,34 +211,44 @@ def why_without_device() -> str | None:
 
 
 @pytest.mark.timeout(2 * RUN_LIMIT_S + 60)
-@pytest.mark.parametrize("item", parameters())
+@pytest.mark.parametrize("item", parameters(is_live))
 def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
     """Exit code, status, verdict, counts and findings are the ones of expected.toml; where counts
     are easy to get wrong, they are those that torch itself counts in a plain run."""
     if item.needs == "cuda" and (why := why_without_device()):
         pytest.skip(why)
     exit_code, receipt, said = runner.receipt_of(item.program, item.arguments)
-    wrong = [
-        f"{key}: expected {value}, found {receipt['compile'][key]}"
-        for key, value in item.counts.items()
-        if receipt["compile"][key] != value
-    ]
-    wrong += differences(item.findings, receipt["findings"])
-    wrong += contradictions(msgspec.convert(receipt, Receipt))
-    if exit_code != item.exit_code:
-        wrong.append(f"exit code: expected {item.exit_code}, found {exit_code}")
-    for key, value in (("verdict", item.verdict), ("status", item.status)):
-        if receipt[key] != value:
-            wrong.append(f"{key}: expected {value}, found {receipt[key]}")
+    counted = None
     if item.name in ASKED_AGAIN:
         counted = runner.counted_by_torch(item.program)
         assert set(counted) == COUNTS
-        wrong += [
-            f"{key}: torch counts {value}, found {receipt['compile'][key]}"
-            for key, value in counted.items()
-            if receipt["compile"][key] != value
-        ]
+    wrong = compare(item, exit_code, receipt, counted)
     assert not wrong, "\n".join([*wrong, said])
+
+
+@pytest.mark.timeout(RUN_LIMIT_S + 60)
+@pytest.mark.parametrize("item", parameters(is_due))
+def test_a_run_that_is_recorded_anew_gives_the_same(
+    item: Case, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The receipt of a live run, and the one that is made of its recording, are the expected one
+    with torch's own counts of that run."""
+    torch, caches = torch_version(), environment["TORCHINDUCTOR_CACHE_DIR"]
+    recording, live = record(item, sys.executable, torch, caches)
+    for receipt in (live, replay(recording, tmp_path)):
+        exit_code = receipt["header"]["run"]["exit_code"]
+        assert compare(item, exit_code, receipt, recording.counted) == []
+
+
+def test_every_program_is_recorded_or_live() -> None:
+    """A scenario that is new has a recorded run for the pinned torch, or runs live every time."""
+    recorded = {path.name.partition(".")[0] for path in recordings.list_paths(PINNED)}
+    missing = {
+        item.id
+        for item in cases(Version(PINNED))
+        if item.id not in recorded and item.name not in LIVE and item.needs is None
+    }
+    assert missing == set()
 
 
 @pytest.mark.parametrize("name", names())
@@ -210,9 +273,9 @@ def test_scenario_is_complete_and_readable(name: str) -> None:
     assert all(finding.get("severity") == "info" for finding in fixed.findings)
 
 
-def test_torch_is_asked_again_about_scenarios_that_exist() -> None:
+def test_scenarios_that_are_named_exist() -> None:
     """A name that an edit changed would be compared with nothing."""
-    assert set(ASKED_AGAIN) <= set(names())
+    assert {*ASKED_AGAIN, *LIVE} <= set(names())
 
 
 @pytest.mark.parametrize("code", codes_with_scenarios())

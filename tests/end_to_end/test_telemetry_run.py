@@ -18,6 +18,8 @@ from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised import Options, Outcome, run
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 PROGRAM = """
 import os, sys, time
 import torch

@@ -35,7 +35,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 Row = dict[str, Any]
@@ -43,6 +43,14 @@ Row = dict[str, Any]
 
 METRICS_ROWS_KEPT = 100_000
 """torch keeps 64 rows unless told otherwise."""
+
+_FIELDS = dict.fromkeys(
+    (
+        *("compile_id", "co_name", "is_forward", "has_guarded_code", "graph_op_count"),
+        *("ir_count", "recompile_reason", "fail_type", "fail_reason"),
+    )
+)
+"""What is read of a row; a trace leaves some out."""
 
 _SITE = re.compile(r"Graph break in user code at (.+?):(\d+)")
 _SKIPPED = re.compile(r"Graph break: skip: from user code at:\n((?:.*\n)*?)(?=Traceback|\S|\Z)")
@@ -79,7 +87,7 @@ def break_sites(texts: Iterable[str]) -> set[tuple[str, int]]:
     return sites
 
 
-def _frame(row: Row) -> tuple[int, str]:
+def _frame(row: Row) -> tuple[Any, str]:
     head, _, _ = str(row["id"]).rpartition("/")
     return row["epoch"], head
 
@@ -89,21 +97,43 @@ def read_rows(resets: list[int]) -> list[Row]:
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None:
         return []
+    return [
+        _row(metric, sum(number >= end for end in resets))
+        for number, metric in enumerate(utils.get_compilation_metrics())
+    ]
+
+
+def _row(metric: Any, epoch: int) -> Row:
+    gave_up = metric.graph_op_count is None and metric.ir_count is None
+    return {
+        "id": metric.compile_id,
+        "epoch": epoch,
+        "function": metric.co_name,
+        "forward": metric.is_forward is not False,
+        "guarded": bool(metric.has_guarded_code) and not gave_up,
+        "operations": metric.graph_op_count,
+        "reason": metric.recompile_reason,
+        "failure": f"{metric.fail_type or ''} {metric.fail_reason or ''}".strip(),
+    }
+
+
+def read_trace_rows(folder: Path) -> list[Row]:
+    """The rows of every process that wrote a trace into a folder. A frame id that a process gives
+    again is of the next epoch: `torch._dynamo.reset()` counts from 0 again."""
     rows: list[Row] = []
-    for number, metric in enumerate(utils.get_compilation_metrics()):
-        gave_up = metric.graph_op_count is None and metric.ir_count is None
-        rows.append(
-            {
-                "id": metric.compile_id,
-                "epoch": sum(number >= end for end in resets),
-                "function": metric.co_name,
-                "forward": metric.is_forward is not False,
-                "guarded": bool(metric.has_guarded_code) and not gave_up,
-                "operations": metric.graph_op_count,
-                "reason": metric.recompile_reason,
-                "failure": f"{metric.fail_type or ''} {metric.fail_reason or ''}".strip(),
-            }
-        )
+    for number, path in enumerate(sorted(folder.glob("*.log"))):
+        seen: set[str] = set()
+        epoch = 0
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("\t") or '] {"compilation_metrics": {' not in line:
+                continue
+            metric = json.loads(line.partition("] ")[2])["compilation_metrics"]
+            row = _row(SimpleNamespace(**{**_FIELDS, **metric}), 0)
+            if row["forward"] and row["id"] in seen:
+                seen, epoch = set(), epoch + 1
+            if row["forward"]:
+                seen.add(row["id"])
+            rows.append({**row, "epoch": (number, epoch)})
     return rows
 
 

@@ -5,14 +5,21 @@ The format is described in `scenarios/README.md`. Nothing here imports torch.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
 import sys
 from dataclasses import dataclass
+from datetime import date
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 from packaging.version import Version
+
+from compilediag.receipt.contradictions import contradictions
+from compilediag.receipt.schema.receipt import Receipt
 
 tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
@@ -69,9 +76,16 @@ def names() -> list[str]:
     return sorted(path.parent.name for path in SCENARIOS.glob("*/expected.toml"))
 
 
-def cases() -> list[Case]:
-    """Both sides of every scenario, for the torch that is installed."""
-    return [case(name, side, torch_version()) for name in names() for side in SIDES]
+def cases(torch: Version | None = None) -> list[Case]:
+    """Both sides of every scenario, for a torch: the one that is installed."""
+    torch = torch or torch_version()
+    return [case(name, side, torch) for name in names() for side in SIDES]
+
+
+def is_in_tenth(name: str) -> bool:
+    """Of one of ten parts of the scenarios; `TODAY`, which `tests/conftest.py` sets, says which."""
+    day = date.fromisoformat(os.environ["TODAY"]).toordinal()
+    return int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10 == day % 10
 
 
 def torch_version() -> Version:
@@ -142,6 +156,31 @@ def _skip(document: Table, torch: Version) -> str | None:
     if high is not None and release > Version(high):
         return f"for torch up to {high}"
     return None
+
+
+def compare(
+    expected: Case, exit_code: int, receipt: Table, counted: dict[str, int] | None = None
+) -> list[str]:
+    """What distinguishes a run from the expected one, and from what torch counts of it."""
+    counts = receipt["compile"]
+    wrong = [
+        f"{key}: expected {value}, found {counts[key]}"
+        for key, value in expected.counts.items()
+        if counts[key] != value
+    ]
+    wrong += [
+        f"{key}: torch counts {value}, found {counts[key]}"
+        for key, value in (counted or {}).items()
+        if counts[key] != value
+    ]
+    wrong += differences(expected.findings, receipt["findings"])
+    wrong += contradictions(msgspec.convert(receipt, Receipt))
+    if exit_code != expected.exit_code:
+        wrong.append(f"exit code: expected {expected.exit_code}, found {exit_code}")
+    for key, value in (("verdict", expected.verdict), ("status", expected.status)):
+        if receipt[key] != value:
+            wrong.append(f"{key}: expected {value}, found {receipt[key]}")
+    return wrong
 
 
 def differences(expected: tuple[Table, ...], found: list[Table]) -> list[str]:

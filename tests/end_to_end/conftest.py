@@ -1,0 +1,29 @@
+"""What tests of whole programs share: a Python that has torch already."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from fork_server import ForkServer
+
+
+@pytest.fixture(scope="session")
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Starts programs as forks of one process, which has imported torch and what compiles load."""
+    server = ForkServer(tmp_path_factory.mktemp("fork_server"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def forked(fork_server: ForkServer) -> Iterator[None]:
+    """`sys.executable` is the Python of the fork server, for the tests of a module that read what
+    programs leave, and not how an interpreter starts or ends:
+
+    pytestmark = pytest.mark.usefixtures("forked")
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(fork_server.python))
+        yield

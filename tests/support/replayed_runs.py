@@ -1,0 +1,41 @@
+"""Receipts of recorded runs: what `compilediag run` makes of the files that a run has left."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from recordings import Recording
+
+from compilediag.receipt.schema.identity import Provenance
+from compilediag.runs.supervised.assemble import assemble
+from compilediag.runs.supervised.child import ExitInfo
+from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.supervised_run import SupervisedRun
+from compilediag.runs.supervised.target import Target
+
+STARTED_UNIX = 1_790_000_000.0
+"""When a replayed run is said to have started."""
+
+
+def replay(recording: Recording, folder: Path) -> dict[str, Any]:
+    """The receipt of a recorded run, whose files are unpacked into `folder`."""
+    recording.unpack(folder)
+    program = recording.program
+    target = Target("script", (sys.executable, program), recording.side, script=program)
+    run = SupervisedRun(
+        words=(program,),
+        target=target,
+        options=Options(output=str(folder), live=None, quiet=True),
+        variables=recording.variables,
+        run_dir=str(folder),
+        started_unix=STARTED_UNIX,
+        folder=os.path.dirname(program),
+    )
+    ended = ExitInfo(recording.pid, recording.returncode, recording.wall_s)
+    assembled = assemble(run, ended, Provenance())
+    return json.loads(msgspec.json.encode(assembled.receipt))
