@@ -25,6 +25,7 @@ import json
 import lzma
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -122,7 +123,7 @@ def collect(checkout: Path, out: Path, only: str, recorded: bool) -> None:
         run_programs(checkout, out, only)
     with tempfile.TemporaryDirectory(prefix="compare-") as scratch:
         here = Path(scratch)
-        commands = [*_of_recorded_runs(here, only), *_of_records(only), *_of_receipts(only)]
+        commands = [*_of_recorded_runs(here, only), *_of_records(only), *_of_receipts(here, only)]
         todo = here / "commands.json"
         todo.write_text(json.dumps(commands), encoding="utf-8")
         python = str(checkout / ".venv" / "bin" / "python")
@@ -191,13 +192,19 @@ def _analyze(name: str, path: str) -> Command:
     return Command(name, ("analyze", path, "--output", folder, "--name", name), folder)
 
 
-def _of_receipts(only: str) -> Iterator[Command]:
-    """Every view, `--json` and CI format, of receipts that do not change."""
+def _of_receipts(scratch: Path, only: str) -> Iterator[Command]:
+    """Every view, `--json` and CI format, of receipts that do not change. They are copied: where a
+    line is broken depends on the length of a path."""
     paths = [*DATA.glob("views/*.json"), *(ROOT / "examples" / "receipts").glob("*.json")]
     paths.append(DATA / "receipt-example.json")
-    before = str(DATA / "views" / "clean.json")
+    before = "stored/views/clean.json"
     for path in sorted(paths):
-        receipt, name = str(path), f"screen-{path.parent.name}-{path.stem}"
+        receipt, name = (
+            f"stored/{path.parent.name}/{path.name}",
+            f"screen-{path.parent.name}-{path.stem}",
+        )
+        (scratch / receipt).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, scratch / receipt)
         commands: dict[str, tuple[str, ...]] = {
             "show": ("show", receipt),
             **{f"show{view}": ("show", view, receipt) for view in VIEWS},
@@ -233,7 +240,7 @@ def perform(commands: Sequence[Sequence[Any]], out: Path) -> None:
         if folder is not None:
             _keep_receipts("record", code, Path(folder), out, name)
             continue
-        screen = kept.getvalue().decode(errors="replace")
+        screen = kept.getvalue().decode(errors="replace").replace(f"{os.getcwd()}/", "")
         _keep(out / f"{name}.json", "screen", code, {"lines": screen.split("\n")})
 
 
