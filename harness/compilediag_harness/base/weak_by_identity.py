@@ -31,11 +31,9 @@ class WeakByIdentity(Generic[Key, Value]):
 
     def setdefault(self, key: Key, value: Value) -> Value:
         """The value of an object, this one unless it has another."""
-        kept = self._kept.get(id(key))
-        if kept is None:
+        if id(key) not in self._kept:
             self[key] = value
-            return value
-        return kept[1]
+        return self._kept[id(key)][1]
 
     def __setitem__(self, key: Key, value: Value) -> None:
         """Gives an object, which can be referred to weakly, a value."""

@@ -129,10 +129,9 @@ def on_counted(listener: LookupListener) -> tuple[Remover, ...]:
         if name not in _TOLD_APART and not str(name).startswith("backend:"):
             listener(str(name), outcome, {}, "")
 
-    outcomes = (("hit", HIT), ("miss", MISS), ("exception", FAILED))
     removers = [
         call_beside(owner, method, before=functools.partial(counted, outcome))
-        for method, outcome in outcomes
+        for method, outcome in (("hit", HIT), ("miss", MISS), ("exception", FAILED))
     ]
     return tuple(remover for remover in removers if remover is not None)
 
