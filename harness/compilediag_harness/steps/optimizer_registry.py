@@ -50,12 +50,14 @@ class OptimizerRegistry:
 
     def call_begins(self, key: int, first: bool) -> None:
         """An outermost compiled call begins, the `first` of its callable or not."""
-        if first and not any(ref() for ref in self._found):
+        if first and all(ref() is None for ref in self._found):
             self.expected()
         if self._found:
+            thread = threading.get_ident()
+            self._open.pop(thread, None)  # one whose end was not reported
             self._begun += 1
             alone = 0 if self._open else self._begun
-            self._open[threading.get_ident()] = _Call(key, alone, self._versions())
+            self._open[thread] = _Call(key, alone, self._versions())
 
     def updated(self) -> int:
         """The key of the call that ends if it was a step of an optimizer, or contained one; else 0.
@@ -81,12 +83,11 @@ class OptimizerRegistry:
 
     def _versions(self) -> dict[int, list[int]]:
         """Of each optimizer the versions of the parameters that it may write."""
-        live = [one for one in (ref() for ref in self._found) if one is not None]
-        # Missing before Optimizer.__init__ has run.
-        groups = {id(one): getattr(one, "param_groups", ()) for one in live}
         return {
-            key: torch_api.versions_of(one for group in of_one for one in group["params"])
-            for key, of_one in groups.items()
+            # No groups before Optimizer.__init__ has run.
+            id(one): torch_api.versions_of(getattr(one, "param_groups", ()))
+            for one in (ref() for ref in self._found)
+            if one is not None
         }
 
 

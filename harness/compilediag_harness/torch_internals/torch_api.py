@@ -90,10 +90,11 @@ def profiler_enabled() -> bool:
 DISTRIBUTED_SAVER = "torch.distributed.checkpoint.state_dict_saver"
 
 
-def versions_of(parameters: Iterable[Any]) -> list[int]:
-    """How often each of these that is trained was written in place: a number that only grows."""
+def versions_of(groups: Iterable[Any]) -> list[int]:
+    """How often each trained parameter of an optimizer's groups was written in place: it grows."""
+    weights = (weight for group in groups for weight in group["params"])
     # An inference tensor has no version.
-    return [one._version for one in parameters if one.requires_grad and not one.is_inference()]
+    return [one._version for one in weights if one.requires_grad and not one.is_inference()]
 
 
 _engine_runs: dict[int, int] = {}
