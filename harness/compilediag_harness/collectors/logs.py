@@ -12,6 +12,7 @@ import re
 import textwrap
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from compilediag_harness.base.session import Session
@@ -66,7 +67,7 @@ class LogCollector:
 
     def cudagraphs_imported(self) -> tuple[torch_names.Remover, ...]:
         """The part of inductor that says why something runs without CUDA graphs."""
-        return torch_logs.on_cudagraph_skip(self._shielded(self._left_out))
+        return torch_logs.on_cudagraph_skip(self._shielded(partial(self._warn, _CUDAGRAPHS)))
 
     def _shielded(self, action: Any) -> Any:
         def act(*given: Any) -> None:
@@ -126,9 +127,6 @@ class LogCollector:
             f"   last reason: {self._last_reason}"
         )
         self._warn(torch_names.CONVERT_FRAME, text)
-
-    def _left_out(self, message: str) -> None:
-        self._warn(_CUDAGRAPHS, message)
 
     # --- events and lines -----------------------------------------------------------------------
 
