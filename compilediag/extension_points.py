@@ -1,4 +1,4 @@
-"""What extensions add to the core, by name: the only place of the core that knows one.
+"""The names of what extensions add to the core: the only place of the core that knows one.
 
 A point names a module below `compilediag.extensions` and an attribute of it, "fleet.x:y". It is
 imported when it is used, and the core works where the folder of an extension is missing.

@@ -1,4 +1,4 @@
-"""What extensions do inside the user's process, by name: the only place that knows one.
+"""The names of what extensions do inside the user's process: the only place that knows one.
 
 A point names a module below `compilediag_harness.extensions` and an attribute of it, "x:y". It is
 imported when it is used; where the module is missing, what it would do is left out.

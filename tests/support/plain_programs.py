@@ -1349,7 +1349,7 @@ def dynamic_marks_and_modules() -> Any:
 
 
 class Opinionated(nn.Module):
-    """What it answers to `==`, `bool` and `len` is for its caller, and no caller is to ask."""
+    """A module that answers neither `==` nor `bool`: nobody but its caller is to ask."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
+from compilediag_harness.steps.optimizer_registry import SEARCHES, OptimizerRegistry
 from compilediag_harness.torch_internals import torch_api
 
 
@@ -107,6 +107,17 @@ def test_one_that_is_made_later_is_found_when_something_new_is_called() -> None:
     del adam
     again = Adam()
     assert a_call(live, again.weight, first=True)
+
+
+def test_the_heap_is_walked_for_few_callables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of many compiled blocks, in a program whose optimizer is gone."""
+    walks: list[int] = []
+    live = OptimizerRegistry(TORCH)
+    monkeypatch.setattr(live, "expected", lambda: walks.append(1))
+    for _ in range(100):
+        live.call_begins(KEY, True)
+        live.call_begins(KEY, False)
+    assert len(walks) == SEARCHES
 
 
 @pytest.mark.parametrize("first", ["policy", "update"])

@@ -1,4 +1,4 @@
-"""What is known of objects, told apart by identity, for as long as they live."""
+"""Facts about objects, told apart by identity, for as long as they live."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def _without_collections() -> Generator[None]:
-    """What is read of guards and sources sets off no collection of the program's whole heap."""
+    """A block that sets off no collection of the program's whole heap by what it reads."""
     collecting = gc.isenabled()
     gc.disable()
     try:
