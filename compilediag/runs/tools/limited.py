@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -15,6 +15,13 @@ from typing import NamedTuple
 TAIL_BYTES = 2000
 POLL_S = 0.2
 """Seconds between calls of `stopped`."""
+_WITH_LIMITS = """
+for limit in "-c 0" "-v $1" "-f $2"; do ulimit $limit 2>/dev/null; done
+shift 2
+exec "$@"
+"""
+"""A limit that is lower already stays. The program starts with its limits: set from outside, they
+may come after it has written; and nothing of ours may run between fork and exec."""
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
@@ -49,10 +56,13 @@ def run_with_limits(
     take its time to end; where it does so again, it is killed.
     """
     passed_on = {name: value for name, value in os.environ.items() if name in _PASSED_ON}
+    kib, blocks = limits.memory_bytes // 1024, limits.file_bytes // 512
+    if shutil.which(command[0]) is None:
+        return ChildEnded("it cannot be started: there is no such program", "")
     with tempfile.TemporaryFile() as printed:
         try:
             child = subprocess.Popen(
-                command,
+                ["/bin/sh", "-c", _WITH_LIMITS, "sh", str(kib), str(blocks), *command],
                 cwd=folder,
                 env={**passed_on, **environment},
                 stdin=subprocess.DEVNULL,
@@ -62,24 +72,9 @@ def run_with_limits(
             )
         except OSError as error:
             return ChildEnded(f"it cannot be started: {error.strerror or error}", "")
-        _limit(child.pid, limits)
         problem = _wait(child, limits, stopped)
         printed.seek(max(os.fstat(printed.fileno()).st_size - TAIL_BYTES, 0))
         return ChildEnded(problem, printed.read().decode("utf-8", "replace").strip())
-
-
-def _limit(pid: int, limits: Limits) -> None:
-    """Limits are set from outside, so that nothing of ours runs between fork and exec."""
-    prlimit = getattr(resource, "prlimit", None)
-    if prlimit is None:  # only Linux has it
-        return
-    for kind, value in (
-        (resource.RLIMIT_AS, limits.memory_bytes),
-        (resource.RLIMIT_FSIZE, limits.file_bytes),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        with contextlib.suppress(OSError, ValueError):  # it has ended, or has a lower limit
-            prlimit(pid, kind, (value, value))
 
 
 def _wait(
