@@ -43,7 +43,7 @@ TRAIN_LOG_THROUGHPUT = "train_logs.receipt_parts:throughput_with"
 CADENCE_RULES = "cadence.diagnosis.rules:RULES"
 """Rules about periodic work."""
 CADENCE_VIEW = "cadence.views.cadence:render_cadence"
-CADENCE_SECTION = "cadence.views.html_section:section"
+CADENCE_SECTION = "cadence.views.cadence:section"
 """What a probe found, as text and in the HTML report."""
 
 SMALL_PROGRAM = "repro.commands.repro:program_of"

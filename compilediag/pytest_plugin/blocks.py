@@ -1,20 +1,41 @@
-"""Judges a block of a test: one in which nothing may compile, or one with exact counts. Pure."""
+"""Judges a block of a test: one in which nothing may compile, or one with exact counts. Pure.
+
+What was known before the block (the process, torch, its settings, the steps) stays. A recompile
+belongs to the block in which its compile ended, with the `Recompiled` event before it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compilediag.pytest_plugin import details
 from compilediag.pytest_plugin.blindness import blind, why_nothing_compiled
-from compilediag.pytest_plugin.judged_events import part_of, unfinished
 from compilediag.pytest_plugin.judged_part import JudgedPart
 from compilediag.pytest_plugin.problems import Problem, counted
 from compilediag.receipt.schema.compiles import FrameDetail
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import count
 from compilediag.views.text import clean
+from compilediag_harness.wire import (
+    Compiled,
+    CompileStarted,
+    EnvironmentRead,
+    Event,
+    HazardsChecked,
+    ProcessEnded,
+    ProcessStarted,
+    Recompiled,
+    StepsEnded,
+    TorchSeen,
+    UnguardedChanged,
+)
+
+_CONTEXT = (ProcessStarted, TorchSeen, EnvironmentRead, StepsEnded)
+_LEFT_OUT = (ProcessEnded, HazardsChecked, UnguardedChanged)
+"""They are about the whole process, or about what has not happened yet."""
+
 
 _SWITCHED_OFF = ("force_eager", "eager_on_recompile")
 """Stances under which nothing compiles whatever the program does."""
@@ -122,3 +143,39 @@ def judge_frames(run: WatchResult, expected: Mapping[str, int], *, others: bool)
         )
         problems.append(Problem(headline, lines))
     return problems
+
+
+def part_of(run: WatchResult, start: float, end: float) -> WatchResult:
+    """The run from `start` to `end`, both in seconds on the clock of its events."""
+    part = WatchResult(run.timeline.user_roots)
+    for event in events_between(run.events, start, end):
+        part.keep(event)
+    part.end(end - start, None)
+    return part
+
+
+def events_between(events: Sequence[Event], start: float, end: float) -> tuple[Event, ...]:
+    """The events from `start` to `end`."""
+    rows = [event for event in events if isinstance(event, Compiled)]
+    inside = {(row.epoch, row.compile_id) for row in rows if start <= row.t <= end}
+    before = {(row.epoch, row.compile_id) for row in rows if row.t < start}
+
+    def belongs(event: Event) -> bool:
+        if isinstance(event, _CONTEXT):
+            return True
+        if isinstance(event, _LEFT_OUT):
+            return False
+        if isinstance(event, Recompiled):
+            key = (event.epoch, event.compile_id)
+            return key in inside or (key not in before and start <= event.t <= end)
+        return start <= event.t <= end
+
+    return tuple(event for event in events if belongs(event))
+
+
+def unfinished(events: Iterable[Event]) -> tuple[CompileStarted, ...]:
+    """Compiles that began and have no row: still going on, or none of Dynamo's (a recording of a
+    CUDA graph, a tuning run of Triton)."""
+    started = [event for event in events if isinstance(event, CompileStarted)]
+    rows = {(row.epoch, row.compile_id) for row in events if isinstance(row, Compiled)}
+    return tuple(event for event in started if (event.epoch, event.compile_id) not in rows)

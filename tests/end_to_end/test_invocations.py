@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness.collectors.shapes import (
+from compilediag_harness.collectors.invocations import (
     ShapeReader,
     to_text,
 )

@@ -23,7 +23,7 @@ from compilediag.timeline.fold import fold
 from compilediag.timeline.invocations import Invocations
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.collectors import invocations
-from compilediag_harness.collectors.shapes import (
+from compilediag_harness.collectors.invocations import (
     MAX_TENSORS,
     ShapeReader,
     elements,

@@ -19,8 +19,7 @@ from compilediag.compare.against_eager.conclude import (
     conclude,
     not_concluded,
 )
-from compilediag.compare.against_eager.record import ArmRun, with_payoff
-from compilediag.compare.against_eager.slower import slower_than_eager
+from compilediag.compare.against_eager.record import ArmRun, slower_than_eager, with_payoff
 from compilediag.compare.diff import compare
 from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.schema.receipt import Receipt

@@ -10,8 +10,7 @@ import pytest
 from timelines import attempt, recompile
 
 from compilediag.extensions.cadence.diagnosis.attribution import attribute
-from compilediag.extensions.cadence.diagnosis.collision import collide
-from compilediag.extensions.cadence.diagnosis.conclude import conclude
+from compilediag.extensions.cadence.diagnosis.conclude import collide, conclude
 from compilediag.extensions.cadence.diagnosis.extra_compiles import extra_compiles, recompiles_among
 from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
 from compilediag.extensions.cadence.diagnosis.plan import Plan, Variant

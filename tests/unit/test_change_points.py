@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from compilediag.extensions.fleet.change_points import counts, noisy, placing, rank_scan
+from compilediag.extensions.fleet.change_points import counts, noisy, rank_scan
 
 SEED = 20_261_121
 NOISE = 0.02
@@ -177,7 +177,7 @@ def test_equal_values_are_ranked_by_their_keys() -> None:
 
 def test_the_level_of_the_likelihood_ratio_is_right() -> None:
     """`WITHIN` is the 95 % point of the distribution it is taken from."""
-    assert (1 - math.exp(-placing.WITHIN / 2)) ** 2 == pytest.approx(0.95, abs=0.0005)
+    assert (1 - math.exp(-noisy.WITHIN / 2)) ** 2 == pytest.approx(0.95, abs=0.0005)
 
 
 @pytest.mark.parametrize(

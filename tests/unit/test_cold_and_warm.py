@@ -9,8 +9,8 @@ import msgspec
 from timelines import FILE, WHERE, attempt, process, timeline
 
 from compilediag.compare.cache_keys import changed_cache_keys
-from compilediag.compare.cold_and_warm.changing_key import changing_keys
 from compilediag.compare.cold_and_warm.conclude import ColdAndWarm, conclude
+from compilediag.compare.cold_and_warm.record import changing_keys
 from compilediag.diagnosis.figures.key_difference import (
     KeyChange,
     in_words,

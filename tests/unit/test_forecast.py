@@ -10,10 +10,10 @@ from timelines import FILE, WHERE, at_limit, attempt, false_guard, hazards, proc
 from timelines import timeline as run_of
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules.compiled_autograd import find_autograd_recaptures
 from compilediag.diagnosis.rules.constraints import find_violated_constraints
 from compilediag.diagnosis.rules.forecast import (
     find_armed_guards,
+    find_autograd_recaptures,
     find_limit_hits,
     find_variant_forecasts,
 )

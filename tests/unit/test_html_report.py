@@ -19,8 +19,7 @@ from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint, ProofRecord
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline.html_file import assets
-from compilediag.runs.offline.source_lines import excerpts
+from compilediag.runs.offline.html_file import assets, excerpts
 from compilediag.timeline.steps import Step
 from compilediag.views.html.diff_page import render_diff
 from compilediag.views.html.parts import heated, picture, shares, table

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from built_receipt import compiled, flag_guard, recompiled
 
-from compilediag.runs.supervised.live_news import sentences_on
-from compilediag.runs.supervised.live_tail import LiveView, drawn
+from compilediag.runs.supervised.live_tail import LiveView, drawn, sentences_on
 from compilediag.timeline.fold import fold
 from compilediag.views.live import Progress, screen_line, status, title
 from compilediag_harness.base.journal import Journal

@@ -14,7 +14,6 @@ from receipt_schema import json_schema
 
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import parse_groups
-from compilediag.extensions.cadence.runs import probe_variant
 from compilediag.extensions.cadence.runs.probe import ProbeOptions, probe
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
@@ -44,7 +43,7 @@ class Probing:
             self.given.append((list(words), dict(environ)))
             return program.run(words, options, environ)
 
-        self._monkeypatch.setattr(probe_variant, "run", run)
+        self._monkeypatch.setattr("compilediag.extensions.cadence.runs.probe.run", run)
         Path("model.py").write_text("")
         outcome = probe(
             words,

@@ -14,7 +14,7 @@ from compilediag.commands.options import TOML_KEYS
 from compilediag.commands.pyproject import checked, read_defaults
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup
-from compilediag.extensions.cadence.runs import probe_variant
+from compilediag.extensions.cadence.runs import probe
 from compilediag.extensions.cadence.runs.probe import ProbeOptions
 from compilediag.extensions.cadence.views.cadence import render_cadence
 from compilediag.receipt.file import read_receipt
@@ -154,7 +154,7 @@ def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     Path("model.py").write_text("")
     monkeypatch.setenv("COLUMNS", "100")
     program = Program({"entropy": 4, "\x1b[31mnorms": 6})
-    monkeypatch.setattr(probe_variant, "run", program.run)
+    monkeypatch.setattr(probe, "run", program.run)
 
 
 def test_the_screen(probed: None, capsys: pytest.CaptureFixture[str]) -> None:

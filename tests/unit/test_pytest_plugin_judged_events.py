@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.pytest_plugin.judged_events import events_between, unfinished
+from compilediag.pytest_plugin.blocks import events_between, unfinished
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     Compiled,

@@ -8,7 +8,7 @@ import statistics
 
 import pytest
 
-from compilediag_harness.extensions.tracker.running_stats import CHUNK, MAX_SAMPLE, Series
+from compilediag_harness.extensions.tracker.tracked_run import CHUNK, MAX_SAMPLE, Series
 from compilediag_harness.wire import TrackedMetric
 
 

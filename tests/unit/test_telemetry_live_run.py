@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compilediag.diagnosis.figures.goodput import account, settle
-from compilediag.extensions.telemetry import live_process
+from compilediag.extensions.telemetry import live_run
 from compilediag.extensions.telemetry.labels import MAX_OWN_NAMES, OTHER, Labels
 from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
 from compilediag.extensions.telemetry.metrics import (
@@ -98,9 +98,9 @@ def all_at_once(events: Iterable[Event], wall_s: float | None, *, orderly: bool)
 def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None:
     """Told after every few events and settled on the way, to the nanosecond what the receipt says;
     few steps are kept."""
-    monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
+    monkeypatch.setattr(live_run, "STEPS_KEPT", 10)
     events = history(seed, late_spans=False)
-    run, process, reported, most = LiveRun(0.0), live_process.LiveProcess("x"), 0, 0
+    run, process, reported, most = LiveRun(0.0), live_run.LiveProcess("x"), 0, 0
     for place in range(0, len(events), 3):
         process.add(events[place : place + 3])
         folded = fold([process.events])
@@ -122,9 +122,9 @@ def test_the_account_grows_to_that_of_all_events(seed: int, monkeypatch) -> None
 @pytest.mark.parametrize("seed", range(6))
 def test_a_span_that_reaches_back_is_never_reported_wrong(seed: int, monkeypatch) -> None:
     """A span that ends late covers steps that are settled: then there is no account."""
-    monkeypatch.setattr(live_process, "STEPS_KEPT", 10)
+    monkeypatch.setattr(live_run, "STEPS_KEPT", 10)
     events = history(seed, late_spans=True)
-    process = live_process.LiveProcess("x")
+    process = live_run.LiveProcess("x")
     for place in range(0, len(events), 3):
         process.add(events[place : place + 3])
         found = process.account(fold([process.events]), None, orderly=False)
@@ -137,7 +137,7 @@ def test_a_span_that_reaches_back_is_never_reported_wrong(seed: int, monkeypatch
 
 def test_a_late_span_and_a_late_compile_are_noticed(monkeypatch) -> None:
     """Each alone ends the account; steps and compiles are counted on."""
-    monkeypatch.setattr(live_process, "STEPS_KEPT", 5)
+    monkeypatch.setattr(live_run, "STEPS_KEPT", 5)
     ends = [1.0 + 0.1 * number for number in range(20)]
     for late in (span("epoch", 0.5, 2.4), compiled(2.9, 2.5, 1)):
         run = LiveRun(0.0)

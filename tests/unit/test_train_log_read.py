@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.extensions.train_logs.figures import steady_rate, steady_step_s, warmup_lines
 from compilediag.extensions.train_logs.patterns import built_in
 from compilediag.extensions.train_logs.read import LINE_LIMIT, has_steps, train_log_of
+from compilediag.extensions.train_logs.receipt_parts import steady_rate, steady_step_s, warmup_lines
 from compilediag.readers.lines import named_rank, split_lines
 from compilediag.timeline.train_log import TrainLog
 

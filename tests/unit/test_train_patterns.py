@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.extensions.train_logs.figures import steady_rate, steady_step_s
 from compilediag.extensions.train_logs.patterns import (
     LinePattern,
     built_in,
@@ -18,6 +17,7 @@ from compilediag.extensions.train_logs.patterns import (
     patterns_with,
 )
 from compilediag.extensions.train_logs.read import train_log_of
+from compilediag.extensions.train_logs.receipt_parts import steady_rate, steady_step_s
 from compilediag.readers.lines import RANK
 
 MINE = """

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
 
-from compilediag.compare.against_eager.conclude import Payoff
-from compilediag.compare.against_eager.slower import slower_than_eager
+from compilediag.compare.against_eager.conclude import CallableCost, Payoff
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.make_finding import make_finding, plural
 from compilediag.receipt.build.compiles import finding_record
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.sanitize import sanitized
@@ -22,6 +24,17 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.wire import Location
+
+MIN_SHARE = 0.05
+"""Of a usual compiled step: a callable that loses less is not worth a line."""
+
+_ATTEMPT = re.compile(r"_\d+$")
+"""Of a compile id: which attempt reported the break."""
+
+BRIEF_S = 0.0005
+"""A compiled call as brief as this is mostly what torch.compile does around its graph: guards,
+wrapper and launch take tens of microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,4 +100,80 @@ def with_payoff(
         findings=(*receipt.findings, *found),
         against_eager=section,
         checks=checks if finite else msgspec.structs.replace(checks, values_finite=False),
+    )
+
+
+def slower_than_eager(timeline: Timeline, payoff: Payoff) -> Iterable[Finding]:
+    """One for each callable that is slower compiled; one for the steps where they are and no
+    callable is seen to be why. None where the outputs differ: that is then what to mend."""
+    if payoff.verdict in ("outputs_differ", "not_concluded") or payoff.compiled_step_s is None:
+        return
+    slower = [each for each in payoff.callables if _is_worth_a_line(each, payoff.compiled_step_s)]
+    for each in slower:
+        yield _of_callable(timeline, each)
+    if not slower and payoff.verdict == "does_not_pay" and payoff.ratio is not None:
+        yield make_finding(
+            timeline,
+            "CD631",
+            f"steps are slower compiled than eager: {payoff.ratio.middle:.2g}x",
+            "leave out torch.compile, or compile what the steps spend their time in",
+            evidence={
+                "ratio": payoff.ratio.middle,
+                "compiled_step_s": payoff.compiled_step_s,
+                "eager_step_s": payoff.eager_step_s,
+            },
+        )
+
+
+def _is_worth_a_line(each: CallableCost, step_s: float) -> bool:
+    lost_s = each.calls * (each.compiled_s - each.eager_s)
+    return each.ratio.verdict == "does_not_pay" and lost_s >= MIN_SHARE * step_s
+
+
+def _of_callable(timeline: Timeline, each: CallableCost) -> Finding:
+    breaks = _breaks_below(timeline, each.function)
+    if breaks:
+        fix = (
+            f"remove its {plural(breaks, 'graph break')} first: at each one the call goes back to "
+            "Python, checks guards and starts another graph"
+        )
+    elif each.compiled_s < BRIEF_S:
+        fix = (
+            "compile the function that calls it, so that it becomes part of a larger graph; or do "
+            "not compile it"
+        )
+    else:
+        fix = "do not compile it: put torch.compiler.disable on it, or leave out torch.compile"
+    name = each.function.function
+    return make_finding(
+        timeline,
+        "CD631",
+        f"{name} is slower compiled than eager: {each.ratio.middle:.2g}x",
+        fix,
+        location=each.function,
+        evidence={
+            "ratio": each.ratio.middle,
+            "ratio_low": each.ratio.low,
+            "ratio_high": each.ratio.high,
+            "compiled_call_s": each.compiled_s,
+            "eager_call_s": each.eager_s,
+            "calls_per_step": each.calls,
+            "graph_breaks": breaks,
+        },
+    )
+
+
+def _breaks_below(timeline: Timeline, function: Location) -> int:
+    """Graph breaks met in compiling the function, or what is left of it after one."""
+    name = function.function.rpartition(".")[2]
+    rest = f"torch_dynamo_resume_in_{name}_at_"
+    ids = {
+        item.compile_id
+        for item in timeline.compiles
+        if item.frame.file == function.file
+        and (item.frame.function == name or item.frame.function.startswith(rest))
+    }
+    return sum(
+        not ids.isdisjoint(_ATTEMPT.sub("", each) for each in site.compile_ids)
+        for site in timeline.breaks
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 
 import msgspec
 
-from compilediag.compare.cold_and_warm.changing_key import changing_keys
 from compilediag.compare.cold_and_warm.conclude import ColdAndWarm, CompiledAgain
-from compilediag.diagnosis.rules.make_finding import pick
+from compilediag.diagnosis.figures.key_difference import in_words, what_to_change
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.receipt.build.compiles import finding_record
 from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.sanitize import sanitized
@@ -18,6 +19,10 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.redaction.redactor import Redactor
+
+NAMED = 20
+"""Most components in the evidence of a finding."""
+
 
 ANSWERS = ("hits", "misses", "bypasses", "disabled", "failed")
 AGAIN_KEPT, CHANGES_KEPT = 100, 20
@@ -71,3 +76,36 @@ def _again(each: CompiledAgain, places: PathShortener) -> CompiledAgainRecord:
     kept = each.changes[:CHANGES_KEPT]
     changes = {item.name: (item.before, item.after) for item in kept}
     return record_from(CompiledAgainRecord, each, place=place, changes=changes)
+
+
+def changing_keys(warm: Timeline, found: ColdAndWarm) -> Iterable[Finding]:
+    """One for each function and set of components that differ; none where torch does not record of
+    what the key is made."""
+    groups: dict[object, list[CompiledAgain]] = {}
+    for each in found.again:
+        if each.changes:
+            names = tuple(item.name for item in each.changes)
+            groups.setdefault((each.frame, names), []).append(each)
+    for group in groups.values():
+        first = group[0]
+        name = first.frame.function if first.frame is not None else "a graph"
+        yield make_finding(
+            warm,
+            "CD612",
+            f"{name} is compiled again at every start: its cache key changes ("
+            f"{in_words(first.changes, 2)})",
+            what_to_change(first.changes),
+            location=first.frame,
+            count=len(group),
+            cost_s=_seconds(group),
+            evidence={
+                "compile_ids": [each.compile_id for each in group],
+                "components": [asdict(item) for item in first.changes[:NAMED]],
+                "components_left_out": max(0, len(first.changes) - NAMED),
+            },
+        )
+
+
+def _seconds(group: Iterable[CompiledAgain]) -> float | None:
+    known = [each.seconds for each in group]
+    return sum(item for item in known if item is not None) if None not in known else None

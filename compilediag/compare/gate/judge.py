@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from compilediag.compare.changes import CountChange
 from compilediag.compare.gate.code import CodeComparison
 from compilediag.compare.gate.compare_baseline import compare_with_baseline
+from compilediag.compare.gate.entries import finding_item
 from compilediag.compare.gate.expression import Limit
 from compilediag.compare.gate.inconclusive import (
     harmless_losses,
@@ -18,13 +21,13 @@ from compilediag.compare.gate.inconclusive import (
 )
 from compilediag.compare.gate.judgement import BaselineResult, Item, Judgement
 from compilediag.compare.gate.limits import broken, unmeasured
-from compilediag.compare.gate.proofs import unproved
 from compilediag.compare.run_baseline import (
     LaneBaseline,
     RunBaseline,
     run_baseline,
     torch_release,
 )
+from compilediag.receipt.proofs import missing_proof
 from compilediag.receipt.schema.receipt import Receipt
 
 _ORDER = (
@@ -157,3 +160,17 @@ def _notices(
             f"allowed without a reason: {', '.join(unexplained[:_MAX_NAMED])}{rest}; "
             "give one with --update --reason TEXT"
         )
+
+
+def unproved(receipt: Receipt, run: RunBaseline) -> Iterable[Item]:
+    """An item for each finding of at least `warning`, also one that a baseline allows. What was
+    tried in vain has to be edited by hand; all else `compilediag fix` can try."""
+    for finding in receipt.findings:
+        if finding.severity == "info" or not run.counts_finding(finding):
+            continue
+        if (why := missing_proof(finding, receipt)) is not None:
+            item = finding_item(receipt, finding)
+            number = finding.id.removeprefix("F")
+            following = "explain" if finding.fix.refused else "fix"
+            message = f"{item.message}: {why}; run `compilediag {following} {number}`"
+            yield replace(item, kind="unproved", message=message, after=None)

@@ -1,27 +1,58 @@
-"""All causes of one recompile: every guard of the nearest cache entry that had to be true."""
+"""All causes of one recompile: every guard of the nearest cache entry that had to be true.
+
+The process knows for each guarded source whether some cache entry accepts its present value, so
+what was new is known: values that no entry accepts, or that none accepts together. One leaf guards
+all of a tensor and one all of torch's global state: a part of those is known where some entry has
+nothing against that part.
+
+A module that grows a buffer often remembers its length: `self.seq_len` beside `self.table`. Both
+guards fail, sometimes the int alone, once the buffer's size is dynamic; the cause is one. An
+unrelated attribute of the same object stays a cause of its own.
+"""
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.acts import COMBINATION
-from compilediag.diagnosis.causes.buffer_companions import with_companions
 from compilediag.diagnosis.causes.conditions import (
     Condition,
     condition_of,
     conditions_of,
     false_guard_of,
 )
-from compilediag.diagnosis.causes.nearest import far, independent, nearest
-from compilediag.diagnosis.causes.novelty import combination_in, with_parts, with_variables
+from compilediag.diagnosis.causes.nearest import (
+    OBJECT_GONE,
+    STRUCTURE,
+    Invalidated,
+    far,
+    identity_of,
+    independent,
+    nearest,
+    of_this_instance,
+)
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Confidence, writer_seen
 from compilediag.diagnosis.guards.reason import parse_reasons
+from compilediag.diagnosis.guards.source import Path, paths_in
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import Location
+
+_HIDES = ("type", "rank")
+"""What else an entry expected of a tensor cannot be compared then."""
+
+_MAX_PARTS, _MAX_TRIED = 4, 16
+"""Values of a combination: more of them would say nothing; and values that may be in one, those
+that most entries refuse."""
+
+
+_NUMBER = re.compile(r"\d+")
+_VALUES = ("value", "none", "identity", "attribute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +224,146 @@ def _unclassified(problem: str | None) -> Cause:
         primary=True,
         confidence="text",
     )
+
+
+def with_companions(
+    own: Sequence[Condition], everywhere: Iterable[Condition]
+) -> tuple[Condition, ...]:
+    """`own`, with each companion merged into its buffer. `everywhere` holds the conditions of all
+    entries: a farther one may be the only witness that the buffer grew."""
+    growing = [c for c in everywhere if c.decision.code == "CD103" and c.decision.kind == "shape"]
+    growing += [c for c in own if c.decision.code == "CD103" and c not in growing]
+    kept: list[Condition] = []
+    for condition in own:
+        partner = next((buffer for buffer in growing if _belongs_to(condition, buffer)), None)
+        if partner is None:
+            kept.append(condition)
+        elif partner.subject not in [other.subject for other in own]:
+            decision = replace(condition.decision, code="CD103", kind="companion")
+            kept.append(replace(condition, decision=decision, variable=partner.variable))
+    return tuple(kept)
+
+
+def _belongs_to(condition: Condition, buffer: Condition) -> bool:
+    """`condition` is a value on the object that holds `buffer`, and goes with it."""
+    mine, its = condition.subject, buffer.subject
+    if condition.guard.check == "shape" and its is not None:
+        # `x.size()[0] > self.seq_len`: the int has become a symbol.
+        named = paths_in(condition.false.text)
+        return any(path.hops and path != its and path.holder == its.holder for path in named)
+    if condition is buffer or mine is None or its is None or mine == its:
+        return False
+    if condition.guard.check not in _VALUES or condition.decision.code not in ("CD103", "CD104"):
+        return False
+    if condition.decision.kind in ("shape", "created") or mine.holder != its.holder:
+        return False
+    return _shares_name(mine, its) or _counts(condition, buffer) or _flags(condition, buffer)
+
+
+def _shares_name(mine: Path, its: Path) -> bool:
+    """`cached_freqs_seq_len` and `cached_freqs`."""
+    one, other = (mine.member or "").strip("_"), (its.member or "").strip("_")
+    short, long = sorted((one, other), key=len)
+    return bool(short) and f"_{short}_" in f"_{long}_"
+
+
+def _counts(condition: Condition, buffer: Condition) -> bool:
+    """The int became a size the buffer has now."""
+    actual = (condition.actual or "").strip()
+    return actual.isdigit() and actual in _NUMBER.findall(buffer.actual or "")
+
+
+def _flags(condition: Condition, buffer: Condition) -> bool:
+    """A bool or None that turned, read in the function that reads the buffer."""
+    values = {condition.expected, condition.actual}
+    if not values & {"True", "False", "None"} or condition.place is None or buffer.place is None:
+        return False
+    return (condition.place.file, condition.place.function) == (
+        buffer.place.file,
+        buffer.place.function,
+    )
+
+
+def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
+    """The conditions of all entries, where a part of something new is known if an entry accepts
+    that part."""
+    refused = [{_part(each) for each in entry} for entry in entries]
+    accepted = set[str]().union(*map(_accepted_in_mode, entries))
+    of_that_kind = _of_known_kind(entries)
+
+    def novel(condition: Condition) -> bool | None:
+        if not condition.novel:
+            return condition.novel
+        if condition.guard.check in OBJECT_GONE and condition.subject in of_that_kind:
+            return False
+        if condition.guard.check not in ("tensor", "state"):
+            return condition.false.source not in accepted
+        what, aspect = _part(condition)
+        hides = {(what, each) for each in (aspect, None, *_HIDES)}
+        # No entry accepts all of it: one that refuses nothing of it does not guard it at all.
+        return all(hides & parts for parts in refused if any(part[0] == what for part in parts))
+
+    return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
+
+
+def with_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
+    """The causes found in all entries that there are, where a variable that each of them refuses is
+    new: one may have nothing against its length, another one nothing against its keys."""
+    refused = [{identity_of(each) for each in entry} for entry in entries]
+    everywhere = set[Hashable].intersection(*refused)
+    of_that_kind = _of_known_kind(entries)
+
+    def novel(condition: Condition) -> bool | None:
+        if condition.guard.check in OBJECT_GONE and condition.subject in of_that_kind:
+            return condition.novel
+        return identity_of(condition) in everywhere or condition.novel
+
+    return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
+
+
+def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[Path | None]:
+    """Containers of whose length or keys an entry refuses something: what it was compiled for was
+    no None and nothing of another type."""
+    conditions = (condition for entry in entries for condition in entry)
+    return {each.subject for each in conditions if each.guard.check in STRUCTURE} - {None}
+
+
+def _accepted_in_mode(entry: Sequence[Condition]) -> set[str]:
+    """Sources of tensors that the entry refuses for nothing but a mode that is another one now."""
+    gone = Invalidated.under(entry)
+    hidden = {each.false.source for each in entry if gone.hides(each)}
+    return hidden - {each.false.source for each in entry if not gone.hides(each)}
+
+
+def _part(condition: Condition) -> tuple[Hashable, str | None]:
+    guard = condition.guard
+    aspect = guard.aspect
+    if guard.check == "state" and aspect is not None:
+        aspect = ".".join(aspect.split()[0].split(".")[:2])
+    return ("state" if guard.check == "state" else condition.false.source), aspect
+
+
+def combination_in(entries: Sequence[Sequence[Condition]]) -> tuple[Condition, ...]:
+    """The fewest known values that no entry accepts together; empty where one value is new, or may
+    be."""
+    own = of_this_instance(entries)
+    conditions = [condition for entry in own for condition in entry]
+    refused = [{identity_of(condition) for condition in entry} for entry in own]
+    first = {identity_of(each): each for each in reversed(conditions) if each.novel is False}
+    often = Counter(identity for parts in refused for identity in parts if identity in first)
+    everywhere = set[Hashable].intersection(*refused) if refused else set[Hashable]()
+    if everywhere or any(condition.novel for condition in conditions):
+        return ()
+    # In an order of their own: that of a set differs from process to process.
+    tried = sorted(often, key=lambda identity: (-often[identity], _order(first[identity])))
+    tried = tried[:_MAX_TRIED]
+    for size in range(2, min(_MAX_PARTS, len(tried)) + 1):
+        for chosen in itertools.combinations(tried, size):
+            if all(parts.intersection(chosen) for parts in refused):
+                return tuple(sorted(map(first.__getitem__, chosen), key=_order))
+    return ()
+
+
+def _order(condition: Condition) -> tuple[int, str, str]:
+    """The same in every recompile, whichever entry comes first."""
+    return condition.decision.order, condition.variable, condition.guard.aspect or ""

@@ -1,19 +1,174 @@
-"""A run in progress: the events of its processes as they arrive, and a snapshot at any time."""
+"""A run in progress: the events of its processes as they arrive, and a snapshot at any time.
+
+Memory does not grow with the steps: steps and spans are kept until their time can be settled
+(`goodput.settle`); later accounts continue from there, and equal the account of all events.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from compilediag.diagnosis.figures.compile_seconds import compile_seconds
-from compilediag.diagnosis.figures.goodput import CATEGORIES, is_recompile_time, recompile_ids
+from compilediag.diagnosis.figures.goodput import (
+    CATEGORIES,
+    MAIN_THREAD,
+    PRODUCTIVE,
+    Account,
+    Settled,
+    account,
+    is_recompile_time,
+    recompile_ids,
+    settle,
+)
 from compilediag.extensions.telemetry.labels import OTHER, Labels
-from compilediag.extensions.telemetry.live_process import LiveProcess
 from compilediag.extensions.telemetry.metrics import MetricsSnapshot
 from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Event, RunTracked
+from compilediag.timeline.process import unbatch
+from compilediag.timeline.timeline import Compile, Step, Timeline
+from compilediag_harness.wire import (
+    Compiled,
+    Event,
+    GraphBroke,
+    ProcessEnded,
+    ProcessStarted,
+    Recompiled,
+    RunTracked,
+    SpanEnded,
+    StepsEnded,
+    TorchSeen,
+)
+
+STEPS_KEPT = 10_000
+"""Newest steps whose time stays unsettled: a span may end late and cover many of them."""
+
+MAX_UNSETTLED = 100_000
+"""Steps and spans that are kept when they cannot be settled; beyond, the account is dropped."""
+
+_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class LiveProcess:
+    """The events of one process that were read so far."""
+
+    name: str
+    """Of its journal."""
+    started: ProcessStarted | None = None
+    events: list[Event] = field(default_factory=list[Event])
+    """Those that `fold` turns into compiles, and the process's start and end."""
+    steps: list[Step] = field(default_factory=list[Step])
+    newest: Step | None = None
+    spans: list[SpanEnded] = field(default_factory=list[SpanEnded])
+    settled: Settled | None = None
+    ended_steps: int = 0
+    newest_s: float = 0.0
+    newest_steps: int = 0
+    """Sum and count of the steps that ended since `take_mean_step_s`."""
+    tracked: RunTracked | None = None
+    """The last record of a `tracker()` of the program."""
+    account_lost: bool = False
+    """A span or a compile reached back into settled time: there is no account any more."""
+
+    def start_order(self) -> tuple[bool, str, str]:
+        """Orders processes by their start, as `read_run` does."""
+        started = self.started
+        return (started is None, started.started_utc if started else "", self.name)
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Adds new events of the journal."""
+        for event in unbatch(events):
+            if isinstance(event, ProcessStarted):
+                self.started = self.started or event
+            match event:
+                case StepsEnded():
+                    self._take_steps(event)
+                case SpanEnded():
+                    self._take_span(event)
+                case RunTracked():
+                    self.tracked = event
+                case Recompiled():
+                    self.events.append(replace(event, entries=()))
+                case Compiled() | GraphBroke() | ProcessStarted() | ProcessEnded() | TorchSeen():
+                    self.events.append(event)
+                case _:
+                    pass
+        if len(self.steps) + len(self.spans) > MAX_UNSETTLED:
+            self._drop_account()
+
+    def _take_steps(self, batch: StepsEnded) -> None:
+        walls = batch.every_wall()
+        for offset, (end, wall_s) in enumerate(zip(batch.ends, walls, strict=False)):
+            waited = batch.data_wait[offset] if offset < len(batch.data_wait) else None
+            step = Step(0, batch.first + offset, end, wall_s, waited, None, None, 0.0)
+            self.ended_steps += 1
+            self.newest_s += wall_s
+            self.newest_steps += 1
+            self.newest = step
+            if not self.account_lost:
+                self.steps.append(step)
+
+    def _take_span(self, span: SpanEnded) -> None:
+        if span.thread != MAIN_THREAD or span.name in PRODUCTIVE or self.account_lost:
+            return
+        if self.settled is not None and round(span.start * _NS) < self.settled.until_ns:
+            self._drop_account()
+        else:
+            self.spans.append(span)
+
+    def _drop_account(self) -> None:
+        """No account from now on: none is better than a wrong one."""
+        self.account_lost = True
+        self.steps, self.spans, self.settled = [], [], None
+
+    def take_mean_step_s(self) -> float | None:
+        """Mean seconds of the steps since the previous call; None where none ended."""
+        mean = self.newest_s / self.newest_steps if self.newest_steps else None
+        self.newest_s, self.newest_steps = 0.0, 0
+        return mean
+
+    def account(self, folded: Timeline, wall_s: float | None, *, orderly: bool) -> Account | None:
+        """Where the time went; None where that is not known. `folded`: the timeline of `events`;
+        `wall_s`: measured by the parent, once the run has ended; `orderly`: as in `goodput`."""
+        if self._reaches_back(folded.compiles):
+            self._drop_account()
+        if self.account_lost:
+            return None
+        self._settle_old(folded)
+        timeline = replace(folded, steps=tuple(self.steps), spans=tuple(self.spans))
+        return account(timeline, wall_s, orderly=orderly, settled=self.settled)
+
+    def _reaches_back(self, compiles: Iterable[Compile]) -> bool:
+        """A compile ended after the settled time and began in it."""
+        if self.settled is None:
+            return False
+        until = self.settled.until_ns
+        return any(round(_begin_s(item) * _NS) < until < round(item.t * _NS) for item in compiles)
+
+    def _settle_old(self, folded: Timeline) -> None:
+        """Settles the time of the older half, when there are twice as many steps as are kept."""
+        if len(self.steps) < 2 * STEPS_KEPT:
+            return
+        cut = self.steps[len(self.steps) - STEPS_KEPT - 1].end
+        cut_ns, index = round(cut * _NS), bisect_right(self.steps, cut, key=lambda step: step.end)
+        old = [span for span in self.spans if _end_ns(span) <= cut_ns]
+        young = [span for span in self.spans if _end_ns(span) > cut_ns]
+        compiles = [item for item in folded.compiles if round(item.t * _NS) <= cut_ns]
+        later = [round(_begin_s(item) * _NS) for item in folded.compiles[len(compiles) :]]
+        if min([round(span.start * _NS) for span in young] + later, default=cut_ns) < cut_ns:
+            return  # not here: the next snapshot cuts elsewhere
+        before = Timeline(
+            processes=tuple(replace(item, ended=None) for item in folded.processes),
+            compiles=tuple(compiles),
+            steps=tuple(self.steps[:index]),
+            spans=tuple(old),
+        )
+        done = settle(before, cut_ns, self.settled)
+        if done is not None:
+            self.settled, self.spans = done, young
+            del self.steps[:index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +286,12 @@ def _lead(timeline: Timeline, processes: list[LiveProcess]) -> LiveProcess:
         if item.newest is not None
     ]
     return processes[replace(timeline, steps=tuple(newest)).lead]
+
+
+def _end_ns(span: SpanEnded) -> int:
+    return round((span.start + span.wall_s) * _NS)
+
+
+def _begin_s(item: Compile) -> float:
+    analysis_s = item.recompile.analysis_s if item.recompile is not None else 0.0
+    return item.t - item.seconds - analysis_s

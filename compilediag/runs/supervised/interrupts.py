@@ -5,12 +5,47 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+from compilediag.readers.tail import JournalTail
 from compilediag.runs.supervised.kill_schedule import KillSchedule
-from compilediag.runs.supervised.lost_interrupts import POLL_S, LostInterrupts, Sighting
 from compilediag.runs.supervised.process_tree import ProcessTree
+from compilediag_harness.wire import InterruptLost
+
+POLL_S = 0.25
+MAX_FILES = 64
+
+_PID = re.compile(r"journal-(\d+)-")
+
+
+class Sighting(NamedTuple):
+    """A process was seen in its loop after an interrupt."""
+
+    pid: int
+    at: float
+    """On the monotonic clock of the machine."""
+    certain: bool
+    """Nothing of the program can have caught it."""
+
+
+class LostInterrupts:
+    """Follows the journals of a run from now on."""
+
+    def __init__(self, run_dir: str) -> None:
+        self._journals = JournalTail(run_dir, MAX_FILES, from_end=True)
+        self._journals.poll()
+
+    def poll(self) -> Iterator[Sighting]:
+        """The sightings since the last call."""
+        for name, events in self._journals.poll().items():
+            found = _PID.match(name)
+            for event in events:
+                if isinstance(event, InterruptLost) and found is not None:
+                    yield Sighting(int(found[1]), event.monotonic_s, event.certain)
+
 
 PATIENT_S = 2.0
 """Seconds after which the user is told what is being waited for."""

@@ -15,10 +15,19 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from compilediag.readers.tail import JournalTail
-from compilediag.runs.supervised.live_news import sentences_on
+from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.runs.pipeline import RunEvents, receipt_of
 from compilediag.runs.supervised.options import LiveMode
+from compilediag.views.finding_rows import finding_line
 from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, screen_line, status, title
-from compilediag_harness.wire import Event
+from compilediag.views.style import RenderOptions
+from compilediag_harness.wire import Event, StepEvent
+
+OUTLOOK = frozenset({"CD150", "CD151"})
+"""What has not happened yet: the verdict says it once."""
+NAMED = frozenset({"CD152", "CD190"})
+"""Their titles say what they are."""
+
 
 PERIOD_S = 0.25
 STOP_TIMEOUT_S = 1.0
@@ -150,3 +159,21 @@ def _takes_lines(fd: int) -> bool:
         return bool(termios.tcgetattr(fd)[3] & termios.ICANON)
     except (termios.error, OSError):
         return False
+
+
+def sentences_on(events: Sequence[Event], secrets: tuple[str, ...]) -> list[str]:
+    """A sentence for each finding that these events of one compile give by themselves."""
+    run = RunMetadata("", "", secret_values=secrets)
+    receipt = receipt_of(RunEvents([events]), run).receipt
+    try:
+        folder = os.getcwd()
+    except OSError:
+        folder = ""
+    last = events[-1]
+    step = f"step {last.step}: " if isinstance(last, StepEvent) else ""
+    told = [
+        (finding.rule, finding_line(finding, receipt, RenderOptions(root=folder)))
+        for finding in receipt.findings
+        if finding.rule.startswith("CD1") and finding.rule not in OUTLOOK
+    ]
+    return [step + (line if rule in NAMED else f"recompile: {line}") for rule, line in told]

@@ -8,24 +8,43 @@ stays known when it is stopped.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare, unstable
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.changes import Change, located
-from compilediag.fixes.codemods.edit import by_file
+from compilediag.fixes.codemods.edit import EditImpossible, by_file
 from compilediag.fixes.observed import Observed, Without
+from compilediag.fixes.points import Certificate
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.trials.alone import try_each
-from compilediag.runs.trials.confirming import confirm
-from compilediag.runs.trials.on_top import try_on_top
+from compilediag.runs.trials.judging import judged, refusal
 from compilediag.runs.trials.one import Trial
-from compilediag.runs.trials.running import make_trial
+from compilediag.runs.trials.running import make_trial, trial_of
 from compilediag.runs.trials.sources import Listed, listed
-from compilediag.runs.trials.state import Campaign, Evidence, Result, Stop, Tried
+from compilediag.runs.trials.state import (
+    Campaign,
+    Evidence,
+    Result,
+    Stop,
+    Tried,
+    changes_by_finding,
+    chosen_changes,
+    keep,
+    seconds_of_a_run,
+    without_change,
+    worth_another_run,
+)
+
+_NO_TIME = "the budget left no time to try more changes together"
+
+MAX_ON_TOP = 6
+"""So many runs try changes that were refused alone on top of those that hold."""
 
 
 def candidates_by_finding(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[str, Listed]:
@@ -149,3 +168,129 @@ def _beside(campaign: Campaign, finding: str) -> tuple[str, ...]:
     needed = campaign.beside.get(finding, ())
     chosen = campaign.chosen.items()
     return tuple(other for other, change in chosen if other != finding and change in needed)
+
+
+def confirm(campaign: Campaign, evidence: Evidence) -> None:
+    """The chosen changes together, and again; each alone again where they do not go together."""
+    chosen = chosen_changes(campaign)
+    if len(chosen) > 1:
+        if _confirm_together(campaign, evidence, chosen):
+            campaign.together = chosen
+            return
+        campaign.notes.append("the changes do not go together: each is proved alone")
+    for group in dict.fromkeys(map(frozenset, changes_by_finding(campaign).values())):
+        changes = tuple(change for change in chosen if change in group)
+        name = f"again: {'; '.join(change.line for change in changes)}"
+        again = range(max(1, campaign.rounds - 1))
+        _prove(campaign, evidence, [make_trial(campaign, name, changes) for _ in again], changes)
+    if len(chosen) == 1 and campaign.proved:
+        campaign.together = chosen
+
+
+def _confirm_together(campaign: Campaign, evidence: Evidence, chosen: tuple[Change, ...]) -> bool:
+    name = "all of them together"
+    try:
+        runs = [trial_of(campaign, name, chosen, evidence.trials)]
+    except EditImpossible:  # two edits of one place
+        return False
+    if (why := refusal(campaign, evidence, runs, chosen)) is not None:
+        campaign.notes.append(f"with all changes together {why}")
+        return False
+    only_here = any({*group} == {*chosen} for group in changes_by_finding(campaign).values())
+    again = range(max(campaign.rounds - 1, int(only_here)))
+    runs += [make_trial(campaign, f"{name}, again", chosen) for _ in again]
+    return _prove(campaign, evidence, runs, chosen)
+
+
+def _prove(
+    campaign: Campaign, evidence: Evidence, runs: Sequence[Trial], changes: Sequence[Change]
+) -> bool:
+    """Keeps the certificates of all runs with each finding's changes; False where one does not
+    hold."""
+    every = len(changes) > 1 and {*changes} == {*chosen_changes(campaign)}
+    found: dict[str, tuple[Certificate, list[Trial]]] = {}
+    for finding, group in changes_by_finding(campaign).items():
+        if {*group} == {*changes} or (every and {*group} <= {*changes}):
+            first = evidence.trials[frozenset(group)]
+            seen = [first, *(run for run in runs if run is not first)]
+            found[finding] = judged(campaign, evidence, finding, seen, group, changes), seen
+    holds = all(certificate.holds for certificate, _ in found.values())
+    for finding, (certificate, seen) in found.items():
+        if holds or not every:
+            keep(campaign, finding, campaign.chosen[finding], certificate, seen)
+            if certificate.holds and certificate.runs > 1:
+                campaign.proved[finding] = campaign.chosen[finding]
+    return holds
+
+
+def try_on_top(campaign: Campaign, evidence: Evidence) -> None:
+    """What no change alone removes: all that hold so far, those with each that was refused, and
+    with one of each finding. Two causes of one frame hide each other, and a limit is reached until
+    the last is gone."""
+    for finding in without_change(campaign, evidence):
+        try_each(campaign, finding, (), evidence)  # with what ran for findings after it
+    first_open = without_change(campaign, evidence)
+    if not first_open:
+        return
+    base = chosen_changes(campaign)
+    if len(base) > 1:
+        _judge_open(campaign, base, evidence)
+    before = campaign.runs
+    for finding in first_open:
+        for change in worth_another_run(campaign, finding):
+            base = chosen_changes(campaign)
+            if not base or finding in campaign.chosen or _is_enough(campaign, before):
+                break
+            _judge_open(campaign, (*base, change), evidence)
+    left = [
+        found
+        for each in without_change(campaign, evidence)
+        if (found := worth_another_run(campaign, each))
+    ]
+    for one_each in product(*left):
+        if len({*one_each}) < 2 or _is_enough(campaign, before):
+            break
+        changes = (*chosen_changes(campaign), *dict.fromkeys(one_each))
+        if _judge_open(campaign, changes, evidence):
+            break
+
+
+def _is_enough(campaign: Campaign, before: int) -> bool:
+    """Whether the last runs have to be made now, of which proofs are made."""
+    reserved = (campaign.rounds + 2) * seconds_of_a_run(campaign)
+    spent = time.monotonic() - campaign.started
+    over = campaign.budget_s is not None and spent + reserved > campaign.budget_s
+    if over and _NO_TIME not in campaign.notes:
+        campaign.notes.append(_NO_TIME)
+        campaign.stopped = True
+    return over or campaign.runs - before >= MAX_ON_TOP
+
+
+def _judge_open(campaign: Campaign, changes: tuple[Change, ...], evidence: Evidence) -> bool:
+    """Runs the changes together, and keeps them for the findings that only they remove; all others
+    must hold with them as well, and none may be there for nothing. False where nothing is kept."""
+    added = [change for change in changes if change not in chosen_changes(campaign)]
+    name = f"together: {'; '.join(change.line for change in changes)}"
+    try:
+        trial = trial_of(campaign, name, changes, evidence.trials)
+    except EditImpossible:  # two edits of one place
+        return False
+    if refusal(campaign, evidence, [trial], changes) is not None:
+        return False
+    held: dict[str, Certificate] = {}
+    for finding in without_change(campaign, evidence):
+        certificate = judged(campaign, evidence, finding, [trial], changes)
+        if certificate.holds:
+            held[finding] = certificate
+    own = {
+        each: [item for item in added if item in worth_another_run(campaign, each)] for each in held
+    }
+    needed = {change for of_finding in own.values() for change in of_finding}
+    if len(added) > 1 and needed != {*added}:
+        return False
+    for finding, certificate in held.items():
+        change = (*own[finding], *added, *changes)[0]
+        campaign.chosen[finding] = change
+        campaign.beside[finding] = tuple(each for each in changes if each != change)
+        keep(campaign, finding, change, certificate, [trial])
+    return bool(held)

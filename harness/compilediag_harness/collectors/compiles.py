@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.compile_memory import CompileMemory
 from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.entering import entered
 from compilediag_harness.collectors.recompiles import RecompileCollector
-from compilediag_harness.collectors.repeated_blocks import WORTH_S, repeated_blocks
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.source.source_locations import location_of
 from compilediag_harness.torch_internals import torch_compiles
+from compilediag_harness.torch_internals.host_memory import Resident, resident
+from compilediag_harness.torch_internals.torch_names import loaded
 from compilediag_harness.wire import (
     Compiled,
+    CompileMemoryRead,
     CompileStarted,
     DynamoReset,
     Location,
@@ -23,6 +26,60 @@ from compilediag_harness.wire import (
     clip,
     clip_middle,
 )
+
+FEWEST = 4
+"""Fewer blocks save too little to be worth another way of compiling."""
+
+WORTH_S = 1.0
+"""Modules are looked at for compiles that took longer: counting takes a thousandth of that."""
+
+MAX_MODULES = 20_000
+
+MAX_VALUES = 200
+
+
+_MAX_OPEN = 256
+
+
+class CompileMemory:
+    """The compiles in progress of one session, by compile id."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._before: dict[str, Resident] = {}
+
+    def began(self, compile_id: str) -> None:
+        """torch began a compile. Those it does not announce, because another is in progress, have
+        no record."""
+        found = resident()
+        if found is not None and len(self._before) < _MAX_OPEN:
+            self._before[compile_id] = found
+
+    def ended(self, compile_id: str, *, forward: bool) -> None:
+        """Its metrics row was written."""
+        before = self._before.pop(compile_id, None)
+        after = resident() if before is not None else None
+        if before is None or after is None:
+            return
+        session = self._session
+        session.emit(
+            CompileMemoryRead(
+                t=session.now(),
+                step=session.step,
+                compile_id=compile_id,
+                epoch=session.epoch,
+                forward=forward,
+                before=before.now,
+                after=after.now,
+                peak_before=before.peak,
+                peak_after=after.peak,
+            )
+        )
+
+    def forget(self) -> None:
+        """Ids start again."""
+        self._before.clear()
+
 
 _RECORDING = "CUDAGRAPH_RECORDING"
 _REASON_CHARS = 2048
@@ -184,3 +241,45 @@ def _seconds(metrics: Any) -> float:
     if start is not None and end is not None and end >= start:
         return (end - start) / 1e6
     return _microseconds(metrics, "duration_us") or 0.0
+
+
+def repeated_blocks(values: Mapping[str, Any]) -> RepeatedBlocks | None:
+    """The largest group of siblings of one class, with the same parts and the same shapes of
+    parameters and buffers, below a module among the local variables of what was compiled. Plain
+    layers, which have no parts, are no blocks. None where no group has `FEWEST`.
+
+    Args:
+        values: local variables of the frame, by name.
+    """
+    module_type = getattr(loaded("torch.nn"), "Module", None)
+    if module_type is None:
+        return None
+    found: list[RepeatedBlocks] = []
+    for name, value in list(values.items())[:MAX_VALUES]:
+        if isinstance(value, module_type):
+            found += _groups(name, value)
+    return max(found, key=lambda each: each.modules, default=None)
+
+
+def _groups(name: str, root: Any) -> Iterable[RepeatedBlocks]:
+    modules = list(root.named_modules())
+    if len(modules) > MAX_MODULES:
+        return
+    for path, module in modules:
+        children = [child for child in module.children() if any(True for _ in child.children())]
+        if len(children) < FEWEST:
+            continue
+        kinds = Counter(map(_kind, children))
+        kind, count = kinds.most_common(1)[0]
+        if count >= FEWEST:
+            one = next(child for child in children if _kind(child) == kind)
+            parts = count * sum(1 for _ in one.modules())
+            where = f"{name}.{path}" if path else name
+            yield RepeatedBlocks(where, type(one).__name__, count, parts)
+
+
+def _kind(module: Any) -> Hashable:
+    named: list[tuple[str, object]] = list(module.named_modules())
+    parts = tuple((name, type(part)) for name, part in named)
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return parts, tuple((name, tuple(each.shape), each.dtype) for name, each in tensors)

@@ -1,19 +1,154 @@
 """A compiled call beside the same call eager, on copies of what it is given: twice as it is, once
-in float64. What differs is then the compiled code's own, not what came before the call."""
+in float64. What differs is then the compiled code's own, not what came before the call.
+
+Copies are made of the function, its arguments and the modules that it reaches. Tensors that share
+memory share it in the copy, too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
+import types
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+from compilediag_harness.collectors.witness.paths import class_of
+from compilediag_harness.torch_internals import torch_api, torch_pytree
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
 from compilediag_harness.trials import randomness
 from compilediag_harness.trials.answers import AnswerReader
-from compilediag_harness.trials.copies import CannotCopy, Copier
 from compilediag_harness.wire import Answer, ComparedValue, clip
+
+MAX_BYTES = 1 << 30
+"""Of tensors that one call reaches: more is not copied."""
+
+MAX_DEPTH = 4
+"""Functions that a function calls by the names of its own file are copied so far down."""
+
+MAX_OBJECTS = 10_000
+
+
+class CannotCopy(Exception):
+    """Why a call cannot be made on copies."""
+
+
+class Copier:
+    """One set of copies, for one call of one function."""
+
+    def __init__(self, torch: Any, *, double: bool) -> None:
+        self._torch, self._double = torch, double
+        self._memory: dict[tuple[int, Any], Any] = {}
+        self._memo: dict[int, Any] = {}
+        self._bytes = 0
+        self.floating = False
+        """A floating tensor is among what was copied: results may be rounded."""
+
+    def call(self, call: CalledWith) -> CalledWith:
+        """The call on copies.
+
+        Raises:
+            CannotCopy: a part of it is too large, or shares what no copy can have.
+        """
+        try:
+            args, kwargs = torch_pytree.mapped(self._value, (call.args, call.kwargs))
+            return CalledWith(self._function(call.function, 0), args, kwargs)
+        except CannotCopy:
+            raise
+        except Exception as error:  # of the program's own classes
+            raise CannotCopy(f"it cannot be copied: {type(error).__name__}: {error}") from error
+
+    def _value(self, value: Any) -> Any:
+        """A leaf of an argument, a captured variable or a global."""
+        kind = class_of(value)
+        if id(value) in self._memo:
+            return self._memo[id(value)]
+        if issubclass(kind, self._torch.Tensor):
+            return self._tensor(value)
+        if issubclass(kind, self._torch.nn.Module):
+            return self._object(value)
+        return value
+
+    def _tensor(self, value: Any) -> Any:
+        torch = self._torch
+        if not torch_api.is_plain_data(torch, value):
+            raise CannotCopy(f"a {class_of(value).__name__} among its values cannot be copied")
+        source = value.detach()
+        # A negative or conjugate view has its own bits on the same memory.
+        flags = source.is_neg() or source.is_conj()
+        whole = source.resolve_conj().resolve_neg() if flags else source
+        self.floating |= bool(whole.is_floating_point() or whole.is_complex())
+        key = whole.untyped_storage().data_ptr(), whole.dtype
+        flat = None if flags else self._memory.get(key)
+        if flat is None:
+            storage = whole.untyped_storage()
+            self._count(storage.nbytes())
+            flat = torch.empty(0, dtype=whole.dtype, device=whole.device)
+            flat = self._as_wanted(flat.set_(storage).clone())
+            self._memory[key] = flat
+        copied = flat.as_strided(whole.size(), whole.stride(), whole.storage_offset())
+        if issubclass(class_of(value), torch.nn.Parameter):
+            copied = torch.nn.Parameter(copied, requires_grad=value.requires_grad)
+        self._memo[id(value)] = copied
+        return copied
+
+    def _as_wanted(self, flat: Any) -> Any:
+        return flat.double() if self._double and flat.is_floating_point() else flat
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > MAX_BYTES:
+            raise CannotCopy(f"its tensors are larger than {MAX_BYTES >> 30} GiB")
+
+    def _object(self, value: Any) -> Any:
+        """A module, or another object whose method is called."""
+        for tensor in _tensors_in(self._torch, value):
+            self._tensor(tensor)
+        return copy.deepcopy(value, self._memo)
+
+    def _function(self, function: Any, depth: int) -> Any:
+        owner = getattr(function, "__self__", None)
+        inner = getattr(function, "__func__", None)
+        if inner is not None and not isinstance(owner, type):
+            return types.MethodType(inner, self._value_of_owner(owner))
+        if class_of(function) is not types.FunctionType:
+            return function
+        return self._plain_function(function, depth)
+
+    def _value_of_owner(self, owner: Any) -> Any:
+        return self._memo[id(owner)] if id(owner) in self._memo else self._object(owner)
+
+    def _plain_function(self, function: Any, depth: int) -> Any:
+        """The same code on copies of the modules and tensors that it captures or names."""
+        if id(function) in self._memo:
+            return self._memo[id(function)]
+        names = dict(function.__globals__)
+        cells = tuple(self._cell(cell, depth) for cell in function.__closure__ or ())
+        made = types.FunctionType(
+            function.__code__, names, function.__name__, function.__defaults__, cells
+        )
+        made.__kwdefaults__ = function.__kwdefaults__
+        made.__dict__.update(function.__dict__)
+        self._memo[id(function)] = made
+        for name in function.__code__.co_names:
+            if name in names:
+                names[name] = self._named(names[name], depth)
+        return made
+
+    def _cell(self, cell: Any, depth: int) -> Any:
+        try:
+            return types.CellType(self._named(cell.cell_contents, depth))
+        except ValueError:  # not filled yet
+            return types.CellType()
+
+    def _named(self, value: Any, depth: int) -> Any:
+        if class_of(value) is types.FunctionType and depth < MAX_DEPTH:
+            is_library = str(value.__module__).partition(".")[0] == "torch"
+            return value if is_library else self._plain_function(value, depth + 1)
+        return self._value(value)
+
 
 _Answers = dict[str, Answer]
 
@@ -143,3 +278,26 @@ def _read(reader: AnswerReader, value: Any, call: CalledWith) -> tuple[_Answers,
 
 def _is_data(answer: Answer) -> bool:
     return answer.kind == "tensor"
+
+
+def _tensors_in(torch: Any, value: Any) -> list[Any]:
+    """Parameters, buffers and plain attributes of an object and of the modules in it."""
+    found: dict[int, Any] = {}
+    waiting, seen = [value], set[int]()
+    while waiting and len(seen) < MAX_OBJECTS:
+        owner = waiting.pop()
+        if id(owner) in seen:
+            continue
+        seen.add(id(owner))
+        names: dict[str, Any] = getattr(owner, "__dict__", {})
+        tables: list[Any] = [
+            names.get(name) or {} for name in ("_parameters", "_buffers", "_modules")
+        ]
+        for held in (*names.values(), *(item for table in tables for item in table.values())):
+            if issubclass(class_of(held), torch.Tensor):
+                found[id(held)] = held
+            elif issubclass(class_of(held), torch.nn.Module):
+                waiting.append(held)
+            elif class_of(held) in (list, tuple):
+                waiting.extend(x for x in held[:256] if issubclass(class_of(x), torch.nn.Module))
+    return list(found.values())

@@ -18,7 +18,7 @@ import torch
 from compiles_in_turn import compiling
 from in_turn import measure
 
-from compilediag_harness.collectors import caches, compile_memory, guard_cost
+from compilediag_harness.collectors import caches, compiles, guard_cost
 from compilediag_harness.torch_internals import torch_phases
 
 
@@ -39,7 +39,7 @@ def without_record() -> Iterator[None]:
         patched.enter_context(mock.patch.object(torch_phases, "on_phases", nothing))
         patched.enter_context(mock.patch.object(guard_cost, "look", no_seconds))
         for name in ("began", "ended"):
-            patched.enter_context(mock.patch.object(compile_memory.CompileMemory, name, nothing))
+            patched.enter_context(mock.patch.object(compiles.CompileMemory, name, nothing))
         yield
 
 

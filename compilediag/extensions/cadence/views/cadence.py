@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from compilediag.extensions.cadence.views.cadence_variants import NAME_CHARS, variant_rows
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds
+from compilediag.views.html.parts import Picture, Section, picture
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 from compilediag.views.text import display_width
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     )
     from compilediag.receipt.schema.receipt import Receipt
 
+
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
 HEAD = ("group", "firing", "total", "compile", "metric", "sync", "by phase")
 MAX_PHASES = 2
@@ -31,6 +34,31 @@ MIN_ROOM = 8
 _STYLE = {"bad": "red", "good": "green", "warn": "yellow"}
 SLOWER = 1.5
 """A variant whose quiet steps are longer than the control's by this factor is named."""
+
+
+def section(receipt: Receipt, options: RenderOptions) -> Section | None:
+    """The probe: a chart of every variant's steps on one scale, and what each group costs."""
+    found = receipt.cadence
+    if found is None:
+        return None
+    cells = [size for item in found.variants if item.picture for size in item.picture.cells_s]
+    low, high = min(cells, default=0.0), max(cells, default=0.0)
+    pictures = list[Picture]()
+    for item in found.variants:
+        if item.picture is None:
+            continue
+        middle = seconds(None if item.steps is None else item.steps.median)
+        most = seconds(None if item.steps is None else item.steps.max)
+        caption = f"median {middle}, longest {most}"
+        name = options.text(item.name, NAME_CHARS)
+        pictures.append(picture(name, caption, item.picture.cells_s, low, high))
+    return Section(
+        "cadence",
+        "Cadence",
+        "Cadence probe",
+        pictures=tuple(pictures),
+        text=render_cadence(receipt, options, more=False),
+    )
 
 
 def render_cadence(
