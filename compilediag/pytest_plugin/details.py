@@ -13,7 +13,7 @@ from compilediag.compare.gate.attribution import finding_of_frame
 from compilediag.compare.keys import CauseKey, cause_key, function_key
 from compilediag.diagnosis.codes import info
 from compilediag.receipt.build.compiles import cause_record, entered_record, frame_name
-from compilediag.receipt.build.relative_paths import PathShortener
+from compilediag.receipt.sanitize import sanitized, working_directories
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EventCause,
@@ -30,6 +30,7 @@ from compilediag.views.format import seconds, steps
 from compilediag.views.place import called, no_call
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import clean
+from compilediag_harness.redaction.redactor import Redactor
 
 _MAX_CHANGES = 8
 _VALUE_CHARS = 120
@@ -46,37 +47,36 @@ _KINDS = {
 def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
     """Attempts to compile again that left no code, the one that hits the recompile limit included,
     in the form of a receipt's events: a receipt lists only what ended with code."""
-    places, ids = PathShortener(run.timeline), run.diagnosis.finding_ids
-    return tuple(
+    ids = run.diagnosis.finding_ids
+    attempts = [
         CompileEvent(
             compile_id=item.compile_id,
             epoch=item.epoch,
-            frame=frame_name(item.frame, places),
+            frame=frame_name(item.frame),
             step=item.step,
             kind="recompile",
             seconds=item.seconds,
             graph_ops=None,
             guards=None,
-            causes=tuple(
-                cause_record(found, ids, places) for found in run.diagnosis.causes.blamed(item)
-            ),
+            causes=tuple(cause_record(found, ids) for found in run.diagnosis.causes.blamed(item)),
             process=item.process,
-            entered_at=entered_record(item.entered_at, places),
+            entered_at=entered_record(item.entered_at),
             entered_from=item.entered_from or None,
         )
         for item in run.timeline.recompiles
         if not item.produced
-    )
+    ]
+    return tuple(sanitized(attempts, Redactor(), working_directories(run.timeline))[0])
 
 
 def attempts(run: WatchResult) -> list[str]:
     """Every attempt to compile, backward ones and those without code included."""
-    places = PathShortener(run.timeline)
+    found = run.timeline.compiles
+    frames = [frame_name(item.frame) for item in found]
+    named, _ = sanitized(frames, Redactor(), working_directories(run.timeline))
     return [
-        _attempt(
-            item.compile_id, item.kind, frame_name(item.frame, places), item.step, item.seconds
-        )
-        for item in run.timeline.compiles
+        _attempt(item.compile_id, item.kind, frame, item.step, item.seconds)
+        for item, frame in zip(found, named, strict=True)
     ]
 
 

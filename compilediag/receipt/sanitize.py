@@ -1,41 +1,76 @@
-"""Records and JSON values made safe to write, in one walk: redacted, bounded, finite."""
+"""Records and JSON values as they are written, in one walk: short paths, redacted, bounded,
+finite."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import Record
 from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.redaction.walk import Walk, names_secret
 from compilediag_harness.wire import clip
 
+if TYPE_CHECKING:
+    from compilediag.timeline.timeline import Timeline
+
 MAX_TEXT = 8 * 1024
 """Longest text of any field, in characters."""
+
+ABOUT_CODE = frozenset(
+    {
+        "against_eager",
+        "caches",
+        "cold_and_warm",
+        "compile",
+        "findings",
+        "invocations",
+        "precompiled",
+        "ranks",
+        "shapes",
+        "syncs",
+        "timings",
+    }
+)
+"""Sections of a receipt that name code: it is the same wherever a checkout lies. The other sections
+are about this run, and their paths stay whole."""
 
 Value = TypeVar("Value")
 
 
-def sanitized(value: Value, redactor: Redactor) -> tuple[Value, bool]:
+def working_directories(timeline: Timeline) -> set[str]:
+    """Those in which the processes of a run started."""
+    return {item.started.cwd for item in timeline.processes if item.started is not None}
+
+
+def sanitized(
+    value: Value, redactor: Redactor, directories: Iterable[str] = ()
+) -> tuple[Value, bool]:
     """A record, or JSON values, without secrets, and whether all numbers were finite.
 
-    NaN and infinities become None, lone surrogates are replaced, long texts are cut and end with
-    how much was cut. The names of a record's fields are ours and stay, those of other objects may
-    be the user's text.
+    Paths below `directories` are written relative to them: in any text of a value, but of a whole
+    receipt only in the sections `ABOUT_CODE`. NaN and infinities become None, lone surrogates are
+    replaced, long texts are cut and end with how much was cut. The names of a record's fields are
+    ours and stay, those of other objects may be the user's text.
 
     Raises:
         msgspec.ValidationError: a field of a record has a value of another type than it declares.
     """
-    walk = _Sanitizer(redactor)
+    walk = _Sanitizer(redactor, directories)
     return walk.value(value), walk.finite
 
 
 class _Sanitizer(Walk):
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: Redactor, directories: Iterable[str]) -> None:
         super().__init__(redactor)
         self.finite = True
+        self._below = _below(directories)
+        self._about_code = True
 
     def number(self, item: Any) -> Any:
         if isinstance(item, float) and not math.isfinite(item):
@@ -47,6 +82,8 @@ class _Sanitizer(Walk):
         return _bounded(super().key(name))
 
     def text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
+        if self._below is not None and self._about_code:
+            text = self._below.sub("", text)
         return _bounded(super().text(text, key, secret=secret, all_of_it=all_of_it))
 
     def other(self, item: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
@@ -54,11 +91,22 @@ class _Sanitizer(Walk):
             return item
         fields = msgspec.structs.asdict(item)
         secret = secret or names_secret(fields)
-        members = {
-            name: self.value(member, name, secret=secret, all_of_it=all_of_it)
-            for name, member in fields.items()
-        }
+        members: dict[str, Any] = {}
+        for name, member in fields.items():
+            if isinstance(item, Receipt):
+                self._about_code = name in ABOUT_CODE
+            members[name] = self.value(member, name, secret=secret, all_of_it=all_of_it)
         return msgspec.convert(members, type(item))
+
+
+def _below(directories: Iterable[str]) -> re.Pattern[str] | None:
+    """The beginning of a path below one of these, the longest first; never the middle of another
+    path."""
+    prefixes = {f"{folder}/" for each in directories if (folder := each.rstrip("/\\"))}
+    longest_first = sorted(prefixes, key=lambda prefix: (-len(prefix), prefix))
+    if not prefixes:
+        return None
+    return re.compile(rf"(?<![\w./\\-])(?:{'|'.join(map(re.escape, longest_first))})")
 
 
 def _bounded(text: str) -> str:

@@ -16,7 +16,6 @@ from compilediag.compare.diff import compare
 from compilediag.diagnosis.figures.invocations import CallsPerStep, invocations_in, work_of
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt.build.invocations import MAX_SHAPES, invocations_section
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.runs.watch import watch
 from compilediag.timeline.fold import fold
@@ -341,7 +340,7 @@ def test_the_most_frequent_shapes_are_kept() -> None:
         at=(),
     )
     made = fold([[told]])
-    (model,) = invocations_section(made, PathShortener(made))
+    (model,) = invocations_section(made)
     assert (len(model.shapes), model.shapes[0].shapes) == (MAX_SHAPES, f"[{count - 1}]")
     assert model.other_shapes == 1 + 2 + 3 + 4
 

@@ -6,7 +6,6 @@ import pytest
 from knee_pieces import found, measured, used
 
 from compilediag.diagnosis.rules.batch_size import NO_MEMORY
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.shapes import shapes_section
 from compilediag.timeline.fold import fold
 
@@ -63,7 +62,7 @@ def test_the_receipt_has_what_was_measured() -> None:
     first = measured((64, 1.0, 1.0), knee=64)
     event = measured((512, 10.0, 10.2), (1024, None, None), knee=512, problem=NO_MEMORY)
     timeline = fold([(first, event, used((512, 1)))])
-    section = shapes_section(timeline, PathShortener(timeline))
+    section = shapes_section(timeline)
     assert section is not None
     knee = section.fixed[0].knee
     assert knee is not None

@@ -15,7 +15,6 @@ from compilediag import cli
 from compilediag.diagnosis.rules.recompile_fixes import RULES
 from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, histogram
 from compilediag.receipt.build.invocations import MAX_SIZES, invocations_section
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName, PassedArgument
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
@@ -55,7 +54,7 @@ def receipt_with(*invocations: Invocations) -> Receipt:
     from msgspec.structs import replace
 
     seen = timeline([attempt()], invocations=invocations)
-    return replace(receipt(), invocations=invocations_section(seen, PathShortener(seen)))
+    return replace(receipt(), invocations=invocations_section(seen))
 
 
 # --- planning ---

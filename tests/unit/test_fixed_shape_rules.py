@@ -17,7 +17,6 @@ from compilediag.diagnosis.rules.fixed_shapes import (
     find_late_compiles,
     find_padding_waste,
 )
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.shapes import shapes_section
 from compilediag.timeline.fixed_shapes import ASKED_KEPT, SIZES_KEPT, SizeRun, fixed_shapes_of
 from compilediag.timeline.fold import fold
@@ -138,7 +137,7 @@ def test_the_receipt_has_a_verdict_of_three_values(
         probes=probes,
     )
     folded = timeline(event)
-    section = shapes_section(folded, PathShortener(folded))
+    section = shapes_section(folded)
     assert section is not None
     padding = section.fixed[0].padding
     assert padding is not None
@@ -237,7 +236,7 @@ def test_batches_are_known_as_they_came() -> None:
     folded = timeline(split(), split())
     (item,) = folded.fixed_shapes
     assert (item.asked, item.other_batches) == ({(11,): 4, (6,): 10}, 0)
-    section = shapes_section(folded, PathShortener(folded))
+    section = shapes_section(folded)
     assert section is not None
     asked = section.fixed[0].asked
     assert asked is not None
@@ -247,7 +246,7 @@ def test_batches_are_known_as_they_came() -> None:
         (10, 4),
     )
     old = timeline(used((3, 4, 2)))
-    section = shapes_section(old, PathShortener(old))
+    section = shapes_section(old)
     assert section is not None
     assert section.fixed[0].asked is None
 
@@ -269,7 +268,7 @@ def test_padding_in_cuda_graphs_is_that_of_the_calls_that_ran_in_one() -> None:
     folded = timeline(split(in_graphs=(1, 1, 1)))
     (item,) = folded.fixed_shapes
     assert (item.graph_calls, item.graph_padding) == (3, 1 - 17 / 20)
-    section = shapes_section(folded, PathShortener(folded))
+    section = shapes_section(folded)
     assert section is not None
     (record,) = section.fixed
     assert (record.cudagraph_calls, record.cudagraph_padding_fraction) == (3, 1 - 17 / 20)
@@ -301,9 +300,9 @@ def test_compiles_after_the_warmup_are_told() -> None:
 
 def test_the_receipt_has_what_was_done_and_proved() -> None:
     """None without a FixedShape; what was not measured is null."""
-    assert shapes_section(timeline(), PathShortener(timeline())) is None
+    assert shapes_section(timeline()) is None
     folded = timeline(used((3, 4, 2)), WARMED, checked(("a", "safe")), LATE, rows_run(80, 30))
-    section = shapes_section(folded, PathShortener(folded))
+    section = shapes_section(folded)
     assert section is not None
     (record,) = section.fixed
     assert (record.name, record.line, record.buckets) == ("score", 4, ((4, 8),))
@@ -313,13 +312,13 @@ def test_the_receipt_has_what_was_done_and_proved() -> None:
     assert record.rows is not None
     assert (record.rows.computed_rows, record.rows.active_rows) == (80, 30)
     bare = timeline(used((3, 4, 2)))
-    section = shapes_section(bare, PathShortener(bare))
+    section = shapes_section(bare)
     assert section is not None
     assert (section.fixed[0].late_compiles, section.fixed[0].padding) == (None, None)
     assert section.fixed[0].planned_buckets == ((4,),)
     assert section.fixed[0].planned_waste_fraction == section.fixed[0].padding_waste_fraction
     priced = timeline(wasteful(priced=True), WARMED)
-    section = shapes_section(priced, PathShortener(priced))
+    section = shapes_section(priced)
     assert section is not None
     assert (section.fixed[0].planned_buckets, section.fixed[0].planned_waste_fraction) == ((), None)
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from compilediag.receipt.build.relative_paths import PathShortener
-from compilediag.timeline.timeline import Process, Timeline
-from compilediag_harness.wire import ProcessStarted
+from compilediag.receipt.sanitize import ABOUT_CODE, sanitized
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag_harness.redaction.redactor import Redactor
+from tests.support.built_receipt import built
 
 
-def places(*folders: str) -> PathShortener:
-    started = [ProcessStarted(0.0, 1, 1, 0, None, None, (), "", cwd, "", "3") for cwd in folders]
-    return PathShortener(
-        Timeline(
-            processes=tuple(Process(n, each, None, {}, None) for n, each in enumerate(started))
-        )
-    )
+def short(value: Any, *directories: str) -> Any:
+    """A value as it is written by processes that started in these directories."""
+    return sanitized(value, Redactor(), directories)[0]
 
 
 @pytest.mark.parametrize(
-    ("file", "short"),
+    ("file", "expected"),
     [
         ("/home/me/p/model.py", "model.py"),
         ("/home/me/p/src/a b.py", "src/a b.py"),
@@ -29,15 +29,15 @@ def places(*folders: str) -> PathShortener:
         ("<string>", "<string>"),
     ],
 )
-def test_short(file: str, short: str) -> None:
+def test_short(file: str, expected: str) -> None:
     """Only what lies below the folder loses it; a folder with a longer name is another."""
-    assert places("/home/me/p").short(file) == short
+    assert short(file, "/home/me/p") == expected
 
 
 def test_texts() -> None:
     """Inside of texts, lists and maps; never in the middle of another path."""
     value = {"a": ["at /p/x.py:3 and (/p/y.py)", 5, None], "b": "/q/p/x.py /p/z.py ./p/x.py"}
-    assert places("/p").shorten(value) == {
+    assert short(value, "/p") == {
         "a": ["at x.py:3 and (y.py)", 5, None],
         "b": "/q/p/x.py z.py ./p/x.py",
     }
@@ -45,12 +45,21 @@ def test_texts() -> None:
 
 def test_several_processes() -> None:
     """The longest working directory that fits counts."""
-    both = places("/p", "/p/sub")
-    assert (both.short("/p/sub/x.py"), both.short("/p/y.py")) == ("x.py", "y.py")
+    assert short(["/p/sub/x.py", "/p/y.py"], "/p", "/p/sub") == ["x.py", "y.py"]
 
 
-@pytest.mark.parametrize("folders", [(), ("/",), ("",)])
-def test_no_useful_folder(folders: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("directories", [(), ("/",), ("",)])
+def test_no_useful_folder(directories: tuple[str, ...]) -> None:
     """Run from the root, or with no process known, paths stay whole."""
-    assert places(*folders).short("/x.py") == "/x.py"
-    assert places(*folders).shorten("at /x.py") == "at /x.py"
+    assert short("at /x.py", *directories) == "at /x.py"
+
+
+def test_sections() -> None:
+    """Of a whole receipt, what is about code; what is about this run names whole paths."""
+    assert ABOUT_CODE <= {*Receipt.__struct_fields__}
+    receipt = built()
+    texts = {"about": "/p/x.py"}
+    finding = msgspec.structs.replace(receipt.findings[0], evidence=texts)
+    found = short(msgspec.structs.replace(receipt, findings=(finding,), extensions=texts), "/p")
+    assert found.findings[0].evidence == {"about": "x.py"}
+    assert found.extensions == {"about": "/p/x.py"}

@@ -13,7 +13,6 @@ from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules import data_loading, late_compiles, syncs, timer_scope
 from compilediag.extensions.cadence.diagnosis import rules as cadences
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.syncs import syncs_section
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.syncs import SyncSite, sample_of
@@ -97,13 +96,13 @@ def test_other_processes_and_torchs_lines_are_not_told() -> None:
 def test_the_receipt_adds_up_by_line_and_kind() -> None:
     """Null without a sample; with empty ones no line, and the number of steps."""
     run = timeline(syncs=(sample(3, read(2), read(3, spans=("a",))), sample(4, read(1)), sample(7)))
-    section = syncs_section(run, PathShortener(run))
+    section = syncs_section(run)
     assert section is not None
     (line,) = section.lines
     assert (section.sampled_steps, section.on_device, section.complete) == (3, True, True)
-    assert (line.file, line.line, line.loop_line) == ("app.py", 20, 18)
+    assert (line.file, line.line, line.loop_line) == ("/home/user/app.py", 20, 18)
     assert (line.count, line.most_in_a_step, line.steps) == (6, 5, 2)
-    assert syncs_section(timeline(), PathShortener(run)) is None
+    assert syncs_section(timeline()) is None
 
 
 def test_a_doctored_record_keeps_what_all_tuples_tell() -> None:
@@ -131,7 +130,7 @@ def test_seconds_of_reads_add_up_or_are_not_known() -> None:
         (samples, [None, None], None),
     ):
         run = timeline(syncs=tuple(kept))
-        section = syncs_section(run, PathShortener(run))
+        section = syncs_section(run)
         assert section is not None
         assert ([line.seconds for line in section.lines], section.seconds) == (lines, whole)
 

@@ -11,7 +11,6 @@ import pytest
 
 from compilediag.diagnosis.figures.span_seconds import by_step
 from compilediag.diagnosis.findings import Finding, Fix
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.steps import steps_section
 from compilediag.receipt.build.syncs import syncs_section
@@ -247,7 +246,7 @@ TIMED = Timeline(
 
 def test_timings() -> None:
     """The longest first; what cannot be timed has no figures, but a reason."""
-    rows = timings_of(TIMED, PathShortener(Timeline()))
+    rows = timings_of(TIMED)
     assert [(row.kind, row.name, row.phase, row.count, row.total_s, row.max_s) for row in rows] == [
         ("forward_hook", "Meter.hook", "forward", 4, 8.0, 3.0),
         ("span", "metrics", "rest", 2, 2.0, 1.5),
@@ -271,8 +270,8 @@ def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
     made = msgspec.structs.replace(
         whole,
         steps=steps_section(timeline, (), RUN),
-        timings=timings_of(timeline, PathShortener(timeline)),
-        syncs=syncs_section(timeline, PathShortener(timeline)),
+        timings=timings_of(timeline),
+        syncs=syncs_section(timeline),
     )
     return render_steps(made, look)
 

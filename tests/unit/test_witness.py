@@ -7,7 +7,6 @@ import json
 import sys
 import types
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -223,10 +222,11 @@ def test_a_finding_has_the_change_of_its_first_recompile() -> None:
 def screen(change: ValueChange | None, **witness: Any) -> tuple[Any, str]:
     """The receipt of the example with a change, and its screen."""
     from compilediag.receipt.build.compiles import changed_at
+    from compilediag.receipt.sanitize import sanitized
+    from compilediag_harness.redaction.redactor import Redactor
 
     receipt = built()
-    places: Any = SimpleNamespace(short=lambda file: file.rpartition("/")[2])
-    found = changed_at(change, places)
+    found, _ = sanitized(changed_at(change), Redactor(), {"/home/u"})
     evidence = "witnessed" if change is not None else "source"
     writer = {"function": "arm", "file": "train.py", "line": 34, "evidence": evidence}
     import msgspec

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
-
-import msgspec
 
 from compilediag.compare.against_eager.conclude import CallableCost, Payoff
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding, plural
-from compilediag.receipt.build.compiles import finding_record
-from compilediag.receipt.build.relative_paths import PathShortener
-from compilediag.receipt.sanitize import sanitized
+from compilediag.receipt.amend import amended
 from compilediag.receipt.schema.against_eager import (
     AgainstEagerSection,
     ArmRecord,
@@ -23,7 +19,6 @@ from compilediag.receipt.schema.against_eager import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import Location
 
 MIN_SHARE = 0.05
@@ -70,37 +65,15 @@ def with_payoff(
         fresh_caches: each run had empty caches of its own.
         secret_values: what must not stand in a receipt.
     """
-    places, redactor = PathShortener(timeline), Redactor(tuple(secret_values))
-    section, finite = sanitized(
-        record_from(
-            AgainstEagerSection,
-            payoff,
-            caches="fresh" if fresh_caches else "kept",
-            callables=tuple(
-                record_from(
-                    CallableAgainstEager,
-                    each,
-                    function=replace(each.function, file=places.short(each.function.file)),
-                )
-                for each in payoff.callables
-            ),
-            runs=tuple(record_from(ArmRecord, each) for each in runs),
-        ),
-        redactor,
+    section = record_from(
+        AgainstEagerSection,
+        payoff,
+        caches="fresh" if fresh_caches else "kept",
+        callables=tuple(record_from(CallableAgainstEager, each) for each in payoff.callables),
+        runs=tuple(record_from(ArmRecord, each) for each in runs),
     )
-    first = len(receipt.findings) + 1
-    found = [
-        sanitized(finding_record(replace(each, id=f"F{number}"), places), redactor)[0]
-        for number, each in enumerate(slower_than_eager(timeline, payoff), start=first)
-    ]
-    checks = receipt.checks
-    return msgspec.structs.replace(
-        receipt,
-        verdict="findings" if found and receipt.verdict == "clean" else receipt.verdict,
-        findings=(*receipt.findings, *found),
-        against_eager=section,
-        checks=checks if finite else msgspec.structs.replace(checks, values_finite=False),
-    )
+    slower = slower_than_eager(timeline, payoff)
+    return amended(receipt, timeline, slower, secret_values, against_eager=section)
 
 
 def slower_than_eager(timeline: Timeline, payoff: Payoff) -> Iterable[Finding]:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
-
-import msgspec
+from dataclasses import asdict
 
 from compilediag.compare.cold_and_warm.conclude import ColdAndWarm, CompiledAgain
 from compilediag.diagnosis.figures.key_difference import in_words, what_to_change
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
-from compilediag.receipt.build.compiles import finding_record
-from compilediag.receipt.build.relative_paths import PathShortener
-from compilediag.receipt.sanitize import sanitized
+from compilediag.receipt.amend import amended
 from compilediag.receipt.schema.cold_and_warm import ColdAndWarmSection, CompiledAgainRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.redaction.redactor import Redactor
 
 NAMED = 20
 """Most components in the evidence of a finding."""
@@ -41,38 +36,25 @@ def with_starts(
         found: the comparison with the first start.
         secret_values: what must not stand in a receipt.
     """
-    places, redactor = PathShortener(warm), Redactor(tuple(secret_values))
-    section, finite = sanitized(_section(found, places), redactor)
-    first = len(receipt.findings) + 1
-    more = [
-        sanitized(finding_record(replace(each, id=f"F{number}"), places), redactor)[0]
-        for number, each in enumerate(changing_keys(warm, found), start=first)
-    ]
-    checks = receipt.checks
-    return msgspec.structs.replace(
-        receipt,
-        verdict="findings" if more and receipt.verdict == "clean" else receipt.verdict,
-        findings=(*receipt.findings, *more),
-        cold_and_warm=section,
-        checks=checks if finite else msgspec.structs.replace(checks, values_finite=False),
-    )
+    more = changing_keys(warm, found)
+    return amended(receipt, warm, more, secret_values, cold_and_warm=_section(found))
 
 
-def _section(found: ColdAndWarm, places: PathShortener) -> ColdAndWarmSection:
+def _section(found: ColdAndWarm) -> ColdAndWarmSection:
     left_out = len(found.again) - AGAIN_KEPT
     more = (f"{left_out} more compiles are not listed",) if left_out > 0 else ()
     return record_from(
         ColdAndWarmSection,
         found,
         cold_answers={use.cache: pick(use, *ANSWERS) for use in found.cold_caches},
-        again=tuple(_again(each, places) for each in found.again[:AGAIN_KEPT]),
+        again=tuple(_again(each) for each in found.again[:AGAIN_KEPT]),
         notes=(*found.notes, *more),
     )
 
 
-def _again(each: CompiledAgain, places: PathShortener) -> CompiledAgainRecord:
+def _again(each: CompiledAgain) -> CompiledAgainRecord:
     frame = each.frame
-    place = "" if frame is None else f"{frame.function} at {places.short(frame.file)}:{frame.line}"
+    place = "" if frame is None else f"{frame.function} at {frame.file}:{frame.line}"
     kept = each.changes[:CHANGES_KEPT]
     changes = {item.name: (item.before, item.after) for item in kept}
     return record_from(CompiledAgainRecord, each, place=place, changes=changes)

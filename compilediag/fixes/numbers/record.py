@@ -4,7 +4,6 @@ eager's own rounding explains."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -13,9 +12,7 @@ from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.fixes.environment import export_line
 from compilediag.fixes.numbers.first_difference import Difference, Numbers, difference_sentence
 from compilediag.fixes.numbers.narrowing import Narrowed
-from compilediag.receipt.build.compiles import finding_record
-from compilediag.receipt.build.relative_paths import PathShortener
-from compilediag.receipt.sanitize import sanitized
+from compilediag.receipt.amend import amended
 from compilediag.receipt.schema.numbers import (
     NarrowedRecord,
     NumberDifference,
@@ -24,7 +21,6 @@ from compilediag.receipt.schema.numbers import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.redaction.redactor import Redactor
 
 VARIABLE = "TORCH_COMPILE_OVERRIDE_BACKENDS"
 
@@ -45,36 +41,19 @@ def with_numbers(
     """
     if receipt.against_eager is None:
         return receipt
-    places, redactor = PathShortener(timeline), Redactor(tuple(secret_values))
     narrowed = numbers.narrowed
-    section, finite = sanitized(
-        record_from(
-            NumbersSection,
-            numbers,
-            differences=tuple(
-                record_from(
-                    NumberDifference,
-                    each,
-                    function=replace(each.function, file=places.short(each.function.file)),
-                )
-                for each in numbers.differences
-            ),
-            narrowed=None if narrowed is None else record_from(NarrowedRecord, narrowed),
-        ),
-        redactor,
+    section = record_from(
+        NumbersSection,
+        numbers,
+        differences=tuple(record_from(NumberDifference, each) for each in numbers.differences),
+        narrowed=None if narrowed is None else record_from(NarrowedRecord, narrowed),
     )
-    first = len(receipt.findings) + 1
-    found = [
-        sanitized(finding_record(replace(each, id=f"F{number}"), places), redactor)[0]
-        for number, each in enumerate(other_numbers(timeline, numbers), start=first)
-    ]
-    checks = receipt.checks
-    return msgspec.structs.replace(
+    return amended(
         receipt,
-        verdict="findings" if found and receipt.verdict == "clean" else receipt.verdict,
-        findings=(*receipt.findings, *found),
+        timeline,
+        other_numbers(timeline, numbers),
+        secret_values,
         against_eager=msgspec.structs.replace(receipt.against_eager, numbers=section),
-        checks=checks if finite else msgspec.structs.replace(checks, values_finite=False),
     )
 
 

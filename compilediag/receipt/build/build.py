@@ -20,7 +20,6 @@ from compilediag.receipt.build.invocations import invocations_section, throughpu
 from compilediag.receipt.build.memory import memory_section
 from compilediag.receipt.build.precompiled import precompiled_records
 from compilediag.receipt.build.ranks import ranks_section
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.build.run_metadata import RunMetadata
 from compilediag.receipt.build.running import (
     checks_of,
@@ -40,7 +39,7 @@ from compilediag.receipt.build.tracked import (
     tracked_section,
 )
 from compilediag.receipt.build.train_log import logged_steps, with_logged
-from compilediag.receipt.sanitize import sanitized
+from compilediag.receipt.sanitize import sanitized, working_directories
 from compilediag.receipt.schema.identity import Redactions
 from compilediag.receipt.schema.receipt import (
     MIN_READER_VERSION,
@@ -66,7 +65,7 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt
     redactor = Redactor(_known_secrets(timeline, run))
     unsafe = _unredacted(timeline, diagnosis, run, redactor)
     redactor.counts.clear()  # each placeholder is counted once, where it stands in the receipt
-    receipt, finite = sanitized(unsafe, redactor)
+    receipt, finite = sanitized(unsafe, redactor, working_directories(timeline))
     redactions = Redactions(
         count=sum(redactor.counts.values()), rules=tuple(sorted(redactor.counts))
     )
@@ -82,7 +81,6 @@ def _unredacted(
     timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
     """The receipt before it is made safe to write."""
-    paths = PathShortener(timeline)
     time = goodput_section(timeline, run)
     return Receipt(
         schema=SCHEMA,
@@ -94,27 +92,25 @@ def _unredacted(
         completeness=completeness_of(timeline, diagnosis, run),
         header=header_of(timeline, run, __version__, redactor),
         environment=environment_of(timeline, run),
-        compile=compile_section(timeline, diagnosis, paths),
+        compile=compile_section(timeline, diagnosis),
         findings=tuple(
-            finding_record(item, paths, repeatable=bool(run.argv)) for item in diagnosis.findings
+            finding_record(item, repeatable=bool(run.argv)) for item in diagnosis.findings
         ),
         steps=steps_section(timeline, diagnosis.findings, run)
         or logged_steps(timeline, run.warmup),
-        timings=timings_of(timeline, paths),
-        syncs=syncs_section(timeline, paths),
-        caches=cache_section(timeline, paths),
-        precompiled=precompiled_records(timeline, paths),
+        timings=timings_of(timeline),
+        syncs=syncs_section(timeline),
+        caches=cache_section(timeline),
+        precompiled=precompiled_records(timeline),
         goodput=time,
         memory=memory_section(timeline),
         cudagraph=cudagraph_section(timeline),
         throughput=with_logged(throughput_section(timeline), timeline, run.warmup),
-        invocations=invocations_section(timeline, paths),
-        shapes=shapes_section(timeline, paths),
+        invocations=invocations_section(timeline),
+        shapes=shapes_section(timeline),
         pipeline=pipeline_section(timeline),
         profiles=profiles_section(timeline),
-        ranks=ranks_section(
-            timeline, diagnosis.causes, ranks_expected(timeline, run), paths, run.ranks
-        ),
+        ranks=ranks_section(timeline, diagnosis.causes, ranks_expected(timeline, run), run.ranks),
         tracked=tracked_section(timeline),
         ablations=ablations_section(timeline),
         cost=cost_section(timeline, run.prices, run.wall_s, time),

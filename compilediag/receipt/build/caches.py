@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from compilediag.diagnosis.figures.cache_use import CacheUse, cache_use
 from compilediag.receipt.build.compiles import frame_name
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.caches import (
     CacheFolder,
     CacheLookupRecord,
@@ -29,7 +28,7 @@ REFUSALS_KEPT, IDS_OF_ONE = 50, 20
 """Most reasons listed, and compiles named of each."""
 
 
-def cache_section(timeline: Timeline, places: PathShortener) -> CacheSection | None:
+def cache_section(timeline: Timeline) -> CacheSection | None:
     """None where no lookup was recorded."""
     parts = timeline.caches
     if not parts:
@@ -40,7 +39,7 @@ def cache_section(timeline: Timeline, places: PathShortener) -> CacheSection | N
     return CacheSection(
         caches=tuple(_used(item, shared) for item in cache_use(parts)),
         refusals=tuple(_refusals(parts)),
-        lookups=tuple(_lookups(timeline, shared, places)),
+        lookups=tuple(_lookups(timeline, shared)),
         lookups_left_out=max(0, count - LOOKUPS_KEPT),
         folder=None if folder is None else record_from(CacheFolder, folder),
     )
@@ -70,9 +69,7 @@ def _used(use: CacheUse, shared: dict[str, Components]) -> CacheUsed:
     return record_from(CacheUsed, use, components=shared.get(use.cache, {}))
 
 
-def _lookups(
-    timeline: Timeline, shared: dict[str, Components], places: PathShortener
-) -> Iterator[CacheLookupRecord]:
+def _lookups(timeline: Timeline, shared: dict[str, Components]) -> Iterator[CacheLookupRecord]:
     frames = {item.id: item.frame for item in timeline.compiles if item.forward}
     every = [(part, lookup) for part in timeline.caches for lookup in part.lookups]
     room = COMPONENTS_KEPT
@@ -86,14 +83,14 @@ def _lookups(
             CacheLookupRecord,
             lookup,
             process=part.process,
-            frame=_frame(frames.get(compiled), places),
+            frame=_frame(frames.get(compiled)),
             components=kept,
             components_left_out=lookup.components_left_out + len(own) - len(kept),
         )
 
 
-def _frame(where: Location | None, places: PathShortener) -> object:
-    return None if where is None or not where.file else frame_name(where, places)
+def _frame(where: Location | None) -> object:
+    return None if where is None or not where.file else frame_name(where)
 
 
 def _refusals(parts: Iterable[ProcessCaches]) -> list[CacheRefusal]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.figures.guard_cost import guard_cost
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compile_costs import (
     CompileMemory,
     CompileMemorySection,
@@ -18,7 +17,7 @@ KEPT = 200
 """Frames, callables and compiles that are listed: those that cost most."""
 
 
-def guards_section(timeline: Timeline, places: PathShortener) -> GuardsSection | None:
+def guards_section(timeline: Timeline) -> GuardsSection | None:
     """None where no guards were looked at."""
     cost = guard_cost(timeline)
     if cost is None:
@@ -31,7 +30,7 @@ def guards_section(timeline: Timeline, places: PathShortener) -> GuardsSection |
             FrameGuards(
                 frame=GuardedFrame(
                     function=item.frame.function,
-                    file=places.short(item.frame.file),
+                    file=item.frame.file,
                     line=item.frame.line,
                 ),
                 evaluated=item.guards.evaluated,
@@ -45,8 +44,7 @@ def guards_section(timeline: Timeline, places: PathShortener) -> GuardsSection |
         ),
         calls=tuple(
             WarmCalls(
-                callable=f"{item.function.function} "
-                f"({places.short(item.function.file)}:{item.function.line})",
+                callable=f"{item.function.function} ({item.function.file}:{item.function.line})",
                 calls=item.calls,
                 before_graph_us=item.before_graph_us,
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,7 +16,6 @@ from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_i
 from compilediag.diagnosis.findings import CauseId, Finding, shown_writers
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.receipt.build.compile_costs import guards_section, memory_section
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.compiles import (
     ChangedAt,
     CompileEvent,
@@ -39,6 +37,7 @@ from compilediag.receipt.schema.compiles import (
     WitnessSection,
     Writer,
 )
+from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile
 from compilediag.timeline.ownership import ownership_of
@@ -61,9 +60,7 @@ FRAMES_KEPT = 50_000
 FindingIds = Mapping[CauseId | BreakLine, str]
 
 
-def compile_section(
-    timeline: Timeline, diagnosis: Diagnosis, places: PathShortener
-) -> CompileSection:
+def compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSection:
     """Counts by the definitions of docs/reference/receipt.md, and what they count."""
     counts, ids = timeline.counts, diagnosis.finding_ids
     guarded = [item for item in timeline.compiles if is_compile(item)]
@@ -76,13 +73,13 @@ def compile_section(
         eager_fallbacks=counts.eager_fallbacks,
         recompile_limit_hits=counts.recompile_limit_hits,
         time_s=_times(timeline),
-        seconds=_seconds(timeline, places),
-        guards=guards_section(timeline, places),
+        seconds=_seconds(timeline),
+        guards=guards_section(timeline),
         memory=memory_section(timeline),
         recompiles_by_family=_by_family(timeline, diagnosis),
-        events=tuple(_events(guarded[:EVENTS_KEPT], timeline, diagnosis, places)),
-        breaks=tuple(_break(site, timeline, ids, places) for site in timeline.breaks),
-        frames_detail=tuple(_frame(item, places) for item in timeline.frames[:FRAMES_KEPT]),
+        events=tuple(_events(guarded[:EVENTS_KEPT], timeline, diagnosis)),
+        breaks=tuple(_break(site, timeline, ids) for site in timeline.breaks),
+        frames_detail=tuple(_frame(item) for item in timeline.frames[:FRAMES_KEPT]),
     )
 
 
@@ -117,14 +114,14 @@ def _times(timeline: Timeline) -> CompileTime:
     )
 
 
-def _seconds(timeline: Timeline, places: PathShortener) -> CompileSeconds | None:
+def _seconds(timeline: Timeline) -> CompileSeconds | None:
     """None where torch's timing of one of the compiles was not seen."""
     whole = compile_seconds(timeline.compiles)
     if whole is None:
         return None
     frames = [
         FrameSeconds(
-            frame=frame_name(where, places),
+            frame=frame_name(where),
             attempts=found.attempts,
             total=found.total,
             by_phase=dict(found.by_phase),
@@ -140,30 +137,29 @@ def _seconds(timeline: Timeline, places: PathShortener) -> CompileSeconds | None
     )
 
 
-def frame_name(where: Location, places: PathShortener) -> FrameName:
-    """The frame, with its file as the receipt names it."""
-    return FrameName(function=where.function, file=places.short(where.file), line=where.line)
+def frame_name(where: Location) -> FrameName:
+    """The frame."""
+    return FrameName(function=where.function, file=where.file, line=where.line)
 
 
-def entered_record(call: UserCall | None, places: PathShortener) -> EnteredAt | None:
-    """The call of the program's own, with its file as the receipt names it."""
+def entered_record(call: UserCall | None) -> EnteredAt | None:
+    """The call of the program's own."""
     if call is None:
         return None
     arguments = tuple(
-        PassedArgument(parameter=name, expression=places.shorten(text))
-        for name, text in call.arguments
+        PassedArgument(parameter=name, expression=text) for name, text in call.arguments
     )
     return EnteredAt(
-        file=places.short(call.file),
+        file=call.file,
         line=call.line,
         function=call.function,
-        text=places.shorten(call.text),
+        text=call.text,
         arguments=arguments,
     )
 
 
 def _events(
-    compiles: Iterable[Compile], timeline: Timeline, diagnosis: Diagnosis, places: PathShortener
+    compiles: Iterable[Compile], timeline: Timeline, diagnosis: Diagnosis
 ) -> Iterator[CompileEvent]:
     """A trace has no steps, a text log no seconds either: null, not zero."""
     ids = diagnosis.finding_ids
@@ -179,15 +175,15 @@ def _events(
         yield CompileEvent(
             compile_id=item.compile_id,
             epoch=item.epoch,
-            frame=frame_name(item.frame, places),
+            frame=frame_name(item.frame),
             step=item.step if stepped else None,
             kind="first" if again is None else "recompile",
             seconds=item.seconds if timed else None,
             graph_ops=item.graph_ops,
             guards=item.guards,
-            causes=tuple(cause_record(found, ids, places) for found in causes),
+            causes=tuple(cause_record(found, ids) for found in causes),
             process=item.process,
-            entered_at=entered_record(item.entered_at, places),
+            entered_at=entered_record(item.entered_at),
             entered_from=item.entered_from or None,
             entries=listed,
             entries_left_out=len(missed) - len(listed) + (again.entries_left_out if again else 0),
@@ -210,24 +206,24 @@ def _missed(entry: recompile_causes.MissedEntry) -> MissedEntry:
     return MissedEntry(compile_id=entry.compile_id, guards=guards, left_out=left_out)
 
 
-def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> EventCause:
+def cause_record(found: BlamedCause, ids: FindingIds) -> EventCause:
     """The cause, with the id of the finding that reports it."""
     cause, where = found.cause, found.cause.location or found.place
     return EventCause(
         family=cause.family,
         source=cause.source,
         variable=cause.variable,
-        guard=places.shorten(cause.guard),
+        guard=cause.guard,
         expected=cause.expected,
         actual=cause.actual,
-        file=places.short(where.file),
+        file=where.file,
         line=where.line,
         function=where.function,
         primary=cause.primary,
         writers=tuple(
             Writer(
                 function=item.function,
-                file=places.short(item.file),
+                file=item.file,
                 line=item.line,
                 evidence="witnessed" if cause.witnessed else "source",
             )
@@ -237,17 +233,16 @@ def cause_record(found: BlamedCause, ids: FindingIds, places: PathShortener) -> 
         kind=cause.kind,
         confidence=cause.confidence,
         finding=ids.get(found.id),
-        changed_at=changed_at(cause.changed, places),
+        changed_at=changed_at(cause.changed),
     )
 
 
-def changed_at(change: ValueChange | None, places: PathShortener) -> ChangedAt | None:
-    """How a value was seen to change, with the files as the receipt names them."""
+def changed_at(change: ValueChange | None) -> ChangedAt | None:
+    """How a value was seen to change; None where no line is known."""
     if change is None or not change.stack:
         return None
     stack = tuple(
-        Place(file=places.short(each.file), line=each.line, function=each.function)
-        for each in change.stack
+        Place(file=each.file, line=each.line, function=each.function) for each in change.stack
     )
     return ChangedAt(
         file=stack[0].file,
@@ -277,72 +272,50 @@ def witness_section(timeline: Timeline) -> WitnessSection | None:
     )
 
 
-def _break(
-    site: BreakSite, timeline: Timeline, ids: FindingIds, places: PathShortener
-) -> GraphBreak:
+def _break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBreak:
     report = read_break(site.text)
     return GraphBreak(
-        file=places.short(site.file),
+        file=site.file,
         line=site.line,
         function=site.function,
         gb_id=report.gb_id,
         category=report.category,
-        reason=places.shorten(report.title),
+        reason=report.title,
         count=site.count,
         ownership=ownership_of(site.file, timeline.user_roots),
         finding=ids.get(site.at),
-        entered_at=entered_record(site.entered_at, places),
+        entered_at=entered_record(site.entered_at),
         entered_from=site.entered_from or None,
     )
 
 
-def _frame(item: Frame, places: PathShortener) -> FrameDetail:
+def _frame(item: Frame) -> FrameDetail:
     return FrameDetail(
-        frame=frame_name(item.where, places),
+        frame=frame_name(item.where),
         compiles=item.compiles,
         guards=item.guards,
         guard_eval_us=item.guard_eval_us,
         headroom=Headroom(variants=item.compiles, limit=item.limit),
         ran_eager=item.ran_eager,
-        eager_reason=places.shorten(item.eager_reason),
+        eager_reason=item.eager_reason,
         epoch=item.key.epoch,
         process=item.key.process,
-        entered_at=entered_record(item.entered_at, places),
+        entered_at=entered_record(item.entered_at),
         entered_from=item.entered_from or None,
     )
 
 
-def finding_record(
-    item: Finding, places: PathShortener, *, repeatable: bool = False
-) -> FindingRecord:
-    """One finding as the receipt keeps it.
-
-    Args:
-        item: the finding.
-        places: shortens paths.
-        repeatable: the program's command line is known, so that changes can be tried.
-    """
-    where, fix, act = item.location, item.fix, item.act
-    short = replace(
-        item,
-        title=places.shorten(item.title),
-        location=None if where is None else replace(where, file=places.short(where.file)),
-        evidence=places.shorten(_own(item.evidence)),
-        fix=replace(fix, summary=places.shorten(fix.summary)),
-        entered_at=None,
-        parts=tuple(
-            replace(part, location=replace(part.location, file=places.short(part.location.file)))
-            for part in item.parts
-        ),
-        act=None if act is None else replace(act, file=places.short(act.file)),
-    )
-    record = msgspec.convert(short, FindingRecord, from_attributes=True)
+def finding_record(item: Finding, *, repeatable: bool = False) -> FindingRecord:
+    """One finding as the receipt keeps it; `repeatable`: the program's command line is known, so
+    that changes can be tried."""
     tried = item.severity != "info"
-    return msgspec.structs.replace(
-        record,
-        entered_at=entered_record(item.entered_at, places),
+    return record_from(
+        FindingRecord,
+        item,
+        evidence=_own(item.evidence),
+        entered_at=entered_record(item.entered_at),
         entered_from=item.entered_from or None,
-        changed_at=changed_at(item.changed, places),
+        changed_at=changed_at(item.changed),
         next=f"compilediag {'fix' if repeatable and tried else 'explain'} {item.id[1:]}",
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.figures.invocations import InvocationFigures, invocations_in, work_of
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.invocations import Invocation, Throughput, VaryingSizesRecord
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.call_sizes import varying_sizes
@@ -19,12 +18,12 @@ MAX_SIZES = 8192
 """Combinations of changing sizes of one callable: the most frequent."""
 
 
-def invocations_section(timeline: Timeline, paths: PathShortener) -> tuple[Invocation, ...]:
+def invocations_section(timeline: Timeline) -> tuple[Invocation, ...]:
     """The callables of the lead process, in the order they were first called."""
-    return tuple(_record(item, paths) for item in invocations_in(timeline)[:MAX_CALLABLES])
+    return tuple(_record(item) for item in invocations_in(timeline)[:MAX_CALLABLES])
 
 
-def _record(figures: InvocationFigures, paths: PathShortener) -> Invocation:
+def _record(figures: InvocationFigures) -> Invocation:
     calls = figures.calls
     named = [item for item in calls.shapes if item.shapes is not None]
     kept = tuple(named[:MAX_SHAPES])
@@ -32,7 +31,8 @@ def _record(figures: InvocationFigures, paths: PathShortener) -> Invocation:
         Invocation,
         figures,
         name=calls.function.function,
-        **paths.file_and_line(calls.function),
+        file=calls.function.file or None,
+        line=calls.function.line or None,
         calls=calls.calls,
         shapes=kept,
         other_shapes=calls.calls - sum(item.count for item in kept),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.precompiled import PrecompiledRecord
 from compilediag.timeline.precompiled import Precompiled
 from compilediag.timeline.timeline import Timeline
@@ -12,14 +11,14 @@ KEPT = 200
 """Most functions listed."""
 
 
-def precompiled_records(timeline: Timeline, places: PathShortener) -> tuple[PrecompiledRecord, ...]:
+def precompiled_records(timeline: Timeline) -> tuple[PrecompiledRecord, ...]:
     """Each function once, in the order in which it was first loaded."""
     found: dict[Location, list[Precompiled]] = {}
     for item in timeline.precompiled:
         found.setdefault(item.function, []).append(item)
     return tuple(
         PrecompiledRecord(
-            function=f"{at.function} at {places.short(at.file)}:{at.line}",
+            function=f"{at.function} at {at.file}:{at.line}",
             entries=sum(item.entries for item in items),
             called=any(item.called for item in items),
         )

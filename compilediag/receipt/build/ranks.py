@@ -6,7 +6,6 @@ from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.ranks.divergence import RankComparison, compare_ranks
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.summary import summaries_of
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.ranks import (
     RankDivergence,
     RankRow,
@@ -28,7 +27,6 @@ def ranks_section(
     timeline: Timeline,
     causes: RunCauses,
     expected: int | None,
-    paths: PathShortener,
     found: RankComparison | None = None,
 ) -> RanksSection | None:
     """The comparison of the ranks: `found`, where the Timeline does not hold all of them, else of
@@ -50,8 +48,6 @@ def ranks_section(
                 RankDivergence,
                 item,
                 ranks=item.ranks[:MAX_NAMED_RANKS],
-                only_here=paths.shorten(item.only_here),
-                only_there=paths.shorten(item.only_there),
                 count=len(item.ranks),
             )
             for item in found.divergences[:MAX_DIVERGENCES]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from compilediag.diagnosis.figures.padding import planned_padding
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.shapes import (
@@ -24,22 +23,23 @@ MAX_KEPT = 64
 """Callables, and sizes of each: the first."""
 
 
-def shapes_section(timeline: Timeline, paths: PathShortener) -> ShapesSection | None:
+def shapes_section(timeline: Timeline) -> ShapesSection | None:
     """None when the program uses no `FixedShape`."""
     lead = timeline.lead
     own = [item for item in timeline.fixed_shapes if item.process == lead]
     if not own:
         return None
-    return ShapesSection(fixed=tuple(_record(item, paths) for item in own[:MAX_KEPT]))
+    return ShapesSection(fixed=tuple(_record(item) for item in own[:MAX_KEPT]))
 
 
-def _record(item: FixedShapeRun, paths: PathShortener) -> FixedShapeRecord:
+def _record(item: FixedShapeRun) -> FixedShapeRecord:
     function, planned = item.function, planned_padding(item)
     return record_from(
         FixedShapeRecord,
         item,
         name=function.function,
-        **paths.file_and_line(function),
+        file=function.file or None,
+        line=function.line or None,
         sizes=item.sizes[:MAX_KEPT],
         padding_waste_fraction=item.padding_waste,
         planned_buckets=() if planned is None else planned.buckets,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.syncs import SyncLineRecord, SyncsSection
 from compilediag.timeline.ownership import ownership_of
@@ -13,7 +12,7 @@ MAX_LINES = 256
 """Lines kept: those with most reads."""
 
 
-def syncs_section(timeline: Timeline, paths: PathShortener) -> SyncsSection | None:
+def syncs_section(timeline: Timeline) -> SyncsSection | None:
     """None when no step was sampled: zero would be a claim about the others."""
     process = timeline.lead
     samples = [sample for sample in timeline.syncs if sample.process == process]
@@ -25,16 +24,16 @@ def syncs_section(timeline: Timeline, paths: PathShortener) -> SyncsSection | No
         sampled_steps=len(samples),
         on_device=any(sample.on_device for sample in samples),
         complete=all(sample.complete for sample in samples) and len(lines) <= MAX_LINES,
-        lines=tuple(_line(line, timeline, paths) for line in lines[:MAX_LINES]),
+        lines=tuple(_line(line, timeline) for line in lines[:MAX_LINES]),
         seconds=sum(timed) if len(timed) == len(samples) else None,
     )
 
 
-def _line(line: SyncLine, timeline: Timeline, paths: PathShortener) -> SyncLineRecord:
+def _line(line: SyncLine, timeline: Timeline) -> SyncLineRecord:
     return record_from(
         SyncLineRecord,
         line,
-        file=paths.short(line.place.file),
+        file=line.place.file,
         line=line.place.line,
         function=line.place.function,
         ownership=ownership_of(line.place.file, timeline.user_roots),

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from compilediag.diagnosis.figures.goodput import MAIN_THREAD
 from compilediag.diagnosis.figures.span_seconds import spans_of
-from compilediag.receipt.build.relative_paths import PathShortener
 from compilediag.receipt.schema.running import Timing
 from compilediag.timeline.timeline import DisabledCalls, Hook, Timeline
 
@@ -21,7 +20,7 @@ _RUN_BY_AUTOGRAD = frozenset(
 )
 
 
-def timings_of(timeline: Timeline, paths: PathShortener) -> tuple[Timing, ...]:
+def timings_of(timeline: Timeline) -> tuple[Timing, ...]:
     """The rows of the lead process, the longest first."""
     process = timeline.lead
     calls = [item for item in timeline.disabled_calls if item.process == process]
@@ -29,8 +28,8 @@ def timings_of(timeline: Timeline, paths: PathShortener) -> tuple[Timing, ...]:
     of_hooks = {hook.function for hook in hooks if hook.disabled}
     rows = [
         *_spans(timeline, process),
-        *(_calls(item, paths) for item in calls if item.function not in of_hooks),
-        *(row for hook in hooks for row in _hook(hook, calls, paths)),
+        *(_calls(item) for item in calls if item.function not in of_hooks),
+        *(row for hook in hooks for row in _hook(hook, calls)),
     ]
     rows.sort(key=lambda row: -(row.total_s or 0.0))
     return tuple(rows[:MAX_ROWS])
@@ -56,7 +55,6 @@ def _spans(timeline: Timeline, process: int) -> Iterator[Timing]:
 
 def _calls(
     item: DisabledCalls,
-    paths: PathShortener,
     kind: str = "disabled_function",
     target: str | None = None,
 ) -> Timing:
@@ -69,15 +67,16 @@ def _calls(
         mean_s=item.total_s / item.count if item.count else None,
         max_s=item.longest_s,
         target=target,
-        **paths.file_and_line(item.function),
+        file=item.function.file or None,
+        line=item.function.line or None,
     )
 
 
-def _hook(hook: Hook, calls: list[DisabledCalls], paths: PathShortener) -> Iterator[Timing]:
+def _hook(hook: Hook, calls: list[DisabledCalls]) -> Iterator[Timing]:
     """Each phase a disabled hook was called in; one row without figures for another."""
     if hook.disabled:
         own = [item for item in calls if item.function == hook.function]
-        yield from (_calls(item, paths, hook.kind, hook.target) for item in own)
+        yield from (_calls(item, hook.kind, hook.target) for item in own)
         if own:
             return
         note = "no call of it was seen"
@@ -90,5 +89,6 @@ def _hook(hook: Hook, calls: list[DisabledCalls], paths: PathShortener) -> Itera
         name=hook.function.function,
         target=hook.target,
         note=note,
-        **paths.file_and_line(hook.function),
+        file=hook.function.file or None,
+        line=hook.function.line or None,
     )
