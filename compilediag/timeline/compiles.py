@@ -7,19 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from compilediag.timeline.process import ProcessEvents, fields_of
+from compilediag.timeline.process import ProcessEvents, extended
 from compilediag_harness.wire import (
     Compiled,
     CompileStarted,
-    EntryDiff,
     GraphBroke,
-    Location,
     Recompiled,
-    RepeatedBlocks,
     TorchSeen,
     UserCall,
 )
-from compilediag_harness.wire.phase_stack import Phases, PhaseSpans
 
 NO_ROW = "no metrics row: the compile did not end"
 NO_QUESTION = "torch's question was not heard: only its first reason is known"
@@ -45,33 +41,18 @@ class CompileId(NamedTuple):
     compile_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Recompile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recompile(Recompiled):
     """torch asked why no cache entry of a frame fits, and compiled it again (or hit the limit)."""
 
-    process: int
-    compile_id: str
-    epoch: int
-    frame: Location
-    step: int
-    t: float
-    reasons: tuple[str, ...]
-    entries: tuple[EntryDiff, ...]
     seconds: float
-    """Of the compile it caused, its lazily compiled backward included; 0 for the attempt that hits
-    the limit."""
+    """Of the compile it caused, its lazily compiled backward included, our own analysis not; 0 for
+    the attempt that hits the limit."""
     produced: bool
     """It ended with guarded code: only then it counts as a recompile."""
-    problem: str | None = None
-    entries_left_out: int = 0
-    """Live cache entries beyond those in `entries`, which have more false guards."""
-    analysis_s: float = 0.0
-    """Seconds of our own analysis just before `t`; not part of `seconds`."""
     entered_at: UserCall | None = None
-    """The innermost call in a file of the program's own above the frame; None where the record does
-    not have it, or where the thread has no such call."""
     entered_from: str = ""
-    """Where the thread has none: the thread."""
+    """Both as in the compile."""
 
     @property
     def id(self) -> CompileId:
@@ -83,40 +64,14 @@ class Recompile:
         return self.problem != NO_QUESTION
 
 
-@dataclass(frozen=True, slots=True)
-class Compile:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compile(Compiled):
     """One attempt to compile one frame (a metrics row of torch; backward rows included)."""
 
-    process: int
-    compile_id: str
-    epoch: int
-    frame: Location
-    step: int
-    t: float
-    """When it ended."""
     kind: str
     """"first", "recompile", "limit" (the attempt that hits the limit), "failed", "backward"."""
-    forward: bool
-    guarded: bool
-    seconds: float
-    backend_s: float | None
-    graph_ops: int | None
-    guards: int | None
-    fail_type: str | None
-    fail_reason: str | None
-    restart_reasons: tuple[str, ...]
     recompile: Recompile | None = None
-    cache_hits: int | None = None
-    """Answers of torch's compile caches; None where torch did not count them."""
-    cache_misses: int | None = None
-    entered_at: UserCall | None = None
-    entered_from: str = ""
-    """Both as in `Recompile`."""
-    phases: Phases | None = None
-    phase_spans: PhaseSpans = ()
-    restarted_s: float | None = None
-    blocks: RepeatedBlocks | None = None
-    """As in `Compiled`."""
+    """torch's question before it, where there was one."""
 
     @property
     def id(self) -> CompileId:
@@ -130,18 +85,6 @@ class Compile:
     def has_row(self) -> bool:
         """False: torch asked why to recompile, and raised or died before the compile ended."""
         return self.fail_reason != NO_ROW
-
-
-@dataclass(frozen=True, slots=True)
-class AheadOfTime:
-    """What torch compiled for no frame of this process: `torch.export`, AOTInductor. It has no
-    guard, cannot recompile and never runs eager; its row counts among torch's rows only."""
-
-    process: int
-    step: int
-    seconds: float
-    fail_type: str | None
-    fail_reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +116,12 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
         row = _corrected(reported, broken_ids)
         key = (row.epoch, row.compile_id)
         question = questions.pop(key, None) if row.forward else None
-        made.append(_compile(part.index, row, question, backward_s.get(key, 0.0)))
+        made.append(_compile(row, question, backward_s.get(key, 0.0)))
     # A question without a row: the process died, or the compile raised before its row was made.
     starts = {(item.epoch, item.compile_id): item for item in part.of(CompileStarted)}
     for key, item in questions.items():
         row = _missing_row(item, starts.get(key))
-        made.append(_compile(part.index, row, item, 0.0))
+        made.append(_compile(row, item, 0.0))
     made.sort(key=lambda item: item.t)
     return made
 
@@ -188,13 +131,9 @@ def rows_of_frames(part: ProcessEvents) -> list[Compiled]:
     return [row for row, ahead in _split(part) if not ahead]
 
 
-def ahead_of_time_of(part: ProcessEvents) -> list[AheadOfTime]:
+def ahead_of_time_of(part: ProcessEvents) -> list[Compiled]:
     """The other rows."""
-    return [
-        AheadOfTime(part.index, row.step, row.seconds, row.fail_type, row.fail_reason)
-        for row, ahead in _split(part)
-        if ahead
-    ]
+    return [row for row, ahead in _split(part) if ahead]
 
 
 def _split(part: ProcessEvents) -> list[tuple[Compiled, bool]]:
@@ -219,21 +158,18 @@ def _split(part: ProcessEvents) -> list[tuple[Compiled, bool]]:
     return [(row, is_ahead(row)) for row in rows]
 
 
-def _compile(
-    process: int, row: Compiled, question: Recompiled | None, backward_s: float
-) -> Compile:
+def _compile(row: Compiled, question: Recompiled | None, backward_s: float) -> Compile:
     recompile = None
     if row.forward and (question is not None or row.recompile_reason is not None):
-        recompile = Recompile(
-            process=process,
+        recompile = extended(
+            question or _missing_question(row),
+            Recompile,
             seconds=row.seconds + backward_s if row.guarded else 0.0,
             produced=row.guarded,
             entered_at=row.entered_at,
             entered_from=row.entered_from,
-            **fields_of(question or _missing_question(row), Recompile),
         )
-    kind = _kind(row, recompile)
-    return Compile(process=process, kind=kind, recompile=recompile, **fields_of(row, Compile))
+    return extended(row, Compile, kind=_kind(row, recompile), recompile=recompile)
 
 
 def _corrected(row: Compiled, broken_ids: set[tuple[int, str]]) -> Compiled:
@@ -259,7 +195,8 @@ def _backward_seconds(rows: Sequence[Compiled]) -> dict[tuple[int, str], float]:
 def _missing_question(row: Compiled) -> Recompiled:
     """torch's question as far as the row's own reason replaces it."""
     at = (row.t, row.step, row.compile_id, row.epoch, row.frame)
-    return Recompiled(*at, (str(row.recompile_reason),), (), 0.0, NO_QUESTION)
+    reasons = (str(row.recompile_reason),)
+    return Recompiled(*at, reasons, (), 0.0, NO_QUESTION, process=row.process)
 
 
 def _missing_row(question: Recompiled, start: CompileStarted | None) -> Compiled:
@@ -281,6 +218,7 @@ def _missing_row(question: Recompiled, start: CompileStarted | None) -> Compiled
         fail_reason=NO_ROW,
         entered_at=None if start is None else start.entered_at,
         entered_from="" if start is None else start.entered_from,
+        process=question.process,
     )
 
 

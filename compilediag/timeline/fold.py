@@ -95,8 +95,7 @@ def fold(
 ) -> Timeline:
     """One Timeline of the events of every process, in the order of `journals`."""
     parts = [ProcessEvents.of_process(index, events) for index, events in enumerate(journals)]
-    attempts = [(part, compiles_of(part)) for part in parts]
-    compiles = tuple(item for _, own in attempts for item in own)
+    compiles = tuple(item for part in parts for item in compiles_of(part))
 
     def made(
         kind: type[Kind], make: Callable[[int, list[Kind]], Iterable[Made]]
@@ -114,7 +113,7 @@ def fold(
 
     return Timeline(
         processes=tuple(_process(part) for part in parts),
-        frames=tuple(frame for part, own in attempts for frame in frames_of(part, own)),
+        frames=tuple(frames_of(compiles)),
         compiles=compiles,
         ahead_of_time=tuple(item for part in parts for item in ahead_of_time_of(part)),
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compilediag.timeline.compiles import Compile, FrameKey, rows_of_frames
+from compilediag.timeline.compiles import Compile, CompileId, FrameKey
 from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import (
     Compiled,
@@ -67,21 +67,20 @@ class Hazards:
     skipped: str | None
 
 
-def frames_of(part: ProcessEvents, compiles: Sequence[Compile]) -> list[Frame]:
+def frames_of(compiles: Sequence[Compile]) -> list[Frame]:
     """Each frame that was attempted, in the order of their first attempts."""
-    rows = {(row.epoch, row.compile_id): row for row in rows_of_frames(part)}
     grouped: dict[FrameKey, list[Compile]] = {}
     for item in compiles:
         if item.forward:
             grouped.setdefault(item.key, []).append(item)
+    # The row of a lazily compiled backward has the id of its forward, and comes after it.
+    rows = {item.id: item for item in compiles}
     return [_frame(key, attempts, rows) for key, attempts in grouped.items()]
 
 
-def _frame(
-    key: FrameKey, attempts: Sequence[Compile], rows: dict[tuple[int, str], Compiled]
-) -> Frame:
+def _frame(key: FrameKey, attempts: Sequence[Compile], rows: Mapping[CompileId, Compile]) -> Frame:
     guarded = [item for item in attempts if item.guarded]
-    own = [row for item in guarded if (row := rows.get((item.epoch, item.compile_id))) is not None]
+    own = [rows[item.id] for item in guarded]
     at_limit = next((item for item in attempts if item.kind == "limit"), None)
     raised = at_limit is not None and "FailOnRecompileLimitHit" in (at_limit.fail_type or "")
     eager = (None if raised else at_limit) or (None if guarded else attempts[-1])
@@ -96,7 +95,7 @@ def _frame(
         graphs=sum(1 for item in guarded if item.graph_ops),
         guards=guarded[-1].guards if guarded else None,
         guard_eval_us=own[-1].guard_eval_us if own else None,
-        limit=next((row.limit for row in own), None),
+        limit=own[0].limit if own else None,
         limit_hit_step=at_limit.step if at_limit else None,
         ran_eager=eager is not None,
         eager_reason=reason,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from typing import Any, TypeVar
 
 from compilediag_harness.wire import (
@@ -107,6 +106,8 @@ class ProcessEvents:
         by_kind: dict[type, list[Any]] = {}
         for event in assign_steps(unbatch(events)):
             kind = type(event)
+            if event.process != index:
+                event = replace(event, process=index)  # noqa: PLW2901
             by_kind.setdefault(_FAMILIES.get(kind, kind), []).append(event)
         return cls(index, by_kind)
 
@@ -120,15 +121,9 @@ class ProcessEvents:
         return found[-1] if found else None
 
 
-def fields_of(event: Event, kind: type) -> dict[str, Any]:
-    """The fields of an event that a dataclass has under the same names."""
-    return {name: getattr(event, name) for name in _shared(type(event), kind)}
-
-
-@cache
-def _shared(event: type, kind: type) -> tuple[str, ...]:
-    own = {item.name for item in fields(event)}
-    return tuple(item.name for item in fields(kind) if item.name in own)
+def extended(event: Event, kind: type[Kind], /, **more: Any) -> Kind:
+    """An event as a kind of its own class that has more fields."""
+    return kind(**{item.name: getattr(event, item.name) for item in fields(event)}, **more)
 
 
 def unbatch(events: Iterable[Event]) -> Iterator[Event]:

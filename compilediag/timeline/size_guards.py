@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compilediag.timeline.compiles import CompileId
-from compilediag.timeline.process import fields_of
 from compilediag_harness.wire import SizeGuard, SizesGuarded
 
 
@@ -23,7 +22,7 @@ class GuardedSizes:
 
 def guarded_sizes_of(process: int, events: Iterable[SizesGuarded]) -> list[GuardedSizes]:
     """The conditions of each compile of a process."""
-    return [GuardedSizes(process=process, **fields_of(event, GuardedSizes)) for event in events]
+    return [GuardedSizes(process, event.compile_id, event.epoch, event.guards) for event in events]
 
 
 def by_compile(found: Iterable[GuardedSizes]) -> dict[CompileId, tuple[SizeGuard, ...]]:

@@ -23,7 +23,6 @@ from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.compile_costs import CompileMemory, GuardSet, WarmCalls
 from compilediag.timeline.compiles import (
-    AheadOfTime,
     CollectiveSchedule,
     Compile,
     CompileId,
@@ -44,6 +43,7 @@ from compilediag.timeline.tracked import TrackedRun
 from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
     AblationWritten,
+    Compiled,
     EvidenceLost,
     FaultOccurred,
     ProcessEnded,
@@ -106,8 +106,9 @@ class Timeline:
     processes: tuple[Process, ...] = ()
     frames: tuple[Frame, ...] = ()
     compiles: tuple[Compile, ...] = ()
-    ahead_of_time: tuple[AheadOfTime, ...] = ()
-    """What was compiled for no frame: `torch.export`, AOTInductor. It is in no count."""
+    ahead_of_time: tuple[Compiled, ...] = ()
+    """What was compiled for no frame of this process: `torch.export`, AOTInductor. It has no guard,
+    cannot recompile and never runs eager; it is in no count but that of torch's rows."""
     recompiles: tuple[Recompile, ...] = ()
     """Every time torch asked why no cache entry fits; `produced` is False at the limit."""
     breaks: tuple[BreakSite, ...] = ()

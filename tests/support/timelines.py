@@ -53,17 +53,14 @@ def recompile(
     """torch asked why the entry 0/0 does not fit."""
     guards = tuple(guards) or (false_guard(),)
     return Recompile(
-        process,
-        compile_id,
-        epoch,
-        where,
-        step,
-        float(step),
+        *(float(step), step, compile_id, epoch, where),
         ("0/0: n == 2",),
         (EntryDiff("0/0", guards, checked=10),),
-        seconds if produced else 0.0,
-        produced,
+        0.0,
         problem,
+        process=process,
+        seconds=seconds if produced else 0.0,
+        produced=produced,
     )
 
 
@@ -102,6 +99,8 @@ def attempt(
         backend_s=None,
         graph_ops=graph_ops if guarded else None,
         guards=5 if guarded else None,
+        cache_size=None,
+        recompile_reason=None,
         fail_type=fail_type,
         fail_reason=fail_reason,
         restart_reasons=restart_reasons,

@@ -65,9 +65,12 @@ def recompile(
     """One recompile of a frame in a step."""
     entries = (EntryDiff(f"{frame_id}/0", guards),)
     made = Recompile(
-        *(0, f"{frame_id}/{step}", 0, frame, step, step + frame_id / 10, (), entries, 0.5, True)
+        *(step + frame_id / 10, step, f"{frame_id}/{step}", 0, frame, (), entries, 0.0),
+        seconds=0.5,
+        produced=True,
+        entered_at=ENTERED,
     )
-    return replace(made, entered_at=ENTERED, **more)
+    return replace(made, **more)
 
 
 def findings(*recompiles: Recompile, **more: Any) -> list[Finding]:

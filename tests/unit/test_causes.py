@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import timelines
 
 from compilediag.diagnosis.causes.recompile import causes_of, explained
 from compilediag.diagnosis.findings import Cause
@@ -22,7 +23,8 @@ AUTOCAST_KEYS = "DispatchKeySet(CPU, BackendSelect, ADInplaceOrView, AutogradCPU
 def recompile(
     *entries: EntryDiff, reasons: tuple[str, ...] = (), problem: str | None = None
 ) -> Recompile:
-    return Recompile(0, "0/1", 0, FRAME, 3, 1.0, reasons, entries, 0.5, True, problem)
+    again = timelines.recompile(step=3, where=FRAME, problem=problem)
+    return replace(again, reasons=reasons, entries=entries)
 
 
 def entry(*guards: FalseGuard, compile_id: str = "0/0") -> EntryDiff:

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timelines import attempt
 
 from compilediag.diagnosis.figures.goodput import CATEGORIES, MAIN_THREAD, Account, account
-from compilediag.timeline.timeline import Compile, Process, Recompile, Step, Timeline
+from compilediag.timeline.timeline import Compile, Process, Step, Timeline
 from compilediag_harness.user_api import span_batches
 from compilediag_harness.wire import Location, ProcessEnded, SpanEnded
 
@@ -17,26 +18,7 @@ WHERE = Location("model.py", 3, "forward")
 
 
 def compiled(t: float, seconds: float, kind: str = "first", compile_id: str = "0/0") -> Compile:
-    again = Recompile(0, compile_id, 0, WHERE, 0, t, (), (), seconds, produced=True)
-    return Compile(
-        0,
-        compile_id,
-        0,
-        WHERE,
-        0,
-        t,
-        kind,
-        kind != "backward",
-        True,
-        seconds,
-        None,
-        1,
-        1,
-        None,
-        None,
-        (),
-        again if kind == "recompile" else None,
-    )
+    return replace(attempt(compile_id, kind=kind, seconds=seconds), t=t)
 
 
 def step(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,9 +17,10 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from timelines import attempt
 
 from compilediag.diagnosis.figures.goodput import Account, account
-from compilediag.timeline.timeline import Compile, Process, Recompile, Step, Timeline
+from compilediag.timeline.timeline import Compile, Process, Step, Timeline
 from compilediag_harness.wire import Location, ProcessEnded
 
 STEPS, STEP_S = 1001, 0.1
@@ -61,12 +63,8 @@ def ours(recompiles: range) -> Account:
 
 
 def compiled(step: int, t: float, seconds: float, place: int) -> Compile:
-    identity = f"0/{place}"
-    again = Recompile(0, identity, 0, WHERE, step, t, (), (), seconds, produced=True)
-    return Compile(
-        *(0, identity, 0, WHERE, step, t, "recompile" if place else "first", True, True, seconds),
-        *(None, 1, 1, None, None, (), again if place else None),
-    )
+    kind = "recompile" if place else "first"
+    return replace(attempt(f"0/{place}", kind=kind, step=step, seconds=seconds), t=t)
 
 
 def test_recompiles_are_badput() -> None:

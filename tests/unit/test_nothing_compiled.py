@@ -10,7 +10,6 @@ from timelines import FILE, TORCH_FILE, attempt, process, site, timeline
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.nothing_compiled import find_nothing_compiled
-from compilediag.timeline.compiles import AheadOfTime
 from compilediag.timeline.timeline import SkippedFrame, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
 
@@ -117,7 +116,7 @@ def test_a_program_that_only_exports(by: str) -> None:
     """Neither blind for a reason that is none, nor clean of compiles it never had."""
     run = run_with(facts={"exported": True})
     if by == "row":
-        run = replace(timeline(), ahead_of_time=(AheadOfTime(0, 0, 1.0, None, None),))
+        run = replace(timeline(), ahead_of_time=(attempt(),))
     finding = found(run)
     assert finding.title.startswith("the program compiles ahead of time only (torch.export")
     assert finding.fix.summary.startswith("nothing, if that is intended")

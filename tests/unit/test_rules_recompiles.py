@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import timelines
 
 from compilediag.diagnosis.codes import REGISTER, info
 from compilediag.diagnosis.findings import Finding, Rule
@@ -54,11 +55,14 @@ def recompile(
     step: int, *guards: FalseGuard, seconds: float = 0.5, produced: bool = True, process: int = 0
 ) -> Recompile:
     entries = (EntryDiff("0/0", guards),)
-    return Recompile(process, f"0/{step}", 0, FRAME, step, 1.0, (), entries, seconds, produced)
+    again = timelines.recompile(
+        f"0/{step}", step=step, where=FRAME, seconds=seconds, produced=produced, process=process
+    )
+    return replace(again, entries=entries, reasons=())
 
 
 def printed(text: str) -> Recompile:
-    return Recompile(0, "0/1", 0, FRAME, 1, 1.0, (f"0/0: {text}",), (), 0.5, True)
+    return replace(timelines.recompile(where=FRAME), entries=(), reasons=(f"0/0: {text}",))
 
 
 def findings(*recompiles: Recompile) -> list[Finding]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from timelines import attempt
 
 from compilediag.diagnosis.figures.span_seconds import by_step
 from compilediag.diagnosis.findings import Finding, Fix
@@ -56,10 +57,7 @@ def span(
 
 def compiled(t: float, seconds: float, *, forward: bool = True) -> Compile:
     kind = "first" if forward else "backward"
-    return Compile(
-        *(0, "0/0", 0, HOOK, 0, t, kind, forward, True, seconds),
-        *(None, 1, 1, None, None, ()),
-    )
+    return replace(attempt(kind=kind, where=HOOK, seconds=seconds), t=t)
 
 
 def section(timeline: Timeline, findings: tuple[Finding, ...] = ()) -> StepsSection:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import timelines
 from built_receipt import built
 
 from compilediag.diagnosis.causes.of_run import causes_in
@@ -25,7 +26,6 @@ from compilediag_harness.collectors.witness.values import differ, look_at, text_
 from compilediag_harness.collectors.witness.watches import Watches
 from compilediag_harness.process import _witness_plan  # pyright: ignore[reportPrivateUsage]
 from compilediag_harness.wire import (
-    EntryDiff,
     FalseGuard,
     GuardFacts,
     Location,
@@ -58,8 +58,8 @@ SEEN = ValueChange("False", "True", (ARM, MAIN), in_call=False, step=0)
 
 
 def recompile(step: int, guard: FalseGuard) -> Recompile:
-    entries = (EntryDiff("0/0", (guard,)),)
-    return Recompile(0, f"0/{step}", 0, FRAME, step, 1.0, (), entries, 0.5, True)
+    again = timelines.recompile(f"0/{step}", step=step, where=FRAME, guards=(guard,))
+    return replace(again, reasons=())
 
 
 # --- reaching a value ------------------------------------------------------------------------

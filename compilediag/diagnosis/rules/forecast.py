@@ -53,7 +53,10 @@ def _coming(look: Hazards) -> Recompile:
     several checks of one variable are one cause, as for a recompile that happened."""
     entry = EntryDiff("", look.guards, look.checked, look.unevaluated)
     return Recompile(
-        look.process, "", 0, look.frame, look.step, 0.0, (), (entry,), seconds=0.0, produced=False
+        *(0.0, look.step, "", 0, look.frame, (), (entry,), 0.0),
+        process=look.process,
+        seconds=0.0,
+        produced=False,
     )
 
 

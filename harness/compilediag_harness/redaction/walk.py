@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from compilediag_harness.redaction.names import is_secret_key, is_secret_name
@@ -110,8 +110,9 @@ def _is_dataclass(kind: type[Any]) -> bool:
 
 @functools.cache
 def _fields_of(kind: type[Any]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-    """The names of all fields, of those that may hold text, and whether one names a variable."""
-    fields: Iterable[dataclasses.Field[Any]] = dataclasses.fields(kind)
+    """The names of the written fields, of those that may hold text, and whether one names a
+    variable."""
+    fields = [item for item in dataclasses.fields(kind) if item.metadata.get("written", True)]
     texts = [item.name for item in fields if not set(_words(item.type)) <= _NUMBERS]
     names = tuple(item.name for item in fields)
     return names, tuple(texts), not _ABOUT.isdisjoint(names)

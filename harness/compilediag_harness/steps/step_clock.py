@@ -200,7 +200,7 @@ class StepClock:
         """Writes steps that were all sampled, or none of them."""
         ends, walls, seconds, _ = zip(*records, strict=True)
         columns = zip(*seconds, strict=True)
-        phases = {
+        phases: dict[str, Any] = {
             name: column if self.phases.seen[phase] and (sampled or phase in _ALWAYS) else ()
             for phase, (name, column) in enumerate(zip(NAMES, columns, strict=True))
         }

@@ -23,6 +23,9 @@ class Event:
 
     t: float
     """In seconds since the process attached, on the monotonic clock."""
+    process: int = dataclasses.field(default=0, kw_only=True, metadata={"written": False})
+    """Index of the process among those of the run, set where their events are put together: a
+    journal is of one process, so its lines do not have it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ def event(cls: type[AnyEvent]) -> type[AnyEvent]:
 
 @functools.cache
 def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(item.name for item in dataclasses.fields(kind))
+    written = (item for item in dataclasses.fields(kind) if item.metadata.get("written", True))
+    return tuple(item.name for item in written)
 
 
 def _by_field(value: Any) -> Any:
