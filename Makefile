@@ -7,6 +7,7 @@
 #   make frozen    compares receipts, views and CI formats of recorded runs with tests/data/frozen.json.xz
 #   make freeze    writes that file again, after a change that is meant
 #   make matrix    contract tests, plain runs, compile costs and the demo on the oldest, the pinned and the newest torch
+#   make ratchets  numbers that may only fall: prints them, and stores those that fell
 #   make bench     interleaved benchmarks, as a Markdown table
 #   make fuzz      damaged records for the readers: FUZZ_INPUTS=1000000 for a long campaign
 #   make chaos     runs killed, starved and raced at random moments: about half an hour; not in make test
@@ -46,7 +47,7 @@ VERSIONS ?= 2.7.1 2.13.0 2.15.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check test lint scenarios frozen freeze matrix bench fuzz chaos padding programs fixes docs docs-site gallery browser pictures package clean
+.PHONY: help demo check test lint scenarios frozen freeze ratchets matrix bench fuzz chaos padding programs fixes docs docs-site gallery browser pictures package clean
 
 help:
 	@sed -n 's/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +79,9 @@ frozen: build/recorded
 
 freeze: build/recorded
 	$(BIN)/python tools/compare_receipts.py freeze build/recorded $(FROZEN)
+
+ratchets: $(VENV)/installed-dev
+	$(BIN)/python tests/support/ratchets.py $(if $(RAISE),--raise $(RAISE))
 
 .PHONY: build/recorded
 build/recorded: $(VENV)/installed-dev

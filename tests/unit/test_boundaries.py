@@ -7,17 +7,12 @@ is found as well as one at the top of a module.
 from __future__ import annotations
 
 import ast
-import functools
 import re
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from sources import ROOT, Source, imports, project
 
 ROOMS = (
     {"errors", "_version", "json_document", "project_urls"},
@@ -77,84 +72,6 @@ IMPURE_MODULES = frozenset(
 )
 IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "breakpoint"})
 PRIVATE_TORCH = re.compile(r"torch\w*(\.\w+)*\._[A-Za-z]\w*(\.\w+)*")
-
-
-@dataclass(frozen=True)
-class Source:
-    """A module's dotted name and its text."""
-
-    name: str
-    text: str
-
-    @property
-    def tree(self) -> ast.Module:
-        return _parsed(self.text)
-
-
-@functools.cache
-def _parsed(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
-@dataclass(frozen=True)
-class Import:
-    """One imported module, or a name of one: `from a import b` gives "a.b" with `base` "a"."""
-
-    name: str
-    base: str
-    line: int
-    at_top: bool
-
-
-@functools.cache
-def project() -> tuple[Source, ...]:
-    """Every module of both packages."""
-    return tuple(_project())
-
-
-def _project() -> Iterator[Source]:
-    for package in (ROOT / "compilediag", ROOT / "harness" / "compilediag_harness"):
-        for path in sorted(package.rglob("*.py")):
-            parts = path.relative_to(package.parent).with_suffix("").parts
-            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            yield Source(name, path.read_text(encoding="utf-8"))
-
-
-@functools.cache
-def imports(source: Source) -> tuple[Import, ...]:
-    """Every import of a module, in functions and under TYPE_CHECKING too, and `import_module`."""
-    return tuple(_imports(source))
-
-
-def _imports(source: Source) -> Iterator[Import]:
-    for node, at_top in placed(source.tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, alias.name, node.lineno, at_top)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = ".".join(filter(None, [*source.name.split(".")[: -node.level], base]))
-            for alias in node.names:
-                yield Import(f"{base}.{alias.name}", base, node.lineno, at_top)
-        elif isinstance(node, ast.Call) and node.args:
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            called = node.func.id if isinstance(node.func, ast.Name) else called
-            target = node.args[0]
-            if called in {"import_module", "__import__"} and isinstance(target, ast.Constant):
-                yield Import(str(target.value), str(target.value), node.lineno, at_top)
-
-
-def placed(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
-    """Every node, and whether it stands outside every function."""
-    found: deque[tuple[ast.AST, bool]] = deque([(tree, True)])
-    while found:
-        node, at_top = found.popleft()
-        yield node, at_top
-        outside = at_top and not isinstance(
-            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-        )
-        found.extend((child, outside) for child in ast.iter_child_nodes(node))
 
 
 def root(module: str) -> str:
@@ -253,7 +170,7 @@ def pure_is_pure(source: Source) -> Iterator[str]:
         paths_only = item.name.startswith(("pathlib.Pure", "os.path"))
         if root(item.name) in IMPURE_MODULES and not paths_only:
             yield f"line {item.line}: a pure module imports {item.name}"
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in IMPURE_CALLS:
                 yield f"line {node.lineno}: a pure module calls {node.func.id}()"
@@ -266,7 +183,7 @@ def private_torch_in_one_place(source: Source) -> Iterator[str]:
     for item in imports(source):
         if PRIVATE_TORCH.fullmatch(item.name):
             yield f"line {item.line}: imports {item.name}"
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         named = ast.unparse(node) if isinstance(node, ast.Attribute) else None
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             named = node.value
@@ -286,7 +203,7 @@ def only_writers_print(source: Source) -> Iterator[str]:
     if source.name == "compilediag.commands.terminal":
         return
     writes = {"print", "click.echo", "sys.stdout.write", "sys.stderr.write"}
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in writes:
             yield f"line {node.lineno}: prints"
 
