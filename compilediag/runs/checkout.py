@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from compilediag.compare.gate.code import CHANGED, NO_FILE, WorkingTree, is_code
+from compilediag.compare.gate.inconclusive import CHANGED, NO_FILE, WorkingTree, is_code
 from compilediag.errors import UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.receipt.provenance_variables import provenance_from

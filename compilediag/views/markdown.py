@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from compilediag.receipt.proofs import effect_of
 from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
-from compilediag.views.against_eager import against_eager_sentence
+from compilediag.views.against_eager import against_eager_sentence, numbers_sentence
 from compilediag.views.cold_and_warm import cold_and_warm_sentence
 from compilediag.views.finding_rows import title_of, when
 from compilediag.views.format import seconds
@@ -24,7 +24,6 @@ from compilediag.views.headline import (
     trainer_figures,
 )
 from compilediag.views.lookups import main_findings, notes
-from compilediag.views.numbers import numbers_sentence
 from compilediag.views.place import no_call
 from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions

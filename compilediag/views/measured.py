@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.against_eager import against_eager_lines
+from compilediag.views.against_eager import against_eager_lines, numbers_lines
 from compilediag.views.cold_and_warm import cold_and_warm_lines
 from compilediag.views.format import count, figure, measured, quantity, seconds
-from compilediag.views.numbers import numbers_lines
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 

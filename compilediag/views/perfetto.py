@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from compilediag.receipt.sanitize import sanitized
-from compilediag.views.perfetto_lanes import Slice, lanes_of
-from compilediag.views.perfetto_tracks import ProcessTracks, Track
+from compilediag.views.perfetto_tracks import ProcessTracks, Slice, Track, lanes_of
 from compilediag_harness.redaction.redactor import Redactor
 
 Event = dict[str, Any]

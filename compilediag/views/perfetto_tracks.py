@@ -2,6 +2,9 @@
 
 Times come from the journals, causes from the receipt, which has them classified and redacted.
 Texts of the target are redacted by whoever writes the tracks down.
+
+Stretches that overlap without one holding the other are put on lanes of their own: a viewer draws
+the slices of one thread as a stack, and would draw such a pair wrongly or drop it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from compilediag.diagnosis.figures.compile_seconds import compile_seconds, phase_of
 from compilediag.timeline.breaks import break_place
 from compilediag.views.format import count
-from compilediag.views.perfetto_lanes import Slice, slice_of
 from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
 
 if TYPE_CHECKING:
@@ -21,6 +23,67 @@ if TYPE_CHECKING:
     from compilediag.timeline.pipelines import PipelineLoop
     from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
     from compilediag_harness.wire import Event
+
+
+CLOCK_NOISE_NS = 2
+"""Two times read as one and stored as floating point differ by no more after rounding."""
+
+
+class Slice(NamedTuple):
+    """A stretch of one process's time, in nanoseconds since the process attached."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    category: str
+    args: Mapping[str, Any]
+
+
+def slice_of(
+    name: str, start_s: float, wall_s: float, category: str, args: Mapping[str, Any] | None = None
+) -> Slice:
+    """A slice from seconds; a negative duration, which only a forged record has, becomes zero."""
+    start_ns = round(start_s * 1e9)
+    return Slice(
+        name, start_ns, max(round((start_s + wall_s) * 1e9), start_ns), category, args or {}
+    )
+
+
+def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
+    """The slices in as few lanes as the order of their starts allows, each in order of time."""
+    lanes: list[list[Slice]] = []
+    open_ends: list[list[int]] = []
+    for item in sorted(slices, key=lambda one: (one.start_ns, -one.end_ns)):
+        for lane, ends in zip(lanes, open_ends, strict=True):
+            fitted = _fitted(item, ends)
+            if fitted is not None:
+                lane.append(fitted)
+                ends.append(fitted.end_ns)
+                break
+        else:
+            lanes.append([item])
+            open_ends.append([item.end_ns])
+    return lanes
+
+
+def _fitted(item: Slice, ends: list[int]) -> Slice | None:
+    """The slice as it fits behind or into what is open; None where it would cut through it.
+
+    `ends` are the ends of the slices that hold each other, the innermost last; those that are over
+    leave it.
+    """
+    while ends and ends[-1] <= item.start_ns:
+        ends.pop()
+    if not ends or item.end_ns <= ends[-1]:
+        return item
+    if ends[-1] - item.start_ns <= CLOCK_NOISE_NS:
+        shifted = item._replace(start_ns=ends[-1])
+        ends.pop()
+        return _fitted(shifted, ends)
+    if item.end_ns - ends[-1] <= CLOCK_NOISE_NS:
+        return item._replace(end_ns=ends[-1])
+    return None
+
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
 RECORDING = "CUDAGRAPH_RECORDING"

@@ -17,8 +17,7 @@ from typing import Any
 
 from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
-from compilediag_harness.base.session import Session
-from compilediag_harness.base.session_sinks import SessionSinks
+from compilediag_harness.base.session import Session, SessionSinks
 from compilediag_harness.collectors import invocations, profiling, stances, trace_redaction
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log

@@ -24,8 +24,8 @@ API = {
 """What programs import from `compilediag`, by name."""
 
 RECORDED = {
-    "pipeline": "pipeline.pipeline_log:sinks",
-    "tracker": "tracker.tracker_log:sinks",
+    "pipeline": "pipeline.pipeline:sinks",
+    "tracker": "tracker.tracked_run:sinks",
 }
 """The `SessionSinks` of what programs record themselves, by the word for a fault of theirs."""
 

@@ -14,7 +14,7 @@ from bench import Bench, Benchmark, Row
 from compilediag.receipt.file import receipt_from, to_json
 from compilediag.receipt.versions import receipt_of
 from compilediag_harness.base.session import Session
-from compilediag_harness.extensions.tracker import tracker_log
+from compilediag_harness.extensions.tracker import tracked_run
 from compilediag_harness.extensions.tracker.tracker import tracker
 
 EXAMPLE = Path(__file__).parent.parent / "data" / "receipt-example.json"
@@ -54,9 +54,9 @@ def tracking(bench: Bench) -> Iterator[Row]:
     """`record_step` with three metrics and one count; the end of the run is shared among steps."""
     alone = bench.median(tracked_step)
     session = Session(lambda event: None)
-    tracker_log.sinks.install(session)
+    tracked_run.sinks.install(session)
     told = bench.median(tracked_step)
-    tracker_log.sinks.uninstall(session)
+    tracked_run.sinks.uninstall(session)
     for what, used in (("nobody listening", alone), ("a session listening", told)):
         yield Row(
             f"tracked step, 3 metrics and a count, {what}",

@@ -13,8 +13,7 @@ from fleet_pieces import NUMBER, same
 from many_receipts import content, measured, written
 
 from compilediag.extensions.fleet import folder as folders
-from compilediag.extensions.fleet.folder import fleet_of
-from compilediag.extensions.fleet.index import INDEX_NAME
+from compilediag.extensions.fleet.folder import INDEX_NAME, fleet_of
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import pytest
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.extensions.pipeline import pipeline as module
-from compilediag_harness.extensions.pipeline import pipeline_log
 from compilediag_harness.extensions.pipeline.pipeline import pipeline
 from compilediag_harness.wire import Event, PipelineWorked
 
@@ -29,9 +28,9 @@ def listening(clock: list[float]) -> Iterator[Listening]:
     """A session that receives pipelines."""
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
-    pipeline_log.sinks.install(session)
+    module.sinks.install(session)
     yield session, events
-    pipeline_log.sinks.uninstall(session)
+    module.sinks.uninstall(session)
 
 
 def blocks(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
@@ -56,7 +55,7 @@ def test_a_fork_tells_nothing_twice(listening: Listening) -> None:
     assert events == []
     pid = os.fork()
     if pid == 0:
-        pipeline_log.sinks.finish(session)
+        module.sinks.finish(session)
         os._exit(len(events))
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0

@@ -7,7 +7,7 @@ import signal
 import threading
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.extensions.tracker import tracker_log
+from compilediag_harness.extensions.tracker import tracked_run
 from compilediag_harness.extensions.tracker.tracker import tracker
 from compilediag_harness.wire import Event, RunTracked
 
@@ -32,8 +32,8 @@ def test_a_fork_does_not_tell_of_its_parent_s_run() -> None:
         signal.alarm(20)
         events: list[Event] = []
         session = Session(events.append)
-        tracker_log.sinks.install(session)
-        tracker_log.sinks.finish(session)
+        tracked_run.sinks.install(session)
+        tracked_run.sinks.finish(session)
         lane.record_step(1)
         os._exit(len([event for event in events if isinstance(event, RunTracked)]))
     free.set()

@@ -6,8 +6,7 @@ import random
 import shutil
 from pathlib import Path
 
-from compilediag.extensions.fleet.folder import Fleet, fleet_of
-from compilediag.extensions.fleet.index import INDEX_NAME
+from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, fleet_of
 
 NUMBER = 60
 

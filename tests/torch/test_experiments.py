@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from compilediag.extensions.telemetry import exporter
-from compilediag.extensions.telemetry.experiment_counts import experiment_counts, experiment_note
 from compilediag.extensions.telemetry.exporter import METRICS_FILE
+from compilediag.extensions.telemetry.run import experiment_counts, experiment_note
 from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.runs.supervised import Options, run
 from compilediag_harness.extensions import experiments

@@ -15,7 +15,7 @@ import pytest
 
 from compilediag.runs.watch import watch
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.torch_internals import torch_guard_cost, torch_guards
+from compilediag_harness.torch_internals import torch_guards
 
 torch: Any = pytest.importorskip("torch")
 
@@ -92,7 +92,7 @@ def diff_guards(module: nn.Module) -> int:
     """Those that `skip_guard_eval_unsafe` leaves."""
     (entry,) = torch_guards.cache_entries(type(module).forward.__code__)
     root = SimpleNamespace(root=entry.guard_manager.diff_guard_root)
-    found = torch_guard_cost.evaluated(root, 0)
+    found = torch_guards.evaluated(root, 0)
     assert found is not None
     return found.kinds.total()
 
@@ -126,9 +126,9 @@ def test_guards_that_do_not_hold_have_no_time() -> None:
     call(Total())
     (entry,) = torch_guards.cache_entries(Total.forward.__code__)
     scope = {"self": nn.Identity(), "x": torch.ones(2, 4)}
-    assert torch_guard_cost.evaluations_us(entry.guard_manager, scope, 5, 10**9) == []
-    assert torch_guard_cost.evaluations_us(None, scope, 5, 10**9) == []
-    assert torch_guard_cost.evaluated(None, 5) is None
+    assert torch_guards.evaluations_us(entry.guard_manager, scope, 5, 10**9) == []
+    assert torch_guards.evaluations_us(None, scope, 5, 10**9) == []
+    assert torch_guards.evaluated(None, 5) is None
 
 
 def test_warm_calls_are_timed_up_to_their_graph() -> None:

@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch")
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors import sync_sample, sync_schedule, tensor_reads  # noqa: E402
-from compilediag_harness.source.loops_in_source import loop_around  # noqa: E402
+from compilediag_harness.collectors import sync_sample, tensor_reads  # noqa: E402
+from compilediag_harness.source.writes_in_source import loop_around  # noqa: E402
 from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_calls, torch_guards  # noqa: E402
 from compilediag_harness.trials.answers import AnswerReader  # noqa: E402
@@ -255,7 +255,7 @@ def test_functions_that_are_not_compiled_are_seen_inside_of_compiled_calls() -> 
 
 def test_a_probe_samples_where_its_groups_fire(monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps of the period and three on each side, counted from the first one and from 0."""
-    monkeypatch.setenv(sync_schedule.STEPS_VARIABLE, "20+15")
+    monkeypatch.setenv(sync_sample.STEPS_VARIABLE, "20+15")
     with observed() as events:
         for _ in range(60):
             steps.step()
@@ -291,7 +291,7 @@ def test_samples_thin_out() -> None:
 
 def test_a_step_with_too_many_reads_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """The count stops at the budget, and says so."""
-    monkeypatch.setattr(sync_schedule.SyncSchedule, "max_reads", 8)
+    monkeypatch.setattr(sync_sample.SyncSchedule, "max_reads", 8)
     value = torch.rand(())
     with observed() as events:
         warm_up()
@@ -328,7 +328,7 @@ def test_a_fault_of_ours_is_told_and_the_sample_is_not(monkeypatch: pytest.Monke
 
 def test_the_class_is_changed_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that would need more windows than are left is not told: a part of it went by."""
-    monkeypatch.setattr(sync_schedule.SyncSchedule, "max_windows", 3)
+    monkeypatch.setattr(sync_sample.SyncSchedule, "max_windows", 3)
     double = torch.compile(lambda x: x * 2, backend="eager")
     batch = torch.rand(4)
     double(batch)

@@ -25,7 +25,7 @@ from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.source.source_locations import definition_of  # noqa: E402
-from compilediag_harness.torch_internals import torch_calls, torch_returns  # noqa: E402
+from compilediag_harness.torch_internals import torch_calls, torch_open_calls  # noqa: E402
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith  # noqa: E402
 from compilediag_harness.trials import answers, arguments, outputs  # noqa: E402
 from compilediag_harness.trials.trial import Trial  # noqa: E402
@@ -788,7 +788,7 @@ def test_an_older_torch_has_the_same_answers(monkeypatch):
         return events.outputs
 
     newer = sampled()
-    monkeypatch.setattr(torch_returns, "RESULT", "no_such_local")
+    monkeypatch.setattr(torch_open_calls, "RESULT", "no_such_local")
     assert sampled() == newer
     assert [call for call, _ in newer] == [0, 2]
 

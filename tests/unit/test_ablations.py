@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.extensions.tracker import tracker_log, user_json
+from compilediag_harness.extensions.tracker import tracked_run, user_json
 from compilediag_harness.extensions.tracker.ablations import (
     Ablation,
     AblationInvalid,
@@ -42,9 +42,9 @@ def received() -> Iterator[list[Event]]:
     """The events of a session."""
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
-    tracker_log.sinks.install(session)
+    tracked_run.sinks.install(session)
     yield events
-    tracker_log.sinks.uninstall(session)
+    tracked_run.sinks.uninstall(session)
 
 
 def test_written_and_read(tmp_path: Path, received: list[Event]) -> None:

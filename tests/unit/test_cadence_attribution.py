@@ -11,13 +11,14 @@ from timelines import attempt, recompile
 
 from compilediag.extensions.cadence.diagnosis.attribution import attribute
 from compilediag.extensions.cadence.diagnosis.conclude import collide, conclude
-from compilediag.extensions.cadence.diagnosis.extra_compiles import extra_compiles, recompiles_among
 from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
 from compilediag.extensions.cadence.diagnosis.plan import Plan, Variant
 from compilediag.extensions.cadence.diagnosis.samples import (
     StepSample,
     VariantEvidence,
     evidence_of,
+    extra_compiles,
+    recompiles_among,
 )
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.invocations import Invocations

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from compilediag.extensions.fleet.change_points import counts, noisy, rank_scan
+from compilediag.extensions.fleet.change_points import counts, noisy
 
 SEED = 20_261_121
 NOISE = 0.02
@@ -142,11 +142,11 @@ def test_shares_are_compared_by_their_means() -> None:
 def test_too_short_series_have_no_steps() -> None:
     """Below twice the shortest level nothing is found, and `min_values` is what is needed."""
     assert found(random.Random(1), [1.0] * 3 + [2.0] * 3) == ()
-    needed = rank_scan.min_values(0.01, noisy.SHORTEST)
+    needed = noisy.min_values(0.01, noisy.SHORTEST)
     half = needed // 2
     assert found(random.Random(1), [1.0] * half + [2.0] * (needed - half), chance=0.01) != ()
     fewer = [float(number) for number in range(needed - 1)]
-    split = rank_scan.clearest_split(fewer, range(len(fewer)), noisy.SHORTEST)
+    split = noisy.clearest_split(fewer, range(len(fewer)), noisy.SHORTEST)
     assert split is not None
     assert split.chance > 0.01
 
@@ -167,12 +167,12 @@ def test_small_probabilities_are_bounds(few: int, number: int) -> None:
     for value, exact in exact_tails(few, number).items():
         if exact < 0.02:
             excess = value - few * (number + 1) / 2
-            assert rank_scan._tail(excess, few, number) >= exact * 0.999
+            assert noisy._tail(excess, few, number) >= exact * 0.999
 
 
 def test_equal_values_are_ranked_by_their_keys() -> None:
     """Ties are broken by what has nothing to do with the order."""
-    assert rank_scan.ranks_of([5, 5, 1, 5], [3, 1, 9, 2]) == [4, 2, 1, 3]
+    assert noisy.ranks_of([5, 5, 1, 5], [3, 1, 9, 2]) == [4, 2, 1, 3]
 
 
 def test_the_level_of_the_likelihood_ratio_is_right() -> None:

@@ -14,10 +14,9 @@ from fleet_pieces import NUMBER, same, truth
 from many_receipts import content, measured, written
 
 from compilediag.errors import UsageError
+from compilediag.extensions.fleet import folder
 from compilediag.extensions.fleet import folder as folders
-from compilediag.extensions.fleet import index
-from compilediag.extensions.fleet.folder import Fleet, fleet_of, newest
-from compilediag.extensions.fleet.index import INDEX_NAME
+from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, fleet_of, newest
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +123,7 @@ def test_an_index_of_another_version_is_made_again(
 ) -> None:
     """What another version kept is not trusted: it may have kept something else."""
     with monkeypatch.context() as patch:
-        patch.setattr(index, "__version__", "99.0")
+        patch.setattr(folder, "__version__", "99.0")
         other = fleet_of(str(receipts))
         assert other.files_read == NUMBER
         assert fleet_of(str(receipts)).files_read == 0
@@ -166,7 +165,7 @@ def test_a_folder_that_takes_no_index_is_read(
 
     folder = tmp_path / "receipts"
     shutil.copytree(made, folder)
-    monkeypatch.setattr(index.sqlite3, "connect", refuse)
+    monkeypatch.setattr(sqlite3, "connect", refuse)
     found = fleet_of(str(folder))
     assert medians(found) == list(range(NUMBER))
     assert "attempt to write a readonly database" in found.notes[0]
@@ -176,14 +175,14 @@ def test_a_folder_that_takes_no_index_is_read(
 def test_a_writer_that_fails_leaves_the_old_index(receipts: Path) -> None:
     """A transaction is whole or not at all."""
 
-    def rows() -> Iterator[index.Row]:
-        yield index.Row("new.json", "gpt/train", 1.0, b"", b"")
+    def rows() -> Iterator[folder.Row]:
+        yield folder.Row("new.json", "gpt/train", 1.0, b"", b"")
         raise KeyboardInterrupt
 
-    before = list(index.read_rows(str(receipts)))
+    before = list(folder.read_rows(str(receipts)))
     with pytest.raises(KeyboardInterrupt):
-        index.write_rows(str(receipts), rows(), ["r00001.json"])
-    assert list(index.read_rows(str(receipts))) == before
+        folder.write_rows(str(receipts), rows(), ["r00001.json"])
+    assert list(folder.read_rows(str(receipts))) == before
     assert [name for name in os.listdir(receipts) if not name.endswith(".json")] == [INDEX_NAME]
 
 

@@ -9,8 +9,7 @@ import pytest
 from many_receipts import Change, commit, entry, measured
 
 from compilediag.extensions.fleet.changes import Event, LaneTrend, events_of
-from compilediag.extensions.fleet.entry import Entry
-from compilediag.extensions.fleet.lanes import Choice, as_presets, by_lane, labels_of
+from compilediag.extensions.fleet.entry import Choice, Entry, as_presets, by_lane, labels_of
 from compilediag.extensions.fleet.measures import MEASURES
 from compilediag.extensions.fleet.stats import stats_of
 from compilediag.extensions.fleet.trend import Rules, trend_of

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from gate_receipts import receipt
 
-from compilediag.compare.gate.code import CHANGED, NO_FILE, WorkingTree, compare_code, is_code
+from compilediag.compare.gate.inconclusive import (
+    CHANGED,
+    NO_FILE,
+    WorkingTree,
+    compare_code,
+    is_code,
+)
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.update import recorded
 from compilediag.receipt.schema.identity import Provenance

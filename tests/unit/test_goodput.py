@@ -11,7 +11,7 @@ from timelines import attempt
 
 from compilediag.diagnosis.figures.goodput import CATEGORIES, MAIN_THREAD, Account, account
 from compilediag.timeline.timeline import Compile, Process, Step, Timeline
-from compilediag_harness.user_api import span_batches
+from compilediag_harness.user_api import spans
 from compilediag_harness.wire import Location, ProcessEnded, SpanEnded
 
 WHERE = Location("model.py", 3, "forward")
@@ -96,7 +96,7 @@ def test_spans_of_other_threads_cost_nothing() -> None:
 
 def test_the_main_thread_has_the_harness_s_number() -> None:
     """Both halves mean the same by it."""
-    assert MAIN_THREAD == span_batches.MAIN_THREAD
+    assert MAIN_THREAD == spans.MAIN_THREAD
 
 
 def test_productive_spans_are_no_badput() -> None:

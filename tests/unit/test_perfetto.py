@@ -19,8 +19,7 @@ from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import foreign_events, render_perfetto
-from compilediag.views.perfetto_lanes import Slice, lanes_of, slice_of
-from compilediag.views.perfetto_tracks import tracks_of
+from compilediag.views.perfetto_tracks import Slice, lanes_of, slice_of, tracks_of
 from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import (
     CadenceFired,

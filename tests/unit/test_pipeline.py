@@ -14,7 +14,6 @@ import pytest
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.extensions.pipeline import pipeline as module
-from compilediag_harness.extensions.pipeline import pipeline_log
 from compilediag_harness.extensions.pipeline.pipeline import Pipeline, pipeline
 from compilediag_harness.user_api import spans
 from compilediag_harness.wire import Event, PipelineWorked, SpansEnded
@@ -35,9 +34,9 @@ def listening(clock: list[float]) -> Iterator[Listening]:
     """A session that receives pipelines."""
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
-    pipeline_log.sinks.install(session)
+    module.sinks.install(session)
     yield session, events
-    pipeline_log.sinks.uninstall(session)
+    module.sinks.uninstall(session)
 
 
 def blocks(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
@@ -85,7 +84,7 @@ def test_nothing_happens_without_a_session(monkeypatch: pytest.MonkeyPatch) -> N
     """No clock is read, no block made, nothing added, no event, no thread, and `line` is empty."""
     loop = pipeline("rollout", slots=2)
     for owner, name in (
-        *((module, "_monotonic"), (pipeline_log, "add"), (module, "Measured")),
+        *((module, "_monotonic"), (module, "add"), (module, "Measured")),
         *((spans.span, "__enter__"), (threading.Thread, "start")),
     ):
         monkeypatch.setattr(owner, name, lambda *_: pytest.fail("something is measured"))
@@ -114,9 +113,9 @@ def test_what_was_before_a_session_is_not_told() -> None:
     events: list[Event] = []
     session = Session(events.append)
     with loop.train():
-        pipeline_log.sinks.install(session)
-    pipeline_log.sinks.finish(session)
-    pipeline_log.sinks.uninstall(session)
+        module.sinks.install(session)
+    module.sinks.finish(session)
+    module.sinks.uninstall(session)
     assert events == []
 
 
@@ -134,7 +133,7 @@ def test_stretches_are_told(listening: Listening, clock: list[float]) -> None:
     with loop.train(samples=4):
         clock[0] = 4.5
     loop.pool(7)
-    pipeline_log.sinks.finish(session)
+    module.sinks.finish(session)
     assert blocks(events) == [
         ("wait", 0.0, 1.0, 0, -1),
         ("infer", 1.0, 2.0, 6, 0),
@@ -154,9 +153,9 @@ def test_they_are_told_in_batches(listening: Listening) -> None:
         with loop.train():
             pass
     assert len(events) == 2
-    pipeline_log.sinks.finish(session)
+    module.sinks.finish(session)
     assert len(blocks(events)) == 1025
-    pipeline_log.sinks.finish(session)
+    module.sinks.finish(session)
     assert len(events) == 3, "nothing is reported twice"
 
 
@@ -177,7 +176,7 @@ def test_work_that_raises_is_no_work(listening: Listening) -> None:
     for enter in (loop.train, loop.infer, loop.dispatch_wait):
         with pytest.raises(TimeoutError), enter():
             raise TimeoutError
-    pipeline_log.sinks.finish(session)
+    module.sinks.finish(session)
     assert [row[0] for row in blocks(events)] == ["wait"]
 
 
@@ -222,7 +221,7 @@ def test_tasks_and_threads_share_a_loop(listening: Listening) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    pipeline_log.sinks.finish(session)
+    module.sinks.finish(session)
     assert [row[0] for row in blocks(events)] == ["infer"] * 6
 
 
@@ -230,11 +229,11 @@ def test_a_signal_handler_may_measure_too(listening: Listening) -> None:
     """One that runs while a batch is written neither waits for ever nor loses anything."""
     session, events = listening
     loop = pipeline()
-    writer = pipeline_log.sinks.all[-1]
+    writer = module.sinks.all[-1]
     lock = writer.lock
     with lock, loop.train():
         pass
-    pipeline_log.sinks.finish(session)
+    module.sinks.finish(session)
     assert len(blocks(events)) == 1
 
 
@@ -278,7 +277,7 @@ def test_bad_numbers_raise_with_and_without_a_session(installed: bool) -> None:
     """What a program does must not depend on whether it is observed."""
     session = Session(lambda _: None)
     if installed:
-        pipeline_log.sinks.install(session)
+        module.sinks.install(session)
     try:
         loop = pipeline()
         with pytest.raises(TypeError, match="must be an integer, not float"):
@@ -292,7 +291,7 @@ def test_bad_numbers_raise_with_and_without_a_session(installed: bool) -> None:
         with pytest.raises(ValueError, match="slots must be 1 or more"):
             pipeline(slots=0)
     finally:
-        pipeline_log.sinks.uninstall(session)
+        module.sinks.uninstall(session)
 
 
 def test_the_real_clock_is_monotonic() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compilediag_harness.redaction.names import is_harmless_literal, is_secret_name
-from compilediag_harness.redaction.randomness import looks_random
+from compilediag_harness.redaction.token_rules import looks_random
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from compilediag.timeline.process import unbatch
-from compilediag_harness.base.session import Session
-from compilediag_harness.base.session_sinks import BATCH_ROWS
+from compilediag_harness.base.session import BATCH_ROWS, Session
 from compilediag_harness.base.step_phases import DATA_WAIT, FORWARD, HOLDS_PHASES, SPANS
 from compilediag_harness.user_api import spans
-from compilediag_harness.user_api.span_batches import MAIN_THREAD, Row
-from compilediag_harness.user_api.spans import span
+from compilediag_harness.user_api.spans import MAIN_THREAD, Row, span
 from compilediag_harness.wire import Event, SpanEnded, SpansEnded
 
 

@@ -18,12 +18,12 @@ from compilediag.extensions.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Export
 from compilediag.extensions.telemetry.labels import Labels
 from compilediag.extensions.telemetry.live_run import RunEnd
 from compilediag.extensions.telemetry.metrics import METRICS, MetricsSnapshot
+from compilediag.extensions.telemetry.run import sinks_for
 from compilediag.extensions.telemetry.settings import (
     TelemetrySettings,
     endpoint_of,
     telemetry_settings,
 )
-from compilediag.extensions.telemetry.sinks import sinks_for
 from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
 from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag_harness.base.journal import Journal

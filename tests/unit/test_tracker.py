@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.extensions.tracker import tracked_run, tracker_log
+from compilediag_harness.extensions.tracker import tracked_run
 from compilediag_harness.extensions.tracker import tracker as module
 from compilediag_harness.extensions.tracker.tracker import Tracker, tracker
 from compilediag_harness.torch_internals import dynamo_skip, host_memory
@@ -29,7 +29,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     now = [100.0]
     monkeypatch.setattr(module, "_monotonic", lambda: now[0])
     yield now
-    tracker_log._running.clear()
+    tracked_run._running.clear()
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def received() -> Iterator[list[Event]]:
     """The events of a session."""
     events: list[Event] = []
     session = Session(events.append, origin=100.0)
-    tracker_log.sinks.install(session)
+    tracked_run.sinks.install(session)
     yield events
-    tracker_log.sinks.finish(session)
-    tracker_log.sinks.uninstall(session)
+    tracked_run.sinks.finish(session)
+    tracked_run.sinks.uninstall(session)
 
 
 def runs(events: list[Event]) -> list[RunTracked]:
@@ -214,11 +214,11 @@ def test_a_run_in_progress_when_the_process_ends(clock: list[float]) -> None:
     """It is reported as it is, median included, and as not finished."""
     events: list[Event] = []
     session = Session(events.append)
-    tracker_log.sinks.install(session)
+    tracked_run.sinks.install(session)
     lane = tracker().start_run()
     lane.record_step(0, {"loss": 1.0})
-    tracker_log.sinks.finish(session)
-    tracker_log.sinks.uninstall(session)
+    tracked_run.sinks.finish(session)
+    tracked_run.sinks.uninstall(session)
     (found,) = [run for run in runs(events) if run.steps]
     assert (found.state, found.metrics[1].median) == ("running", 1.0)
     lane.finish_run()
@@ -235,15 +235,15 @@ def test_without_a_session(monkeypatch: pytest.MonkeyPatch, clock: list[float]) 
 def test_many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the tracker nor the session keeps more than so many; the session receives how many
     were left out."""
-    monkeypatch.setattr(tracker_log, "MAX_RUNS", 3)
+    monkeypatch.setattr(tracked_run, "MAX_RUNS", 3)
     events: list[Event] = []
     session = Session(events.append)
-    tracker_log.sinks.install(session)
+    tracked_run.sinks.install(session)
     lane = tracker()
     for _ in range(5):
         lane.start_run().finish_run()
-    tracker_log.sinks.finish(session)
-    tracker_log.sinks.uninstall(session)
+    tracked_run.sinks.finish(session)
+    tracked_run.sinks.uninstall(session)
     mine = [run for run in runs(events) if run.state == "finished"]
     assert len(mine) == 3
     assert [event.count for event in events if isinstance(event, TrackedRunsLeftOut)] == [2]
@@ -257,7 +257,7 @@ def test_a_fault_of_ours_is_not_the_program_s(
     def broken(*_: object, **__: object) -> RunTracked:
         raise ValueError("no")
 
-    monkeypatch.setattr(tracker_log, "replace", broken)
+    monkeypatch.setattr(tracked_run, "replace", broken)
     assert tracker().start_run().finish_run().state == "finished"
     assert [type(event).__name__ for event in received] == ["FaultOccurred"]
 

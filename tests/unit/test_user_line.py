@@ -23,7 +23,7 @@ from compilediag.views.finding import render_finding
 from compilediag.views.gate import github, gitlab, junit, sarif, terminal
 from compilediag.views.gate import json as json_format
 from compilediag.views.gate import markdown as gate_markdown
-from compilediag.views.gate.location import location
+from compilediag.views.gate.messages import location
 from compilediag.views.markdown import render_markdown
 from compilediag.views.style import RenderOptions
 from compilediag.views.timeline import render_timeline

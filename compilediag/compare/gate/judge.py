@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from compilediag.compare.changes import CountChange
-from compilediag.compare.gate.code import CodeComparison
 from compilediag.compare.gate.compare_baseline import compare_with_baseline
 from compilediag.compare.gate.entries import finding_item
 from compilediag.compare.gate.expression import Limit
 from compilediag.compare.gate.inconclusive import (
+    CodeComparison,
     harmless_losses,
     inconclusive_reasons,
     lane_mismatches,

@@ -7,9 +7,8 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from compilediag.compare.gate.code import CodeComparison
 from compilediag.compare.gate.entries import describe
-from compilediag.compare.gate.inconclusive import inconclusive_reasons
+from compilediag.compare.gate.inconclusive import CodeComparison, inconclusive_reasons
 from compilediag.compare.moves import moved
 from compilediag.compare.run_baseline import (
     KnownBreak,

@@ -22,7 +22,7 @@ from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.diagnosis.rules.size_lines import with_line
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire.quoted import resumed_function
+from compilediag_harness.wire.event import resumed_function
 
 
 class Wording(NamedTuple):

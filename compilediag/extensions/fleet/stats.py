@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from compilediag.extensions.fleet.entry import Entry, Lane
-from compilediag.extensions.fleet.lanes import by_lane, labels_of, throughput_of
+from compilediag.extensions.fleet.entry import Entry, Lane, by_lane, labels_of, throughput_of
 from compilediag.extensions.fleet.measures import CHECKS, MEASURES
 
 LAST_CHECKS = 100

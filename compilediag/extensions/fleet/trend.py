@@ -15,10 +15,16 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from compilediag.extensions.fleet.change_points import counts, noisy
-from compilediag.extensions.fleet.change_points.rank_scan import min_values
+from compilediag.extensions.fleet.change_points.noisy import min_values
 from compilediag.extensions.fleet.changes import Change, FactChange, LaneTrend, Series, mark_of
-from compilediag.extensions.fleet.entry import SOFTWARE, Entry, Lane
-from compilediag.extensions.fleet.lanes import by_lane, labels_of, throughput_of
+from compilediag.extensions.fleet.entry import (
+    SOFTWARE,
+    Entry,
+    Lane,
+    by_lane,
+    labels_of,
+    throughput_of,
+)
 from compilediag.extensions.fleet.measures import CHECKS, MEASURES, THROUGHPUTS, Measure
 
 POINTS = 24

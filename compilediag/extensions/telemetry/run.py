@@ -3,18 +3,41 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from compilediag.extensions.telemetry.experiment_counts import experiment_counts, experiment_note
 from compilediag.extensions.telemetry.exporter import Exporter
 from compilediag.extensions.telemetry.live_run import RunEnd
-from compilediag.extensions.telemetry.settings import TelemetrySettings
-from compilediag.extensions.telemetry.sinks import sinks_for
+from compilediag.extensions.telemetry.otlp import OtlpSink
+from compilediag.extensions.telemetry.prometheus import GatewaySink, ScrapeSink, TextfileSink
+from compilediag.extensions.telemetry.settings import (
+    FROM_ENVIRONMENT,
+    TelemetrySettings,
+    endpoint_of,
+    without_credentials,
+)
+from compilediag.extensions.telemetry.worker import Sink
+from compilediag.readers.storage import open_regular
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.telemetry import TelemetryReport
+from compilediag_harness.redaction.redactor import Redactor
+
+EXPERIMENTS = ("wandb", "mlflow", "tensorboard")
+LIMIT_BYTES = 65_536
+
+
+class ExperimentCounts(msgspec.Struct):
+    """Of one kind: W&B, MLflow or TensorBoard."""
+
+    told: int = 0
+    """Updates that succeeded."""
+    failed: int = 0
+    problem: str | None = None
+    """Why the last failed update failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +86,76 @@ def begin(run: SupervisedRun) -> RunExport:
         note = f"telemetry did not begin, by a fault of compilediag: {reason}"
         return RunExport(TelemetryReport((note,), {}))
     return RunExport(exporter)
+
+
+def sinks_for(
+    settings: TelemetrySettings, variables: Mapping[str, str], *, lane: str, run_id: str
+) -> list[Sink]:
+    """One for each destination.
+
+    `lane` is a label wherever the runs of a machine share a page; `run_id` is for OpenTelemetry
+    alone: as a label it would start new series with each run.
+    """
+    host = socket.gethostname()
+    sinks: list[Sink] = []
+    if settings.otlp is not None:
+        from_environment = settings.otlp == FROM_ENVIRONMENT
+        where = endpoint_of(variables) if from_environment else without_credentials(settings.otlp)
+        resource = {
+            "service.name": lane,
+            "service.instance.id": run_id,
+            "host.name": host,
+            "compilediag.lane": lane,
+        }
+        url = None if from_environment else settings.otlp
+        sinks.append(OtlpSink(url, f"the OTLP collector at {where}", resource))
+    if settings.prometheus_textfile is not None:
+        sinks.append(TextfileSink(settings.prometheus_textfile, {"lane": lane}))
+    if settings.pushgateway is not None:
+        where = without_credentials(settings.pushgateway)
+        grouping = {"lane": lane, "instance": host}
+        gateway = f"the push gateway at {where}"
+        sinks.append(GatewaySink(settings.pushgateway, gateway, grouping))
+    if settings.prometheus_listen is not None:
+        sinks.append(ScrapeSink(*settings.prometheus_listen, {"lane": lane}))
+    return sinks
+
+
+def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
+    """By kind, over all processes; one that was never open has no entry."""
+    totals: dict[str, ExperimentCounts] = {}
+    for counts in _files(run_dir):
+        for name in EXPERIMENTS:
+            one = counts.get(name)
+            if one is not None and (one.told or one.failed):
+                total = totals.setdefault(name, ExperimentCounts())
+                total.told += one.told
+                total.failed += one.failed
+                if one.problem:
+                    total.problem = Redactor().text(one.problem)[:300]
+    return totals
+
+
+def _files(run_dir: str) -> Iterator[dict[str, ExperimentCounts]]:
+    for name in sorted(os.listdir(run_dir)):
+        if not (name.startswith("experiments-") and name.endswith(".json")):
+            continue
+        file = open_regular(os.path.join(run_dir, name))
+        if file is None:
+            continue
+        with file:
+            try:
+                yield msgspec.json.decode(file.read(LIMIT_BYTES), type=dict[str, ExperimentCounts])
+            except msgspec.MsgspecError:
+                continue
+
+
+def experiment_note(name: str, counts: ExperimentCounts) -> str | None:
+    """One sentence where updates failed; None where all succeeded."""
+    if not counts.failed:
+        return None
+    total = counts.told + counts.failed
+    return (
+        f"telemetry to {name}: {counts.failed} of {total} updates failed ({counts.problem}); "
+        "the run is not affected"
+    )

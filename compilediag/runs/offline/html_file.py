@@ -15,7 +15,7 @@ from compilediag.readers.journal import read_run
 from compilediag.runs.offline.own_file import PAGE, check_file
 from compilediag.timeline.fold import fold
 from compilediag.views import html
-from compilediag.views.html.assets import Assets
+from compilediag.views.html.page import Assets
 from compilediag.views.html.report import Sources, render_report
 from compilediag.views.html.step_series import StepSeries, step_series
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.views.format import count
-from compilediag.views.gate.location import location
 from compilediag.views.gate.messages import (
     UPDATE,
     against,
     detail,
     headline,
     in_turn,
+    location,
     outcome,
     title,
 )

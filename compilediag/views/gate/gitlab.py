@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
-from compilediag.views.gate.location import fingerprinted, home, location
-from compilediag.views.gate.messages import in_turn, often, title
+from compilediag.views.gate.messages import fingerprinted, home, in_turn, location, often, title
 from compilediag.views.style import RenderOptions
 
 DESCRIPTION_CHARS = 500

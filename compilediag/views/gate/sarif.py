@@ -12,8 +12,15 @@ from compilediag._version import __version__
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.project_urls import repository, rule_page
-from compilediag.views.gate.location import fingerprinted, home, location
-from compilediag.views.gate.messages import detail, in_turn, short, title
+from compilediag.views.gate.messages import (
+    detail,
+    fingerprinted,
+    home,
+    in_turn,
+    location,
+    short,
+    title,
+)
 from compilediag.views.style import RenderOptions
 
 MAX_RESULTS = 25_000

@@ -10,8 +10,7 @@ from compilediag.views.diff import (
     lists_of,
     summary_parts,
 )
-from compilediag.views.html.assets import Assets
-from compilediag.views.html.page import render_page
+from compilediag.views.html.page import Assets, render_page
 from compilediag.views.html.parts import MAX_ROWS, Section, table
 from compilediag.views.style import RenderOptions
 

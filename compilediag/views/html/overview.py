@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.against_eager import against_eager_sentence
+from compilediag.views.against_eager import against_eager_sentence, numbers_sentence
 from compilediag.views.cold_and_warm import cold_and_warm_sentence
 from compilediag.views.format import count, quantity
 from compilediag.views.headline import ending, headline, reasons, trainer_figures, trainer_notes
 from compilediag.views.lookups import main_findings
-from compilediag.views.numbers import numbers_sentence
 from compilediag.views.settings import joined_exports
 from compilediag.views.style import RenderOptions
 

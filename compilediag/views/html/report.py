@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from compilediag import extension_points
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.html import costs, groups
-from compilediag.views.html.assets import Assets
+from compilediag.views.html import costs
 from compilediag.views.html.cards import MAX_CARDS, Excerpt, cards
 from compilediag.views.html.overview import overview
-from compilediag.views.html.page import render_page
+from compilediag.views.html.page import Assets, render_page
 from compilediag.views.html.parts import Section, table
 from compilediag.views.html.pieces import breaks_elsewhere, functions
 from compilediag.views.html.step_series import StepSeries, longest
@@ -51,9 +50,9 @@ def render_report(
     sections = (
         costs.compile_seconds(receipt, options),
         costs.goodput(receipt),
-        groups.steps(receipt, options),
+        costs.steps(receipt, options),
         _cadence(receipt, options),
-        groups.ranks(receipt, options),
+        costs.ranks(receipt, options),
         costs.cuda_graphs(receipt, options),
     )
     series = sources.series

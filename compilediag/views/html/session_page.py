@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.format import count
 from compilediag.views.headline import headline
-from compilediag.views.html.assets import Assets
 from compilediag.views.html.cards import cards
-from compilediag.views.html.page import render_page
+from compilediag.views.html.page import Assets, render_page
 from compilediag.views.html.parts import table
 from compilediag.views.style import RenderOptions
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from compilediag_harness.base.session import Session
-from compilediag_harness.base.session_sinks import BATCH_S
+from compilediag_harness.base.session import BATCH_S, Session
 from compilediag_harness.collectors.entering import entered
 from compilediag_harness.torch_internals import cudagraph_trees, torch_cudagraphs
 from compilediag_harness.torch_internals.cudagraph_trees import Recording

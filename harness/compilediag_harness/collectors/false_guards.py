@@ -15,7 +15,7 @@ from collections.abc import Iterable, Set, Sized
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from compilediag_harness.collectors import guard_facts, tensor_checks, writers
+from compilediag_harness.collectors import guard_facts, leaf_checks, writers
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.leaf_checks import MISSING, Examined
 from compilediag_harness.collectors.reached_by_name import Reach
@@ -139,9 +139,9 @@ def _describe(
     scope, value = examined.scope, examined.values.get(leaf.source, MISSING)
     parts = leaf.parts or [""]  # read once: torch makes them anew each time
     text = expression_of(parts[0])
-    differences: tuple[tensor_checks.Mismatch, ...] = ()
+    differences: tuple[leaf_checks.Mismatch, ...] = ()
     if leaf.kind == "TENSOR_MATCH":
-        differences = tensor_checks.mismatches_of(text, value, given.baselines.tensor_type)
+        differences = leaf_checks.mismatches_of(text, value, given.baselines.tensor_type)
     elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
         text = str(leaf.check.check_verbose(value).verbose_code_parts[0]).strip()
     elif len(parts) > 1:  # dimension markings (mark_dynamic): one text each, find the false one

@@ -12,7 +12,7 @@ from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.source.source_locations import is_library
-from compilediag_harness.torch_internals import torch_guard_cost
+from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import GuardsEvaluated, Location, clip
 
 _EVALUATIONS = 9
@@ -32,8 +32,8 @@ def look(
     taken: list[float] = []
     if not any(".item()" in code for guard in guards for code in guard.code_list or ()):
         # Such a guard reads a tensor: on a device each evaluation would wait for it.
-        taken = torch_guard_cost.evaluations_us(manager, scope, _EVALUATIONS, _BUDGET_NS)
-    leaves = torch_guard_cost.evaluated(manager, _TEXTS)
+        taken = torch_guards.evaluations_us(manager, scope, _EVALUATIONS, _BUDGET_NS)
+    leaves = torch_guards.evaluated(manager, _TEXTS)
     kinds = leaves.kinds.most_common(_KINDS) if leaves is not None else []
     lines = _lines(guards).most_common(_LINES)
     session.emit(

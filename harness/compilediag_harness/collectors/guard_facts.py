@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.weak_by_identity import WeakByIdentity
 from compilediag_harness.collectors import writers
-from compilediag_harness.collectors.leaf_checks import as_code
-from compilediag_harness.collectors.tensor_checks import type_name
+from compilediag_harness.collectors.leaf_checks import as_code, type_name
 from compilediag_harness.source import source_locations
 from compilediag_harness.wire import GuardFacts, Location, clip
 

@@ -13,8 +13,7 @@ import time
 import weakref
 from typing import Any, cast
 
-from compilediag_harness.base.session import Session
-from compilediag_harness.base.session_sinks import BATCH_S, SessionSink, SessionSinks
+from compilediag_harness.base.session import BATCH_S, Session, SessionSink, SessionSinks
 from compilediag_harness.collectors import stances
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.source.source_locations import definition_of

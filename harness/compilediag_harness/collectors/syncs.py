@@ -30,8 +30,7 @@ from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import tensor_reads
-from compilediag_harness.collectors.sync_sample import SyncSample
-from compilediag_harness.collectors.sync_schedule import schedule_of
+from compilediag_harness.collectors.sync_sample import SyncSample, schedule_of
 from compilediag_harness.steps import disabled_calls, steps
 from compilediag_harness.torch_internals import torch_calls, torch_disabling, torch_open_calls
 

@@ -18,7 +18,7 @@ from typing import Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import invocations
 from compilediag_harness.source import source_locations
-from compilediag_harness.torch_internals import torch_calls, torch_open_calls, torch_running_graphs
+from compilediag_harness.torch_internals import torch_calls, torch_disabling, torch_open_calls
 from compilediag_harness.wire import Location, WarmCallsTimed
 
 MAX_CALLS = 256
@@ -122,7 +122,7 @@ class WarmCalls:
         try:
             calls = torch_open_calls.this_thread.open
             wrapper = calls[-1].frame
-            ran = torch_running_graphs.graph_of(wrapper, function)
+            ran = torch_disabling.graph_of(wrapper, function)
             if ran is None:  # one of torch's own, which come first, or the program's
                 own = not source_locations.is_library(_file_of(function))
                 sample.direct = sample.direct and (sample.before_graph_ns is not None or not own)

@@ -16,12 +16,13 @@ from compilediag_harness.redaction.names import (
     is_secret_name,
     names_special_token,
 )
-from compilediag_harness.redaction.randomness import (
+from compilediag_harness.redaction.token_rules import (
     LONG_RUN,
     RANDOM_RUN,
+    Span,
     looks_random,
+    tokens_in,
 )
-from compilediag_harness.redaction.token_rules import Span, tokens_in
 
 MARK = "<redacted:"
 """How a placeholder begins."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from compilediag_harness.shapes import compile_watch, shape_log
+from compilediag_harness.shapes import shape_log
 from compilediag_harness.shapes.dims import Sizes
 from compilediag_harness.shapes.layouts import (
     Call,
@@ -23,8 +23,14 @@ from compilediag_harness.shapes.settings import Part, Planner, Settings
 from compilediag_harness.shapes.shape_errors import CompiledAfterWarmup, ShapeUnusable
 from compilediag_harness.shapes.side_effects import restored_eager, seeded
 from compilediag_harness.shapes.trees import Structure, flatten, rebuilt
-from compilediag_harness.torch_internals import torch_api, torch_cudagraphs
+from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_cudagraphs
 from compilediag_harness.wire import Event, FixedShapeCompiled
+
+_begun: dict[int, list[str]] = {}
+"""What began, by thread, in order."""
+
+_listening = False
+
 
 Ended = Callable[[Any, bool], None]
 """Gets what a call gives to its caller, and whether it gives anything: it may raise."""
@@ -147,7 +153,7 @@ class PaddedCalls:
         local = self._buffers
         # Autograd keeps its inputs: a buffer must not be written to before the backward.
         fresh = local.busy or self.torch.is_grad_enabled()
-        before = compile_watch.begun() if self.frozen and compile_watch.listen() else None
+        before = begun() if self.frozen and listen() else None
         graphs = torch_cudagraphs.run_in_this_thread()
         was_busy, local.busy = local.busy, True
         shape_log.inside.depth += 1
@@ -159,7 +165,7 @@ class PaddedCalls:
         finally:
             shape_log.inside.depth -= 1
             local.busy = was_busy
-        if before is not None and compile_watch.begun() != before:
+        if before is not None and begun() != before:
             self._check_compiles(before, sizes, bucket)
         if counted and shape_log.sinks.all:
             ran = torch_cudagraphs.run_in_this_thread() != graphs
@@ -233,7 +239,7 @@ class PaddedCalls:
         return mask
 
     def _check_compiles(self, before: int, sizes: Sizes, bucket: Sizes) -> None:
-        begun = compile_watch.since(before)
+        begun = since(before)
         self.late_compiles += len(begun)
         self.emit(FixedShapeCompiled, size=sizes, run=bucket, begun=begun)
         if self.frozen == "error":
@@ -325,3 +331,24 @@ def _two_sizes(sizes: tuple[int, ...]) -> tuple[int, int]:
     if others:
         return first, others[0]
     return first, first - 1 if first > 2 else first + 1
+
+
+def _started(trigger: str, compile_id: str) -> None:
+    _begun.setdefault(threading.get_ident(), []).append(f"{trigger} {compile_id}".strip())
+
+
+def listen() -> bool:
+    """Starts counting. False where Dynamo is not imported, or does not say when it compiles."""
+    global _listening
+    _listening = _listening or torch_compiles.on_compile_start(_started) is not None
+    return _listening
+
+
+def begun() -> int:
+    """What has begun in this thread so far."""
+    return len(_begun.get(threading.get_ident(), ()))
+
+
+def since(count: int) -> tuple[str, ...]:
+    """What has begun in this thread since `begun` gave `count`: "DYNAMO 0/1"."""
+    return tuple(_begun.get(threading.get_ident(), ())[count:])

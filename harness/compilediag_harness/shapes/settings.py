@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, cast
 
-from compilediag_harness.shapes.buckets import Cost
+from compilediag_harness.shapes.buckets import MIN_SIZE, Cost, multiples_of, powers_of_two
 from compilediag_harness.shapes.dims import Dims, Sizes
 from compilediag_harness.shapes.padding import Pad
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
-from compilediag_harness.shapes.sizes import Splitter, holding
+
+AUTO = "auto"
+CALL_SHARE = 8
+"""Without measured costs a call costs its rows and this part of the largest size: a kernel launch
+is not free."""
+
+EXACT_CALLS = 16
+"""A batch of up to so many largest sizes is split exactly."""
+
+_RULE = re.compile(r"(?:(powers_of_two)|multiples_of_(\d+)):(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +94,109 @@ class Planner:
                 "split"
             )
         return bucket
+
+
+def read_buckets(given: Any, axes: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
+    """The sizes of each axis, ascending; None for "auto"."""
+    if isinstance(given, str) and given == AUTO:
+        return None
+    if isinstance(given, Mapping):
+        by_axis = cast(Mapping[Any, Any], given)
+        if surplus := [str(axis) for axis in by_axis if axis not in axes]:
+            raise ShapeUnusable(f"buckets names {surplus[0]!r}, which is not an axis of dims")
+        if missing := [axis for axis in axes if axis not in by_axis]:
+            raise ShapeUnusable(f"buckets has no sizes for the axis {missing[0]!r}")
+        return tuple(_sizes(by_axis[axis], axis) for axis in axes)
+    if len(axes) > 1:
+        named = ", ".join(f'"{axis}": [...]' for axis in axes)
+        raise ShapeUnusable(f"dims has several axes: give sizes for each, buckets={{{named}}}")
+    return (_sizes(given, axes[0]),)
+
+
+def _sizes(given: Any, axis: str) -> tuple[int, ...]:
+    of = f"buckets of {axis!r}"
+    if isinstance(given, str):
+        return _by_rule(given, of)
+    if not isinstance(given, Iterable):
+        raise ShapeUnusable(f"{of} must be a list of sizes such as [8, 64, 512], not {given!r}")
+    sizes = tuple(cast(Iterable[Any], given))
+    if not sizes:
+        raise ShapeUnusable(f"{of} is empty: name at least one size, such as [64]")
+    for size in sizes:
+        if not isinstance(size, int) or isinstance(size, bool) or size < MIN_SIZE:
+            raise ShapeUnusable(
+                f"{of} holds {size!r}: a size is an integer from {MIN_SIZE} on (torch compiles "
+                "0 and 1 on their own)"
+            )
+    if any(after <= before for before, after in pairwise(sizes)):
+        raise ShapeUnusable(f"{of} must ascend without repeats: {sorted(set(sizes))}")
+    return sizes
+
+
+def _by_rule(text: str, of: str) -> tuple[int, ...]:
+    match = _RULE.fullmatch(text)
+    if match is None or int(match[3]) < MIN_SIZE or match[2] in ("0", "1"):
+        raise ShapeUnusable(
+            f'{of} is {text!r}: write "powers_of_two:512", "multiples_of_8:512", a list of sizes, '
+            'or "auto" for one axis'
+        )
+    largest = int(match[3])
+    return powers_of_two(largest) if match[1] else multiples_of(int(match[2]), largest)
+
+
+def holding(size: int, sizes: Sequence[int]) -> int | None:
+    """The smallest of `sizes` that holds `size`; None when none does."""
+    index = bisect_left(sizes, size)
+    return sizes[index] if index < len(sizes) else None
+
+
+class Splitter:
+    """The cheapest sizes that together hold a batch: 520 rows on 8, 64 and 512 are 512 and 8.
+
+    Of equal cost, fewer calls. Of a batch of many times the largest size whole calls of the size
+    that is cheapest a row are taken out first; the rest is exact.
+    """
+
+    def __init__(self, sizes: Sequence[int], cost: Cost | None = None) -> None:
+        """Raises ShapeUnusable when a size has no known cost."""
+        prices = {size: _price(size, sizes[-1], cost) for size in sizes}
+        self._options = tuple(prices.items())
+        self._best = min(sizes, key=lambda size: (prices[size] / size, -size))
+        self._max_exact = EXACT_CALLS * sizes[-1]
+        # By rows held: the least cost, its number of calls, and one of its sizes.
+        self._least: list[tuple[float, int]] = [(0.0, 0)]
+        self._choice = [0]
+
+    def split(self, rows: int) -> list[int]:
+        """The sizes of the calls, the largest first."""
+        whole = max(0, -(-(rows - self._max_exact) // self._best))
+        chosen = [self._best] * whole
+        rest = rows - whole * self._best
+        self._extend(rest)
+        while rest > 0:
+            chosen.append(self._choice[rest])
+            rest -= self._choice[rest]
+        return sorted(chosen, reverse=True)
+
+    def _extend(self, rows: int) -> None:
+        """Unbounded knapsack, kept between calls."""
+        least, choice = self._least, self._choice
+        for held in range(len(least), rows + 1):
+            best, taken = (float("inf"), 0), 0
+            for size, price in self._options:
+                before = least[held - size] if held > size else least[0]
+                after = (before[0] + price, before[1] + 1)
+                if after < best or (after == best and size > taken):
+                    best, taken = after, size
+            least.append(best)
+            choice.append(taken)
+
+
+def _price(size: int, largest: int, cost: Cost | None) -> float:
+    if cost is None:
+        return size + largest / CALL_SHARE
+    given: Any = cost
+    price: float | None = given.get(size) if isinstance(cost, Mapping) else given(size)
+    if price is None or not 0.0 < price < float("inf"):
+        raise ShapeUnusable(f"the cost of size {size} is {price}: it must be a number above 0")
+    return float(price)

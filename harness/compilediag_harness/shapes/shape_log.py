@@ -8,7 +8,7 @@ import time
 from collections.abc import Generator
 from typing import NamedTuple
 
-from compilediag_harness.base.session_sinks import SessionSink, SessionSinks
+from compilediag_harness.base.session import SessionSink, SessionSinks
 from compilediag_harness.shapes.dims import Sizes
 from compilediag_harness.wire import FixedShapeUsed, Location
 

@@ -11,7 +11,7 @@ import math
 import time
 from typing import Any
 
-from compilediag_harness.shapes import compile_watch, shape_log
+from compilediag_harness.shapes import padded_calls, shape_log
 from compilediag_harness.shapes.dims import Sizes
 from compilediag_harness.shapes.gradients import backward
 from compilediag_harness.shapes.layouts import Call
@@ -36,8 +36,8 @@ def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> i
     _check_limit(calls, graphs)
     with restored(torch, settings.function):
         calls.outputs_of(call)
-        listening = compile_watch.listen()
-        before, at, has_backward = compile_watch.begun(), time.monotonic(), False
+        listening = padded_calls.listen()
+        before, at, has_backward = padded_calls.begun(), time.monotonic(), False
         calls.frozen = None
         for bucket in _largest_first(settings.buckets):
             for _ in range(calls_to_warm(torch, call)):
@@ -45,8 +45,8 @@ def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> i
                 repeated_args, repeated_kwargs = repeated(calls, call, bucket)
                 result = calls.run(repeated_args, repeated_kwargs, counted=False)
                 has_backward = backward(torch, result) or has_backward
-    compile_watch.listen()  # Dynamo may have been imported only now
-    begun = len(compile_watch.since(before)) if listening else 0
+    padded_calls.listen()  # Dynamo may have been imported only now
+    begun = len(padded_calls.since(before)) if listening else 0
     of, took_s = calls.declared, time.monotonic() - at
     shape_log.sinks.emit(
         lambda t, step: FixedShapeWarmed(

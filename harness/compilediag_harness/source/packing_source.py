@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compilediag_harness.base.weak_by_identity import cached_by_code
-from compilediag_harness.source.loops_in_source import loop_around
-from compilediag_harness.source.writes_in_source import dotted, statements, tree_of
+from compilediag_harness.source.writes_in_source import dotted, loop_around, statements, tree_of
 from compilediag_harness.torch_internals import torch_guards
 
 _FILLING = frozenset({"zeros", "zeros_like", "full", "full_like", "new_zeros", "new_full"})

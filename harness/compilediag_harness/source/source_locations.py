@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from compilediag_harness.wire import Location, clip, resumed_function
-from compilediag_harness.wire.quoted import is_generated
+from compilediag_harness.wire.event import is_generated
 
 # Behind shape conditions without a line of the user's the place stands in brackets.
 _COMMENT = re.compile(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from compilediag_harness.base import step_phases as phases
 from compilediag_harness.steps.step_detection import StepSource
 from compilediag_harness.steps.step_sampling import StepSampling
-from compilediag_harness.user_api.span_batches import Row
+from compilediag_harness.user_api.spans import Row
 
 
 def attribute(

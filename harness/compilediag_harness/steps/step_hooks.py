@@ -27,7 +27,7 @@ from compilediag_harness.torch_internals import (
     torch_open_calls,
 )
 from compilediag_harness.user_api import spans
-from compilediag_harness.user_api.span_batches import Row
+from compilediag_harness.user_api.spans import Row
 
 _active: tuple[StepSource, ...] = ()
 """One per session, in order of installation."""

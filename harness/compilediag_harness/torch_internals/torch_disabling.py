@@ -15,6 +15,10 @@ from compilediag_harness.torch_internals.torch_names import (
     subscribe,
 )
 
+_GRAPH = "__compiled_fn"
+"""The code that Dynamo makes of a frame calls its graph by a global of such a name."""
+
+
 _listeners: list[Callable[[], None]] = []
 _functions_disabled = False
 """A function that is not torch's own was put behind `torch.compiler.disable`."""
@@ -94,3 +98,17 @@ def _for_torch(frame: types.FrameType | None) -> bool:
         frame = frame.f_back
     module = frame.f_globals.get("__name__", "") if frame is not None else ""
     return str(module).startswith("torch.")
+
+
+def graph_of(wrapper: types.FrameType, function: Any) -> types.CodeType | None:
+    """The compiled code that calls `function` as its graph, through the call `wrapper` of torch's;
+    None where it calls something else."""
+    caller = wrapper.f_back
+    if caller is None:
+        return None
+    for name in caller.f_code.co_names:
+        if name.startswith(_GRAPH):
+            graph = caller.f_globals.get(name)
+            if getattr(graph, "_torchdynamo_orig_callable", None) is function:
+                return caller.f_code
+    return None

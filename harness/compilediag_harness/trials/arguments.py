@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from compilediag_harness.collectors.witness import paths
-from compilediag_harness.torch_internals import torch_api, torch_guards
-from compilediag_harness.torch_internals.torch_open_calls import CalledWith
-from compilediag_harness.trials import passed_values
+from compilediag_harness.torch_internals import torch_api, torch_guards, torch_names
+from compilediag_harness.torch_internals.torch_open_calls import (
+    CalledWith,
+    in_compiled_call,
+    pass_instead,
+)
 from compilediag_harness.trials.functions import is_place_of
-from compilediag_harness.trials.notes import Notes
+from compilediag_harness.trials.plan import Notes
 from compilediag_harness.wire import ArgumentChange, Location
+
+UNWRITTEN = "unwritten"
+_DTYPE = re.compile(r"to\(torch\.(\w+)\)")
+
+_NUMBERS: dict[str, tuple[type, ...]] = {"tensor": (int,), "tensor(torch.float64)": (int, float)}
+"""Which numbers a tensor is made of without loss."""
+
 
 _ROOT = re.compile(r"[A-Za-z_]\w*")
 
@@ -33,7 +44,7 @@ class Arguments:
         self._changes = tuple(changes)
         self._changed_files = changed_files
         self._notes = notes
-        self._passed = passed_values.PassedValues()
+        self._passed = PassedValues()
 
     def change(
         self, functions: Iterable[tuple[Location, Any]], owner: Any, call: CalledWith
@@ -55,7 +66,7 @@ class Arguments:
             value = _value_of(change.argument, arguments_of(code, owner, call))
             if value is paths.MISSING:
                 return f"{change.argument} cannot be found among the arguments"
-            if passed_values.is_known(change.action):
+            if is_known(change.action):
                 where = place_of(change.argument, code, owner, call)
                 return self._passed.replace(change, value, where)
             return _act(change, value)
@@ -127,3 +138,86 @@ def _value_of(argument: str, arguments: dict[str, Any]) -> Any:
     for hop in path.hops:
         value = paths.read(hop, value)
     return value
+
+
+def _with_format(name: str) -> Callable[[Any, Any], Any]:
+    return lambda torch, value: value.contiguous(memory_format=getattr(torch, name))
+
+
+_COPIES: dict[str, Callable[[Any, Any], Any]] = {
+    "contiguous": lambda _, value: value.contiguous(),
+    "channels_last": _with_format("channels_last"),
+    "channels_last_3d": _with_format("channels_last_3d"),
+    "clone": lambda _, value: value.clone(),
+}
+"""From torch and the tensor; the tensor itself where it is as wanted."""
+
+
+def is_known(action: str) -> bool:
+    """Whether an action passes another value, or looks whether one is written into."""
+    return action in (UNWRITTEN, *_NUMBERS, *_COPIES) or _DTYPE.fullmatch(action) is not None
+
+
+class _ThisCall(threading.local):
+    def __init__(self) -> None:
+        self.watched: list[tuple[str, Any, Callable[[Any], bool]]] = []
+
+
+class PassedValues:
+    """The values that are passed in calls in progress."""
+
+    def __init__(self) -> None:
+        self._this = _ThisCall()
+
+    def replace(self, change: ArgumentChange, value: Any, where: int | str | None) -> str | None:
+        """Passes another value in the outermost call that begins; why it cannot be."""
+        torch: Any = torch_names.loaded("torch")
+        if change.action in _NUMBERS:
+            if type(value) not in _NUMBERS[change.action]:
+                return f"{change.argument} is {type(value).__name__}, not a number"
+            dtype = None if change.action == "tensor" else torch.float64
+            return _pass(change, torch.tensor(value, dtype=dtype), where)
+        if not torch_guards.is_tensor(value):
+            return f"{change.argument} is no tensor"
+        if change.action == UNWRITTEN:
+            self._watch(change.label, torch, value)
+            return None
+        other = _other(torch, change.action, value)
+        if other is value:
+            return None
+        self._watch(change.label, torch, other)
+        return _pass(change, other, where)
+
+    def _watch(self, label: str, torch: Any, value: Any) -> None:
+        if value.is_inference():  # has no version
+            before = value.clone()
+            self._this.watched.append((label, value, lambda now: not torch.equal(now, before)))
+        else:
+            version = value._version
+            self._this.watched.append((label, value, lambda now: now._version != version))
+
+    def written(self) -> Iterator[str]:
+        """The labels of changes whose value was written into, when an outermost call has ended."""
+        if in_compiled_call():
+            return
+        watched, self._this.watched = self._this.watched, []
+        for label, value, is_written in watched:
+            if is_written(value):
+                yield label
+
+
+def _other(torch: Any, action: str, value: Any) -> Any:
+    dtype = _DTYPE.fullmatch(action)
+    if dtype is None:
+        return _COPIES[action](torch, value)
+    wanted = getattr(torch, dtype[1])
+    if not isinstance(wanted, torch.dtype):
+        raise TypeError(f"torch.{dtype[1]} is no dtype")
+    return value.to(wanted)
+
+
+def _pass(change: ArgumentChange, value: Any, where: int | str | None) -> str | None:
+    if where is None:
+        return f"{change.argument} is no argument of its own in this call"
+    pass_instead(where, value)
+    return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from compilediag_harness.torch_internals.torch_names import Remover, replace_with
-from compilediag_harness.trials.notes import Notes
+from compilediag_harness.trials.plan import Notes
 from compilediag_harness.wire import ObjectChange
 
 _REGISTERING = (

@@ -16,8 +16,8 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.witness.paths import class_of
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
-from compilediag_harness.torch_internals.torch_returns import Returning, is_outermost
-from compilediag_harness.trials import randomness, reference, shadow
+from compilediag_harness.torch_internals.torch_open_calls import Returning, is_outermost
+from compilediag_harness.trials import randomness, shadow
 from compilediag_harness.trials.answers import AnswerReader
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.functions import places_of, wrapped_functions
@@ -153,7 +153,7 @@ class Outputs:
     def _exact(self, call: torch_open_calls.CalledWith) -> tuple[Answer, ...]:
         if not self._plan.reference or self._plan.stance != "force_eager":
             return ()
-        return reference.in_float64(self._torch, self._reader, call)
+        return shadow.in_float64(self._torch, self._reader, call)
 
     def _function(self, call: torch_open_calls.CalledWith, owner: Any) -> Function | None:
         functions = wrapped_functions(self._torch, call.function)

@@ -9,7 +9,7 @@ from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.torch_internals import torch_api
-from compilediag_harness.trials.notes import Notes
+from compilediag_harness.trials.plan import Notes
 from compilediag_harness.wire import seed_label
 
 MAX_DEVICES = 64

@@ -3,6 +3,9 @@ in float64. What differs is then the compiled code's own, not what came before t
 
 Copies are made of the function, its arguments and the modules that it reaches. Tensors that share
 memory share it in the copy, too.
+
+In float64, on copies of the module and its arguments, the answer is the one against which errors of
+rounding are measured.
 """
 
 from __future__ import annotations
@@ -301,3 +304,38 @@ def _tensors_in(torch: Any, value: Any) -> list[Any]:
             elif class_of(held) in (list, tuple):
                 waiting.extend(x for x in held[:256] if issubclass(class_of(x), torch.nn.Module))
     return list(found.values())
+
+
+def in_float64(torch: Any, reader: AnswerReader, call: CalledWith) -> tuple[Answer, ...]:
+    """The answers of a call, made now; empty where it cannot be made in float64, or draws random
+    numbers: in another type they are others. The generators stay where they are."""
+    module: Any = getattr(call.function, "__self__", None)
+    if not isinstance(module, torch.nn.Module):
+        return ()
+    python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
+    states = python and python.getstate(), numpy and numpy.get_state()
+    try:
+        with torch.random.fork_rng(), torch.no_grad():
+            before = randomness.digests(torch)
+            value = _call(torch, module, call)
+            drawn = randomness.digests(torch) != before
+        found, complete = reader.read(value)
+        return () if drawn or not complete else found
+    except Exception:  # of the program, whose own call follows
+        return ()
+    finally:
+        if python is not None:
+            python.setstate(states[0])
+        if numpy is not None:
+            numpy.set_state(states[1])
+
+
+def _call(torch: Any, module: Any, call: CalledWith) -> Any:
+    def precise(leaf: Any) -> Any:
+        if not issubclass(class_of(leaf), torch.Tensor):
+            return leaf
+        copied = leaf.detach().clone()
+        return copied.double() if copied.is_floating_point() else copied
+
+    args, kwargs = torch_pytree.mapped(precise, (call.args, call.kwargs))
+    return copy.deepcopy(module).double()(*args, **kwargs)

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import Any
 
-from compilediag_harness.trials.notes import Notes
+from compilediag_harness.trials.plan import Notes
 from compilediag_harness.wire import SourceChange
 
 OTHER_FILE = "the file is not the one that the text was made from"

@@ -10,12 +10,12 @@ from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
 from compilediag_harness.torch_internals import torch_names, torch_stances
 from compilediag_harness.torch_internals.torch_names import Remover
-from compilediag_harness.trials import compile_options, fixed_shapes, plan, randomness
+from compilediag_harness.trials import fixed_shapes, plan, randomness, settings
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.call_seconds import CallSeconds
-from compilediag_harness.trials.notes import Notes
 from compilediag_harness.trials.objects import Objects
 from compilediag_harness.trials.outputs import Outputs
+from compilediag_harness.trials.plan import Notes
 from compilediag_harness.trials.settings import OVERRIDDEN, Settings
 from compilediag_harness.trials.sources import Sources
 from compilediag_harness.wire import RandomStateRead, TrialPlan, stance_label
@@ -52,7 +52,7 @@ class Trial:
         notes.attach(session)
         if chosen.seed is not None:
             randomness.seed_torch(chosen.seed, notes, torch)
-        remover = compile_options.install(torch, chosen.compile_options, notes)
+        remover = settings.install(torch, chosen.compile_options, notes)
         if remover is not None:
             self._undo.append(remover)
         if not chosen.looks_at_calls:  # else no step would go unsampled

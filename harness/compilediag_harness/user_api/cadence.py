@@ -15,8 +15,7 @@ import warnings
 import weakref
 from typing import Any
 
-from compilediag_harness.base.session import Session
-from compilediag_harness.base.session_sinks import SessionSink, SessionSinks
+from compilediag_harness.base.session import Session, SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
 from compilediag_harness.user_api.to_jsonable import to_name
 from compilediag_harness.wire import CadenceAsked, CadenceDeclared, CadenceFired

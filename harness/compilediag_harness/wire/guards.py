@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from compilediag_harness.wire.event import StepEvent, event
-from compilediag_harness.wire.quoted import Location, UserCall
+from compilediag_harness.wire.event import Location, StepEvent, UserCall, event
 
 
 @dataclass(frozen=True, slots=True)

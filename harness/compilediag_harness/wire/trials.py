@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compilediag_harness.wire.event import Event, StepEvent, event
-from compilediag_harness.wire.quoted import Location
+from compilediag_harness.wire.event import Event, Location, StepEvent, event
 
 
 @dataclass(frozen=True, slots=True)

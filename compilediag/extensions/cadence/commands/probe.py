@@ -14,7 +14,7 @@ from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import parse_groups
 from compilediag.extensions.cadence.diagnosis.plan import Variant
 from compilediag.extensions.cadence.runs import probe as probes
-from compilediag.extensions.cadence.views.cadence_variants import variant_sentence
+from compilediag.extensions.cadence.views.cadence import variant_sentence
 
 
 @target_command(

@@ -8,24 +8,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.extensions.cadence.diagnosis.attribution import (
+    DRIFT,
     WORK,
+    Baseline,
     Cost,
     Split,
     attribute,
+    baseline_of,
     quiet_samples,
+    standing_cost,
     usual_count,
 )
-from compilediag.extensions.cadence.diagnosis.extra_compiles import extra_compiles, recompiles_among
 from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
-from compilediag.extensions.cadence.diagnosis.noise import (
-    DRIFT,
-    Baseline,
-    baseline_of,
-    standing_cost,
-)
 from compilediag.extensions.cadence.diagnosis.periods import find_offset, find_periods
 from compilediag.extensions.cadence.diagnosis.plan import MIN_FIRES, Plan, Variant
-from compilediag.extensions.cadence.diagnosis.samples import VariantEvidence
+from compilediag.extensions.cadence.diagnosis.samples import (
+    VariantEvidence,
+    extra_compiles,
+    recompiles_among,
+)
 
 COMPILE_DRIFT = 0.25
 """The same compile may differ by this share between two processes."""

@@ -11,7 +11,7 @@ from statistics import median
 
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding
-from compilediag.extensions.cadence.diagnosis.noise import Baseline, baseline_of
+from compilediag.extensions.cadence.diagnosis.attribution import Baseline, baseline_of
 from compilediag.extensions.cadence.diagnosis.samples import (
     StepSample,
     VariantEvidence,

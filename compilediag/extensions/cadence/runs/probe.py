@@ -47,7 +47,7 @@ from compilediag.runs.supervised.empty_caches import caches
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.runs.supervised.run import fault_note, run
 from compilediag.runs.supervised.target import parse_target
-from compilediag_harness.collectors.sync_schedule import STEPS_VARIABLE
+from compilediag_harness.collectors.sync_sample import STEPS_VARIABLE
 from compilediag_harness.redaction.known_values import secret_values
 from compilediag_harness.user_api.cadence import variable
 

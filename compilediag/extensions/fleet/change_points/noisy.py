@@ -1,4 +1,4 @@
-"""Lasting steps of a noisy series: found by `rank_scan`, and located.
+"""Lasting steps of a noisy series: found by rank sums, and located.
 
 A series is split at its clearest step, each part again, as long as chance explains no part; then
 every step is judged once more between its neighbours, and those too small to matter are dropped.
@@ -10,22 +10,45 @@ cost is least; the range is every index that costs at most `WITHIN` more, which 
 a 95 % confidence set: the index maximises a likelihood, twice the logarithm of its ratio is the
 larger of two exponential numbers' doubles (Yao, Annals of Statistics 15, 1987, 1321-1328), and
 inverting the ratio gives the set (Eo and Morley, Quantitative Economics 6, 2015, 463-497).
+
+Whether there is a step anywhere is asked in one test. Every index splits an interval in two; of
+each split the rank sum is compared with what chance gives (Wilcoxon, Mann and Whitney). That is the
+scan of Pettitt (Applied Statistics 28, 1979, 126-135), with each split measured by its own spread,
+so that a step near the end is seen as well. Intervals are the whole series and, so that two steps
+cannot hide each other, overlapping halves, quarters and so on of it (the seeded intervals of
+Kovacs, Buhlmann, Li and Munk, Biometrika 110, 2023, 249-256).
+
+The probabilities are multiplied by the number of splits (Bonferroni): half of the permitted error
+goes to the whole series, the other half to the shorter intervals. Only ranks count: no distribution
+of the noise is assumed, and an outlier is one rank. Ties are broken by keys that have nothing to do
+with the order, which keeps every order equally likely where nothing changed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import accumulate
-from statistics import fmean, median
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, count, pairwise
+from statistics import NormalDist, fmean, median
 from typing import NamedTuple
 
-from compilediag.extensions.fleet.change_points.rank_scan import (
-    chance_at,
-    clearest_split,
-    neighbour_correlation,
-    ranks_of,
-)
+FEW = 12
+"""Up to so many values on one side the tail is that of a sum of uniform numbers, not the normal."""
+
+MAX_CORRELATION = 0.9
+
+
+class Split(NamedTuple):
+    """A split of a series."""
+
+    at: int
+    """Index of the first value behind it."""
+    low: int
+    high: int
+    """The interval in which it is the clearest."""
+    chance: float
+    """Bound on the probability of a split as clear as this, anywhere, where nothing changed."""
+
 
 WITHIN = 7.35
 """Twice the logarithm of the likelihood ratio: (1 - exp(-x / 2)) ** 2 is 0.95 for it."""
@@ -193,3 +216,118 @@ def _costs(values: Sequence[float], at: int, *, shares: bool) -> list[float]:
         for level in levels
     )
     return [left + after[-1] - right for left, right in zip(before, after, strict=True)]
+
+
+def ranks_of(values: Sequence[float], ties: Sequence[int]) -> list[int]:
+    """The rank of each value, 1 for the smallest; equal values in the order of `ties`."""
+    ranks = [0] * len(values)
+    order = sorted(range(len(values)), key=lambda index: (values[index], ties[index]))
+    for rank, index in enumerate(order, 1):
+        ranks[index] = rank
+    return ranks
+
+
+def clearest_split(values: Sequence[float], ties: Sequence[int], shortest: int) -> Split | None:
+    """The split that chance explains worst; None where no split leaves `shortest` values a side."""
+    best: Split | None = None
+    for low, high, times in _intervals(len(values), shortest):
+        at, tail = _in_interval(ranks_of(values[low:high], ties[low:high]), shortest)
+        chance = min(1.0, 2 * tail * times)
+        if best is None or chance < best.chance:
+            best = Split(low + at, low, high, chance)
+    return best
+
+
+def _intervals(size: int, shortest: int) -> Iterator[tuple[int, int, int]]:
+    """Intervals as begin and end, and by what the probability of a split in each is multiplied."""
+    if size < 2 * shortest:
+        return
+    yield 0, size, 2 * _splits(size, shortest)
+    lengths = [size >> halved for halved in range(1, size.bit_length())]
+    lengths = [length for length in lengths if length >= 2 * shortest]
+    for length in lengths:
+        begins = [*range(0, size - length, max(length // 2, 1)), size - length]
+        times = 2 * len(lengths) * len(begins) * _splits(length, shortest)
+        for begin in begins:
+            yield begin, begin + length, times
+
+
+def _splits(size: int, shortest: int) -> int:
+    return size - 2 * shortest + 1
+
+
+def _in_interval(ranks: Sequence[int], shortest: int) -> tuple[int, float]:
+    """The split with the smallest tail: the one with the largest deviation, or one near an end."""
+    size = len(ranks)
+    sums = list(accumulate(ranks, initial=0))
+    indexes = range(shortest, size - shortest + 1)
+    excess = {at: abs(sums[at] - at * (size + 1) / 2) for at in indexes}
+    near_ends = [at for at in indexes if min(at, size - at) <= FEW]
+    clearest = max(indexes, key=lambda at: excess[at] ** 2 / (at * (size - at)))
+    tails = {at: _tail(excess[at], at, size) for at in (*near_ends, clearest)}
+    at = min(tails, key=tails.__getitem__)
+    return at, tails[at]
+
+
+def chance_at(ranks: Sequence[int], at: int, shortest: int, correlation: float = 0.0) -> float:
+    """How likely a split of the whole as clear as that at `at` is where nothing changed: corrected
+    for having looked at all splits, and for the correlation of neighbours."""
+    size = len(ranks)
+    tail = _tail(abs(sum(ranks[:at]) - at * (size + 1) / 2), at, size)
+    if correlation > 0:
+        # n values of correlation r are worth n (1 - r) / (1 + r) that are independent.
+        worth = math.sqrt((1 - correlation) / (1 + correlation))
+        deviations = -NormalDist().inv_cdf(max(tail, 1e-300))
+        tail = _normal_tail(max(deviations, 0.0) * worth)
+    return min(1.0, 4 * tail * _splits(size, shortest))
+
+
+def min_values(chance: float, shortest: int) -> int:
+    """How many values there must be for the clearest step there is, in the middle of them, to be
+    one that chance explains with a probability of `chance` at most."""
+
+    def best(size: int) -> float:
+        half = size // 2
+        return 4 * _tail(half * (size - half) / 2, half, size) * _splits(size, shortest)
+
+    return next(size for size in count(2 * shortest) if best(size) <= chance)
+
+
+def neighbour_correlation(values: Sequence[float], splits: Sequence[int]) -> float:
+    """How much neighbours resemble each other beside the steps, from 0 to `MAX_CORRELATION`.
+
+    The correlation of neighbours around the mean of their own part, less the standard error that
+    independent values would have: what chance alone shows costs nothing.
+    """
+    rest: list[float] = []
+    for begin, end in pairwise((0, *splits, len(values))):
+        mean = fmean(values[begin:end])
+        rest += [value - mean for value in values[begin:end]]
+    squares = sum(value * value for value in rest)
+    if squares == 0:
+        return 0.0
+    found = sum(left * right for left, right in pairwise(rest)) / squares
+    return min(max(found - 1 / math.sqrt(len(values)), 0.0), MAX_CORRELATION)
+
+
+def _tail(excess: float, at: int, size: int) -> float:
+    """A bound on the probability that the ranks of `at` of `size` values add up to so much more
+    than on average: for a few values that of as many uniform numbers, else that of the normal."""
+    excess = max(excess - 0.5, 0.0)
+    few = min(at, size - at)
+    spread = math.sqrt(few * (size - few) * (size + 1) / 12)
+    tail = _normal_tail(excess / spread)
+    return tail if few > FEW else min(tail, _uniform_tail(few, few / 2 - excess / size))
+
+
+def _normal_tail(deviations: float) -> float:
+    """Not from `NormalDist.cdf`, which is 1 less what is small."""
+    return math.erfc(deviations / math.sqrt(2)) / 2
+
+
+def _uniform_tail(count: int, total: float) -> float:
+    """The probability that `count` uniform numbers add up to `total` at most (Irwin and Hall)."""
+    terms = (
+        (-1) ** k * math.comb(count, k) * (total - k) ** count for k in range(math.floor(total) + 1)
+    )
+    return min(max(sum(terms) / math.factorial(count), 0.0), 1.0)

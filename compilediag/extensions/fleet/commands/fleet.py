@@ -15,8 +15,8 @@ import click
 from compilediag.commands.subcommand import argument, flag, option
 from compilediag.commands.terminal import render_options, write_stderr
 from compilediag.errors import UsageError
+from compilediag.extensions.fleet.entry import Choice
 from compilediag.extensions.fleet.folder import Fleet, Progress, fleet_at, newest
-from compilediag.extensions.fleet.lanes import Choice
 from compilediag.extensions.fleet.views.fleet import notes
 from compilediag.receipt.locate import RUNS_FOLDER
 

@@ -17,9 +17,8 @@ from compilediag.extensions.fleet.commands.fleet import (
     receipts_in,
     receipts_read,
 )
-from compilediag.extensions.fleet.entry import Entry
+from compilediag.extensions.fleet.entry import Entry, as_presets
 from compilediag.extensions.fleet.folder import TABLE_SUFFIX
-from compilediag.extensions.fleet.lanes import as_presets
 from compilediag.extensions.fleet.stats import stats_of
 from compilediag.extensions.fleet.table import query, require_duckdb, write_table
 from compilediag.extensions.fleet.views.stats import render_stats

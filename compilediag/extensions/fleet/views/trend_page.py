@@ -15,8 +15,7 @@ from compilediag.extensions.fleet.views.trend import (
     quiet_lines,
     raised,
 )
-from compilediag.views.html.assets import Assets
-from compilediag.views.html.page import render_page
+from compilediag.views.html.page import Assets, render_page
 from compilediag.views.html.parts import Picture, Section, picture, table
 from compilediag.views.style import RenderOptions
 

@@ -12,10 +12,9 @@ import time
 from collections import deque
 from collections.abc import Hashable
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
-from compilediag_harness.extensions.pipeline import pipeline_log
-from compilediag_harness.extensions.pipeline.pipeline_log import Loop, Row, Size
+from compilediag_harness.base.session import SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
 from compilediag_harness.user_api.pipeline_rates import (
     INFER,
@@ -27,6 +26,85 @@ from compilediag_harness.user_api.pipeline_rates import (
 )
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.user_api.to_jsonable import to_name
+from compilediag_harness.wire import PipelineWorked
+
+
+class Row(NamedTuple):
+    """A finished block of work or waiting; times are `time.monotonic()` readings."""
+
+    stage: str
+    began: float
+    ended: float
+    samples: int
+    thread: int
+    slot: int
+
+
+class Size(NamedTuple):
+    """The pool's size at a moment."""
+
+    at: float
+    size: int
+
+
+class Loop(NamedTuple):
+    """A producer-consumer loop, as it was declared."""
+
+    name: str
+    slots: int | None
+    """Inference calls that can be in progress at a time; None: as observed."""
+
+
+class _Batches(SessionSink):
+    """The rows of all loops that one session has not received yet."""
+
+    def discard(self) -> None:
+        super().discard()
+        self._rows: list[tuple[Loop, Row | Size]] = []
+
+    def add(self, loop: Loop, row: Row | Size, at: float) -> None:
+        with self.lock:
+            self._rows.append((loop, row))
+            if not self.due(at, len(self._rows)):
+                return
+        self._write(at)
+
+    def finish(self) -> None:
+        self._write(time.monotonic())
+
+    def _write(self, at: float) -> None:
+        with self.lock:
+            rows, self._rows, self.written = self._rows, [], at
+        by_loop: dict[Loop, list[Row | Size]] = {}
+        for loop, row in rows:
+            by_loop.setdefault(loop, []).append(row)
+        for loop, its_rows in by_loop.items():
+            self._emit(at, loop, its_rows)
+
+    def _emit(self, at: float, loop: Loop, rows: list[Row | Size]) -> None:
+        session = self.session
+        work = [row for row in rows if isinstance(row, Row)]
+        sizes = [row for row in rows if isinstance(row, Size)]
+        session.emit(
+            PipelineWorked(
+                t=session.at(at),
+                name=loop.name,
+                slots=loop.slots,
+                stages=tuple(row.stage for row in work),
+                starts=tuple(session.at(row.began) for row in work),
+                walls=tuple(row.ended - row.began for row in work),
+                samples=tuple(row.samples for row in work),
+                threads=tuple(row.thread for row in work),
+                infer_slots=tuple(row.slot for row in work),
+                pool_at=tuple(session.at(size.at) for size in sizes),
+                pool_sizes=tuple(size.size for size in sizes),
+            )
+        )
+
+
+sinks = SessionSinks(_Batches)
+"""Without any, nothing is measured."""
+
 
 WINDOW_S = 10.0
 """`Pipeline.line` covers the last so many seconds."""
@@ -128,7 +206,7 @@ class Pipeline:
         if dynamo_skip.is_compiling():
             return Unmeasured()
         _to_count(samples)
-        return Measured(self, TRAIN, samples, NO_SLOT) if pipeline_log.sinks.all else _UNMEASURED
+        return Measured(self, TRAIN, samples, NO_SLOT) if sinks.all else _UNMEASURED
 
     def infer(self, slot: Hashable = None, samples: int = 1) -> Unmeasured:
         """`with loop.infer(slot): ...` around one call of an inference engine, the wait for a free
@@ -142,7 +220,7 @@ class Pipeline:
             return Unmeasured()
         _to_count(samples)
         hash(slot)
-        if not pipeline_log.sinks.all:
+        if not sinks.all:
             return _UNMEASURED
         return Measured(self, INFER, samples, self._slot_index(slot))
 
@@ -151,7 +229,7 @@ class Pipeline:
         also a span of that name."""
         if dynamo_skip.is_compiling():
             return Unmeasured()
-        return Measured(self, WAIT, 0, NO_SLOT) if pipeline_log.sinks.all else _UNMEASURED
+        return Measured(self, WAIT, 0, NO_SLOT) if sinks.all else _UNMEASURED
 
     def pool(self, size: int) -> None:
         """Records how many samples the pool holds now.
@@ -163,16 +241,16 @@ class Pipeline:
         if dynamo_skip.is_compiling():
             return
         _to_count(size)
-        if pipeline_log.sinks.all:
+        if sinks.all:
             at, self._size = _monotonic(), int(size)
-            pipeline_log.add(self.declared, Size(at, self._size), at)
+            add(self.declared, Size(at, self._size), at)
 
     def line(self) -> str:
         """The last ten seconds as text for a progress bar, `thru=8.2, I=8.5, T=15.3, wait=2.1s,
         pool=0`: samples a second that are trained, that inference and training could do, seconds
         waited a training step, samples in the pool. What is not known is left out; "" while
         there is no session."""
-        if dynamo_skip.is_compiling() or not pipeline_log.sinks.all:
+        if dynamo_skip.is_compiling() or not sinks.all:
             return ""
         now = _monotonic()
         trained, inferred, waits = (self._window(stage, now) for stage in (TRAIN, INFER, WAIT))
@@ -194,7 +272,7 @@ class Pipeline:
     def ended(self, row: Row) -> None:
         """A block has ended."""
         self._recent[row.stage].append(row)
-        pipeline_log.add(self.declared, row, row.ended)
+        add(self.declared, row, row.ended)
 
     def _slot_index(self, slot: Hashable) -> int:
         """The index of a slot, in the order they were first used."""
@@ -234,3 +312,9 @@ def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
         raise ValueError(f"pipeline {name!r}: slots must be 1 or more, not {slots}")
     dynamo_skip.bind_if_imported()
     return Pipeline(to_name(name), slots)
+
+
+def add(loop: Loop, row: Row | Size, at: float) -> None:
+    """Gives every session a finished row, or a size of the pool."""
+    for sink in sinks.all:
+        sink.add(loop, row, at)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-from compilediag_harness.extensions.tracker import tracker_log, user_json
+from compilediag_harness.extensions.tracker import tracked_run, user_json
 from compilediag_harness.redaction import in_process
 from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
 from compilediag_harness.wire import AblationWritten
@@ -260,7 +260,7 @@ class _Checks:
 
 def _emit(report: Ablation, uri: str, content: bytes) -> None:
     digest = hashlib.sha256(content).hexdigest()
-    tracker_log.sinks.emit(
+    tracked_run.sinks.emit(
         lambda t, _: AblationWritten(
             t=t,
             name=report.name,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from compilediag_harness.extensions.tracker import tracker_log, user_json
+from compilediag_harness.extensions.tracker import tracked_run, user_json
 from compilediag_harness.extensions.tracker.tracked_run import TrackedRun
 from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import dynamo_skip
@@ -48,7 +48,7 @@ class Tracker:
         self.name = name
         self.config = config
         self.warmup = warmup
-        self.runs: deque[RunTracked] = deque(maxlen=tracker_log.MAX_RUNS)
+        self.runs: deque[RunTracked] = deque(maxlen=tracked_run.MAX_RUNS)
         """The runs that have ended, oldest first; the newest are kept."""
         self._run: TrackedRun | None = None
         self.unlock()
@@ -74,7 +74,7 @@ class Tracker:
                 raise RuntimeError(f"{self!r}: a run is in progress; finish_run() ends it")
             named = self.name if name is None else to_name(name)
             self._run = TrackedRun(named, own, self.warmup, _monotonic())
-            tracker_log.began(self._run)
+            tracked_run.began(self._run)
         return self
 
     def record_step(
@@ -101,7 +101,7 @@ class Tracker:
         with self._lock:
             run = self._running()
             run.record(step, at, values, counted)
-            tracker_log.progressed(run, at)
+            tracked_run.progressed(run, at)
 
     def finish_run(self) -> RunTracked:
         """Ends the run and returns its summary, computed here, once.
@@ -118,7 +118,7 @@ class Tracker:
             at = _monotonic()
             ended = run.snapshot(at, state, median=True)
             self.runs.append(ended)
-            tracker_log.ended(ended, at)
+            tracked_run.ended(ended, at)
         return ended
 
     def _running(self) -> TrackedRun:
