@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
 
 from compilediag.fixes.changes import NOTHING_DECLARED, Declared, NumberAsTensor
 from compilediag.timeline.timeline import Timeline
@@ -29,11 +28,7 @@ _TOLERANCES = {
 """Relative and absolute, of `torch.testing.assert_close`; "float" is Python's. Any other dtype must
 be equal bit for bit."""
 
-GENERATED = "<eval_with_key>"
-"""How the files of captured graphs begin."""
-
 _OUTPUT, _STATE = "output", "state"
-_TORCH_MODULES, _WRAPPERS = "torch/nn/modules/", "torch/_dynamo/external_utils.py"
 
 Key = tuple[object, ...]
 """Process, function, output or state, which of them, and the path within."""
@@ -144,34 +139,19 @@ def compare(
         ignored: what is not compared, as `unstable` gives it.
     """
     ours, theirs = _answers(before), _answers(after)
-    if declared.through_wrapper:
-        theirs = _through_wrapper(ours, theirs)
     largest, compared, first = 0.0, 0, None
     excused, by_rounding = 0, True
     skipped = sum(not call.complete for call in before.answers)
     seen, unseen = set[str](), set[str]()
     for key, (name, answer) in ours.items():
         other = theirs.get(key)
-        if (
-            other is None
-            and _is_generator(answer)
-            and any(each[:-1] == key[:-1] for each in theirs)
-        ):
-            skipped += 1
-            unseen.add(str(key[2]))
-            continue
-        if declared.recaptured and _file(key).startswith(GENERATED):
-            skipped += 1
-            continue
-        if other is None and (_is_gone(key, theirs) or _is_in_table(key, declared, theirs)):
+        if other is None and _is_gone(key, theirs):
             continue
         if other is None:
             first, by_rounding = first or f"{name} is missing", False
             continue
         origin = str(key[2])
-        if origin == _STATE and (
-            _at_any_call(key) in ignored or _is_later(key, declared, ours, theirs)
-        ):
+        if origin == _STATE and _at_any_call(key) in ignored:
             continue
         now = _as_before(answer, other[1], declared.numbers) if origin == _STATE else other[1]
         difference, error = difference_of(answer, now)
@@ -228,27 +208,6 @@ def functions_by_order(functions: Iterable[Location]) -> dict[Location, tuple[st
     return found
 
 
-def _through_wrapper(
-    ours: Mapping[Key, tuple[str, Answer]], theirs: Mapping[Key, tuple[str, Answer]]
-) -> Mapping[Key, tuple[str, Answer]]:
-    """Those of what torch wraps a module in, under the module's own function that ran before,
-    where it is evident which one that is."""
-    modules = {key[1] for key in ours if _TORCH_MODULES in _file(key)}
-    wrappers = {key[1] for key in theirs if _file(key).endswith(_WRAPPERS)}
-    if len(modules) != 1 or len(wrappers) != 1:
-        return theirs
-    (module,) = modules
-    return {
-        (key[0], module if key[1] in wrappers else key[1], *key[2:]): found
-        for key, found in theirs.items()
-    }
-
-
-def _file(key: Key) -> str:
-    """Of the function."""
-    return str(cast("tuple[object, ...]", key[1])[0])
-
-
 def _named(
     key: Key, name: str, answers: Iterable[Answer]
 ) -> Iterator[tuple[Key, tuple[str, Answer]]]:
@@ -259,20 +218,6 @@ def _named(
         )
 
 
-def _is_generator(answer: Answer) -> bool:
-    """Whether nothing is known of it, as what it yields is made later: in its place a list may be
-    returned. What the program makes of the items is compared."""
-    return (answer.kind, answer.dtype) == ("other", "generator")
-
-
-def _is_in_table(key: Key, declared: Declared, theirs: Mapping[Key, tuple[str, Answer]]) -> bool:
-    """Whether it is an item of a list that is one tensor now."""
-    if not declared.tables or key[2] != _STATE:
-        return False
-    whole = theirs.get((*key[:-1], str(key[-1]).rpartition("[")[0]))
-    return whole is not None and whole[1].kind == "tensor"
-
-
 def _is_gone(key: Key, theirs: Mapping[Key, object]) -> bool:
     """Whether it is of an object that the program had dropped before it ended, and that was read
     after calls: torch keeps a module that was compiled, and eager code does not."""
@@ -281,16 +226,6 @@ def _is_gone(key: Key, theirs: Mapping[Key, object]) -> bool:
     *held, call, _ = key
     ends = [each[-2] for each in theirs if list(each[:-2]) == held]
     return call is None and bool(ends) and None not in ends
-
-
-def _is_later(
-    key: Key, declared: Declared, ours: Mapping[Key, object], theirs: Mapping[Key, object]
-) -> bool:
-    """Whether it may differ until the end, where it is compared."""
-    *state, call, path = key
-    at_end = (*state, None, path)
-    named = str(path).rpartition(".")[2] in declared.grown
-    return named and call is not None and at_end in ours and at_end in theirs
 
 
 def _as_before(before: Answer, after: Answer, numbers: frozenset[NumberAsTensor]) -> Answer:

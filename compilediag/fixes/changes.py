@@ -38,8 +38,6 @@ class Declared:
 
     left: int = 0
     """Recompiles of the finding that may remain."""
-    leaves_out: bool = False
-    """What makes a message is left out: fewer operations are compiled."""
     silences: bool = False
     """What a message prints is not printed: results in it are not missed."""
     unlimits: bool = False
@@ -53,17 +51,6 @@ class Declared:
     """Functions whose arguments are padded: that this harms nothing is a point of its own."""
     numbers: frozenset[NumberAsTensor] = frozenset()
     """Attributes whose type is another one, and not their value."""
-    grown: frozenset[str] = frozenset()
-    """Attributes that are the same at the end only."""
-    tables: bool = False
-    """Lists of numbers that nothing changes may be tensors."""
-    moved_out: int = 0
-    """Operations that enter and leave what is entered outside the graph now."""
-    recaptured: bool = False
-    """Fewer backward graphs are captured: generated code of another number has what one of them
-    computed, and is compared by what the program makes of it."""
-    through_wrapper: bool = False
-    """A module of torch's is called through what `torch.compile` wraps it in."""
 
 
 NOTHING_DECLARED = Declared()
@@ -90,10 +77,6 @@ class Change:
     objects: tuple[ObjectChange, ...] = ()
     numbers: tuple[NumberAsTensor, ...] = ()
     """Attributes whose type it changes, and not their value."""
-    grown: tuple[str, ...] = ()
-    """Attributes that have their last size from the start."""
-    tables: bool = False
-    """It makes tensors of lists of numbers."""
     left: int = 0
     """Recompiles of the finding that remain with it, as is known."""
     pads: Location | None = None
@@ -106,12 +89,6 @@ class Change:
     """It makes compiled code call a hook that it ignored, for which that is compiled once more."""
     disables: str = ""
     """The function that it leaves to Python: graphs are split where it is called."""
-    moved_out: int = 0
-    """So many operations enter and leave a context, which is entered outside the graph then."""
-    recaptured: bool = False
-    """Compiled autograd captures fewer backward graphs with it."""
-    through_wrapper: bool = False
-    """It calls what `torch.compile` returns for a module of torch's: that compiles a wrapper."""
     searches: bool = False
     """A number in it is more than is needed: what is offered has the number that a run needed."""
 
@@ -121,14 +98,9 @@ class Change:
         return self.kind != "environment"
 
     @property
-    def leaves_out(self) -> bool:
-        """Whether something of the program is no longer computed: a message."""
-        return any(edit.kind in ("unless_compiling", "message") for edit in self.edits)
-
-    @property
     def silences(self) -> bool:
-        """Whether a message is not printed, with or without what it computes."""
-        return self.leaves_out or any(item.name == IGNORED_LOGGERS for item in self.settings)
+        """Whether a message is not printed."""
+        return any(item.name == IGNORED_LOGGERS for item in self.settings)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -158,18 +130,12 @@ def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Dec
     every = (*changes, *others)
     return Declared(
         left=max((change.left for change in changes), default=0),
-        leaves_out=any(change.leaves_out for change in every),
         silences=any(change.silences for change in every),
         unlimits=any(change.unlimits for change in every),
         corrects=any(change.corrects for change in changes),
         disables=frozenset(change.disables for change in every if change.disables),
         pads=_each(change.pads for change in changes if change.pads is not None),
         numbers=frozenset(item for change in every for item in change.numbers),
-        grown=frozenset(name for change in every for name in change.grown),
-        tables=any(change.tables for change in every),
-        moved_out=sum(change.moved_out for change in {*every}),
-        recaptured=any(change.recaptured for change in every),
-        through_wrapper=any(change.through_wrapper for change in every),
     )
 
 

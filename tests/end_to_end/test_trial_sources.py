@@ -14,7 +14,7 @@ from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.runs.trials.sources import apply, as_patch, listed, source_changes
 
 TEXT = "import torch\nprint(1)\n"
-EDIT = Edit("program.py", 2, "unless_compiling")
+EDIT = Edit("program.py", 2, "before", ("torch._dynamo.reset()",))
 
 
 def as_ran() -> dict[str, str]:
@@ -36,7 +36,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_edit_is_written(program: Path) -> None:
     assert apply(source_changes([EDIT], as_ran()), force=False) == ["program.py"]
-    assert "is_compiling" in program.read_text(encoding="utf-8")
+    assert "_dynamo.reset" in program.read_text(encoding="utf-8")
 
 
 def test_a_file_that_changed_since_is_left_alone(program: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_patch_without_a_last_newline(program: Path) -> None:
 
 
 def source_changes_text() -> str:
-    return "import torch\nif not torch.compiler.is_compiling():\n    print(1)"
+    return "import torch\ntorch._dynamo.reset()\nprint(1)"
 
 
 def test_a_file_that_is_not_what_ran_is_not_edited(program: Path) -> None:

@@ -123,23 +123,6 @@ def test_what_has_no_content_is_counted_and_not_called_equal() -> None:
     assert compare(returned(other), returned(replace(other, dtype="dict"))).difference
 
 
-def test_a_list_in_place_of_a_generator_is_judged_by_what_the_program_makes_of_it() -> None:
-    generator = Answer("", "other", "generator", digest="<generator>")
-    items = SampledCall(0, FUNCTION, 0, 0, (replace(tensor(1.0), path="[0]"),), True)
-    used = SampledCall(0, FUNCTION, 1, 1, (tensor(2.0),), True)
-    before = Timeline(answers=(replace(items, answers=(generator,)), used))
-    found = compare(before, Timeline(answers=(items, used)))
-    assert (found.difference, found.not_compared, found.conclusive) == (None, 1, True)
-    other = replace(used, answers=(tensor(3.0),))
-    assert compare(before, Timeline(answers=(items, other))).difference is not None
-    gone = compare(before, Timeline(answers=(used,)))
-    assert gone.difference == "call 0 of Model.forward returned is missing"
-    alone = Timeline(answers=(replace(items, answers=(generator,)),))
-    assert not compare(alone, Timeline(answers=(items,))).conclusive
-    another = replace(items, answers=(replace(generator, dtype="Cursor"),))
-    assert compare(Timeline(answers=(another,)), Timeline(answers=(items,))).difference is not None
-
-
 def test_what_is_conclusive() -> None:
     number, nothing = returned(tensor(1.0)), returned(Answer("", "other", "NoneType", digest="n"))
     unknown, flag = returned(Answer("", "other", "Custom")), held(".calls", 1)
@@ -319,50 +302,3 @@ def test_what_is_gone_at_the_end_was_read_after_a_call() -> None:
     assert compare(whole, gone).difference is None
     never = replace(whole, held_states=())
     assert str(compare(whole, never).difference).endswith("is missing")
-
-
-def test_a_list_that_is_a_tensor_now() -> None:
-    """Where the change says so: its items are no values of their own any more."""
-    items = [
-        replace(tensor(0.5), kind="number", dtype="float", path=f".betas[{n}]") for n in (0, 1)
-    ]
-    before, after = (
-        replace(returned(tensor(2.0)), held_states=(held,))
-        for held in (
-            HeldState(0, FUNCTION, 0, "Model", None, tuple(items), True),
-            HeldState(0, FUNCTION, 0, "Model", None, (replace(tensor(0.5), path=".betas"),), True),
-        )
-    )
-    assert compare(before, after, Declared(tables=True)).difference is None
-    assert str(compare(before, after).difference).endswith("is missing")
-    gone = replace(after, held_states=())
-    assert compare(before, gone, Declared(tables=True)).difference
-
-
-def test_a_module_of_torch_answers_through_its_wrapper() -> None:
-    module = Location("/site/torch/nn/modules/container.py", 248, "Sequential.forward")
-    wrapper = Location("/site/torch/_dynamo/external_utils.py", 67, "wrap_inline.<locals>.inner")
-
-    def of(place: Location, value: float) -> Timeline:
-        calls = tuple(replace(each, function=place) for each in returned(tensor(value)).answers)
-        return Timeline(answers=calls)
-
-    through = Declared(through_wrapper=True)
-    assert compare(of(module, 1.0), of(wrapper, 1.0), through).difference is None
-    assert compare(of(module, 1.0), of(wrapper, 2.0), through).difference is not None
-    assert "is missing" in str(compare(of(module, 1.0), of(wrapper, 1.0)).difference)
-    assert "is missing" in str(compare(of(FUNCTION, 1.0), of(wrapper, 1.0), through).difference)
-
-
-def test_captured_graphs_are_compared_by_what_the_program_makes_of_them() -> None:
-    captured = Location("<eval_with_key>.5", 4, "forward")
-
-    def of(value: float, place: Location | None) -> Timeline:
-        calls = returned(tensor(value)).answers
-        more = tuple(replace(each, function=place) for each in calls) if place is not None else ()
-        return Timeline(answers=(*calls, *more))
-
-    fewer = Declared(recaptured=True)
-    assert compare(of(1.0, captured), of(1.0, None), fewer).difference is None
-    assert compare(of(1.0, captured), of(2.0, None), fewer).difference is not None
-    assert "is missing" in str(compare(of(1.0, captured), of(1.0, None)).difference)

@@ -324,8 +324,8 @@ def test_the_screen(runs: Runs) -> None:
 
 def test_there_is_always_a_reason() -> None:
     """Rules whose findings usually have a change have no reason of their own."""
-    grown = msgspec.structs.replace(FIRST, rule="CD103")
-    assert why_unchangeable("CD103") is None
+    grown = msgspec.structs.replace(FIRST, rule="CD105")
+    assert why_unchangeable("CD105") is None
     text = render_fixes(
         BEFORE, [FindingFixes(1, grown, (), (), ())], Together([], []), [], RenderOptions()
     )

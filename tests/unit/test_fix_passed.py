@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from compilediag.fixes.candidates.case import Case, case_of
-from compilediag.fixes.candidates.edits import edit_candidates
 from compilediag.fixes.candidates.passed import passed_candidates
+from compilediag.fixes.candidates.sizes import mark_candidates
 from compilediag.fixes.changes import Change
 from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
 from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
@@ -114,7 +114,7 @@ def test_a_size_below_an_argument_is_marked_where_it_is_passed() -> None:
         arguments = tuple(PassedArgument(parameter=k, expression=v) for k, v in passed.items())
         call = EnteredAt(file="train.py", line=1, arguments=arguments)
         size = {"kind": "size", "source": source, "values": [["[4, 2]", "[6, 2]"]]}
-        return [c for x in edit_candidates(case("CD105", call, **size)) for c in x.edits[0].code]
+        return [c for x in mark_candidates(case("CD105", call, **size)) for c in x.edits[0].code]
 
     mark = "torch._dynamo.maybe_mark_dynamic({}, 0)"
     assert marks("L['batch'].ids", {"batch": "b"}) == [mark.format("b.ids")]

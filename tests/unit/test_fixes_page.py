@@ -101,7 +101,7 @@ def test_the_page() -> None:
     assert "| one | CD101 self.n | refused | `` x = 1 ``: 1 of 1 recompiles remain |" in text
     assert "1 scenarios have no result yet" in text
     assert programs(text) == {"one": "0" * 12, "two": "0" * 12, "three": "-"}
-    assert "| one | CD101 self.n |  | cannot be changed: the values are no" in text
+    assert "| one | CD101 self.n |  | cannot be changed: the value is not a number" in text
     assert "1 findings have no change that could be tried" in text
     assert (
         "0 findings are about the environment, or of programs that fail as they are\n(none)" in text

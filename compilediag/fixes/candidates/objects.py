@@ -23,7 +23,6 @@ def object_candidates(case: Case) -> Iterator[Change]:
     """What is done to an object when it is made or registered."""
     yield from _hyperparameter(case)
     yield from _hook(case)
-    yield from _registered_once(case)
 
 
 def _hyperparameter(case: Case) -> Iterator[Change]:
@@ -76,17 +75,4 @@ def _hook(case: Case) -> Iterator[Change]:
         objects=(
             ObjectChange("disable_hook", name, Location(place.file or "", place.line or 0, name)),
         ),
-    )
-
-
-def _registered_once(case: Case) -> Iterator[Change]:
-    """Hooks that come and go: their number is a guard."""
-    called = case.finding.entered_at
-    if case.finding.rule != "CD115" or called is None or not case.is_own(called.file):
-        return
-    yield Change(
-        "source",
-        f"{called.file}:{called.line}: register the hook once, before the loop",
-        "the hook is called in every pass, and writes only where it was registered before",
-        edits=(Edit(called.file, called.line, "registered_once"),),
     )

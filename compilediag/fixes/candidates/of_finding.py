@@ -9,25 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from compilediag.fixes.candidates.breaks import break_edits
 from compilediag.fixes.candidates.buckets import bucket_candidates
 from compilediag.fixes.candidates.case import Case, case_of
-from compilediag.fixes.candidates.compiled_at_all import compiled_at_all_candidates
-from compilediag.fixes.candidates.computed_before import computed_before_candidates
-from compilediag.fixes.candidates.edits import edit_candidates
 from compilediag.fixes.candidates.filled import filled_candidates
-from compilediag.fixes.candidates.global_state import global_state_candidates
 from compilediag.fixes.candidates.hints import hint_candidates
 from compilediag.fixes.candidates.limits import limit_candidates
-from compilediag.fixes.candidates.made_anew import made_anew_candidates
-from compilediag.fixes.candidates.neutral import neutral_candidates
 from compilediag.fixes.candidates.neutral_calls import neutral_call_candidates
+from compilediag.fixes.candidates.numbers import number_candidates
 from compilediag.fixes.candidates.objects import object_candidates
 from compilediag.fixes.candidates.one_flag import one_flag_candidates
 from compilediag.fixes.candidates.options import branched_candidates, option_candidates
 from compilediag.fixes.candidates.passed import passed_candidates
-from compilediag.fixes.candidates.sizes import size_candidates
-from compilediag.fixes.candidates.state import state_candidates
+from compilediag.fixes.candidates.sizes import mark_candidates, size_candidates
 from compilediag.fixes.candidates.together import together_candidates
 from compilediag.fixes.changes import Change
 from compilediag.fixes.environment import export_line
@@ -40,17 +33,11 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     option_candidates,
     hint_candidates,
     passed_candidates,
-    global_state_candidates,
-    edit_candidates,
-    state_candidates,
+    mark_candidates,
+    number_candidates,
     filled_candidates,
-    made_anew_candidates,
-    neutral_candidates,
     neutral_call_candidates,
-    break_edits,
-    computed_before_candidates,
     one_flag_candidates,
-    compiled_at_all_candidates,
     object_candidates,
     branched_candidates,
     limit_candidates,

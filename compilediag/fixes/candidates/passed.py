@@ -1,5 +1,5 @@
 """What a call passes for an argument: a tensor in one layout or dtype, a copy where two arguments
-are sometimes one tensor, a tensor in place of a Python number.
+are sometimes one tensor, a tensor in place of a Python number, a list in place of a generator.
 
 A function that writes into its argument would write into the copy: it is looked at in each trial,
 and such a change counts as not applied.
@@ -21,6 +21,8 @@ from compilediag_harness.wire import ArgumentChange
 
 _COPY = "a copy of the tensor per call, unless it already has this form"
 _EACH_COPY = "a copy of the tensor per call"
+_DENSE = "a dense tensor has memory for every element"
+_LIST = "a list holds all items at once, and all are made before the call"
 _TENSOR = "the function gets a tensor: a Python branch on it is no longer possible"
 
 _OBJECT = r"\"?((?:L\['[A-Za-z_]\w*'\]|[A-Za-z_]\w*)(?:\[\d+\])?)\"?"
@@ -47,6 +49,8 @@ def passed_candidates(case: Case) -> Iterator[Change]:
     """Each at every call of the function, from outside, and as edits of the calls."""
     for passed in _passed(case):
         yield from _changes(case, passed)
+    for passed in _in_place_of_a_break(case):
+        yield from _edited_call(case, passed)
 
 
 def _passed(case: Case) -> Iterator[_Passed]:
@@ -58,6 +62,17 @@ def _passed(case: Case) -> Iterator[_Passed]:
         yield from _of_tensor(case)
     elif case.finding.rule == "CD190":
         yield from _of_view(case)
+
+
+def _in_place_of_a_break(case: Case) -> Iterator[_Passed]:
+    """For each argument in turn: which one breaks the graph torch does not say."""
+    called = case.finding.entered_at
+    sparse = "sparse" in str(case.finding.evidence.get("reason") or "").lower()
+    for item in called.arguments if called is not None else ():
+        if case.finding.rule == "CD205":
+            yield _Passed(item.parameter, "list", "list(_)", _LIST)
+        elif case.finding.rule == "CD208" and sparse:
+            yield _Passed(item.parameter, "to_dense", "_.to_dense()", _DENSE)
 
 
 def _of_tensor(case: Case) -> Iterator[_Passed]:
@@ -160,6 +175,15 @@ def _changes(case: Case, passed: _Passed) -> Iterator[Change]:
         edits=tuple(dict.fromkeys(edits)),
         arguments=unwritten,
     )
+
+
+def _edited_call(case: Case, passed: _Passed) -> Iterator[Change]:
+    """An edit of the one call that the finding is about: no compile tells of others."""
+    called = case.finding.entered_at
+    place = _call_of(called, passed) if called is not None else None
+    if place is not None and case.is_own(place.edit.file):
+        line = f"{place.edit.file}:{place.edit.line}: {place.shown}"
+        yield Change("source", line, passed.risk, edits=(place.edit,))
 
 
 def _are_own(case: Case, edits: tuple[Edit, ...]) -> bool:

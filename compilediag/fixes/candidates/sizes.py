@@ -11,6 +11,7 @@ from compilediag.fixes.candidates.options import DYNAMO, SHAPES, setting, variab
 from compilediag.fixes.candidates.tensor_marks import (
     MARK,
     at_the_call,
+    before_calls,
     changed_sizes,
     marked,
     named_before,
@@ -35,6 +36,13 @@ def size_candidates(case: Case) -> Iterator[Change]:
     yield from _dynamic_sizes(case)
     yield from _bound_sizes(case)
     yield from _requires_grad(case)
+
+
+def mark_candidates(case: Case) -> Iterator[Change]:
+    """Marks as edits, before every call by which the function was compiled."""
+    dimensions, small = dimensions_to_mark(case)
+    if dimensions and not small:
+        yield from before_calls(case, changed_sizes(case, dimensions), DYNAMIC)
 
 
 def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:

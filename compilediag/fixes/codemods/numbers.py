@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import libcst
 
-from compilediag.fixes.codemods.branches import chosen, decided_by
 from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.fixes.codemods.tensor_uses import (
     compiled_functions,
@@ -44,8 +43,6 @@ def number_as_tensor(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     for read in variable.reads:
         if not is_compiled(source, read, compiled):
             yield as_number(read)
-        elif (decided := decided_by(source, read)) is not None:
-            yield from chosen(source, decided)
         else:
             require_tensor_use(source, variable, read)
     yield from undeclared(source, variable)

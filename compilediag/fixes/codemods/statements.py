@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst
-from libcst import matchers
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible, NothingToEdit
+from compilediag.fixes.codemods.edit import Edit, EditImpossible
 from compilediag.fixes.codemods.names import names_in
-from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Replacement, Source
-
-_CALL = matchers.SimpleStatementLine(body=[matchers.Expr(value=matchers.Call())])
+from compilediag.fixes.codemods.tree import EditOfTree, Insertion, Source
 
 
 def before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
@@ -31,33 +28,3 @@ def _bound_inside(source: Source, statement: libcst.CSTNode) -> Iterator[str]:
         yield each.name.value
     for each in source.below(statement, libcst.NamedExpr):
         yield from names_in(each.target)
-
-
-def unless_compiling(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Edit "unless_compiling": puts a call whose result nobody uses under `if not
-    torch.compiler.is_compiling():`."""
-    statement = source.statement_at(edit.line)
-    if not matchers.matches(statement, _CALL):
-        raise NothingToEdit(f"line {edit.line} is more than a call whose result nobody uses")
-    yield Replacement(statement, under_condition)
-
-
-_NOT_COMPILING = "not torch.compiler.is_compiling()"
-
-
-def under_condition(statement: libcst.SimpleStatementLine | libcst.If) -> libcst.If:
-    """The statement under `if not torch.compiler.is_compiling():`."""
-    condition = libcst.parse_expression(_NOT_COMPILING)
-    bare = statement.with_changes(leading_lines=())
-    above = statement.leading_lines
-    return libcst.If(condition, libcst.IndentedBlock([bare]), leading_lines=above)
-
-
-def under_further_condition(branch: libcst.If) -> libcst.If:
-    """A branch without other sides that is not taken while compiled either."""
-    test = branch.test
-    weaker = (libcst.IfExp, libcst.Lambda, libcst.BooleanOperation)
-    if isinstance(test, weaker) and not test.lpar:
-        test = test.with_changes(lpar=[libcst.LeftParen()], rpar=[libcst.RightParen()])
-    first = libcst.parse_expression(_NOT_COMPILING)
-    return branch.with_changes(test=libcst.BooleanOperation(first, libcst.And(), test))
