@@ -28,7 +28,7 @@ from compilediag.commands.terminal import (
     write_stderr,
 )
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
-from compilediag.fixes.codemods.edit import NEEDS_LIBCST
+from compilediag.fixes.edits.edit import NEEDS_LIBCST
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import Options, Outcome

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.edits.edit import Edit
 from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,

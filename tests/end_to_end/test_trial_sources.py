@@ -10,7 +10,7 @@ import pytest
 
 from compilediag.errors import UsageError
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit, EditImpossible
+from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.runs.trials.sources import apply, as_patch, listed, source_changes
 
 TEXT = "import torch\nprint(1)\n"

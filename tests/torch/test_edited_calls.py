@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("libcst")
 
-from compilediag.fixes.codemods.edit import Edit, edited  # noqa: E402
+from compilediag.fixes.edits.edit import Edit  # noqa: E402
+from compilediag.fixes.edits.rewrite import rewrite  # noqa: E402
 from tests.support.edited_program import run_program  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
@@ -58,6 +59,6 @@ results += [scaled(torch.ones(3), rate=n / 10) for n in range(1, 5)]
 )
 def test_an_edited_call_compiles_once_and_computes_the_same(program, line, code):
     expected, before, _ = run_program(program)
-    results, after, _ = run_program(edited(program, [Edit("", line, "argument", code)]))
+    results, after, _ = run_program(rewrite(program, [Edit("", line, "argument", code)]))
     assert before > after == 1
     assert all(map(torch.equal, expected, results))

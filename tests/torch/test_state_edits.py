@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.fixes.codemods.edit import Edit, edited
+from compilediag.fixes.edits.edit import Edit
+from compilediag.fixes.edits.rewrite import rewrite
 from tests.support.edited_program import run_program
 
 torch = pytest.importorskip("torch")
@@ -70,7 +71,7 @@ def test_nothing_is_compiled_again(program: str, at: str, code: tuple[str, ...])
     text = HEAD + program
     before, compiled_before, breaks_before = run_program(text)
     edit = Edit("", line_of(text, at), "number_as_tensor", code)
-    after, compiled, breaks = run_program(edited(text, [edit]))
+    after, compiled, breaks = run_program(rewrite(text, [edit]))
     assert compiled_before > 1
     assert (compiled, breaks) == (1, breaks_before)
     torch.testing.assert_close(

@@ -14,7 +14,8 @@ import torch._dynamo.utils as dynamo_utils  # noqa: E402
 import compilediag as cd  # noqa: E402
 from compilediag.fixes.answers import compare  # noqa: E402
 from compilediag.fixes.certificate import judge  # noqa: E402
-from compilediag.fixes.codemods.edit import Edit, edited  # noqa: E402
+from compilediag.fixes.edits.edit import Edit  # noqa: E402
+from compilediag.fixes.edits.rewrite import rewrite  # noqa: E402
 from compilediag.fixes.observed import Observed, Without  # noqa: E402
 from compilediag.fixes.padding import batches, padding_points  # noqa: E402
 from compilediag.fixes.subject import Subject  # noqa: E402
@@ -280,7 +281,7 @@ def test_the_line_that_is_shown_works_literally(tmp_path):
     """The edited program, run plainly, makes as many graphs as it has sizes, and computes the
     same."""
     arguments = 'dims={"rows": 0}, buckets=[5, 8]'
-    text = edited(PROGRAM, [Edit("program.py", 4, "fixed_shape", ("over_time", arguments))])
+    text = rewrite(PROGRAM, [Edit("program.py", 4, "fixed_shape", ("over_time", arguments))])
     assert f"over_time = compilediag.FixedShape(over_time, {arguments})\n" in text
     runs = []
     for name, source in (("plain.py", PROGRAM), ("edited.py", text)):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
+from compilediag.fixes.edits.edit import Edit, EditImpossible
+from compilediag.fixes.edits.rewrite import rewrite
 
 pytest.importorskip("libcst")
 
@@ -15,7 +16,7 @@ MARK = "torch._dynamo.maybe_mark_dynamic({}, 0)"
 def changed(statement: str, call: str, *texts: str, head: str = HEAD) -> str:
     code = (call, *(part for text in texts for part in (text, MARK)))
     edit = Edit("f.py", head.count("\n") + 1, "assigned", code)
-    return edited(f"{head}        {statement}\n", [edit]).removeprefix(head)
+    return rewrite(f"{head}        {statement}\n", [edit]).removeprefix(head)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.changes import Change, Declared, plan_of
-from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
+from compilediag.fixes.edits.edit import Edit, EditImpossible
+from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.invocations import Invocation, VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection
@@ -134,7 +135,7 @@ ARGUMENTS = 'dims={"x": 0}, buckets=[4, 8]'
 def wrapped(text: str, name: str = "f") -> str:
     text = f"import compilediag\nimport torch\n{text}"
     edit = Edit("f.py", 9, "fixed_shape", (name, ARGUMENTS))
-    return edited(text, [edit]).removeprefix("import compilediag\nimport torch\n")
+    return rewrite(text, [edit]).removeprefix("import compilediag\nimport torch\n")
 
 
 def test_what_is_compiled_under_a_name_is_wrapped() -> None:
@@ -172,11 +173,11 @@ def test_a_name_that_is_not_certainly_what_is_compiled_is_not(text: str) -> None
 def test_other_sizes_are_written_where_the_former_stand() -> None:
     edit = Edit("f.py", 1, "fixed_shape_buckets", ("[64, 512]", "[32, 96]"))
     text = "import compilediag as cd\ns = cd.FixedShape(f, dict(x=0), {})\n"
-    assert edited(text.format("[64,512]"), [edit]) == text.format("[32, 96]")
-    assert edited(text.format("buckets=[64, 512]"), [edit]) == text.format("buckets=[32, 96]")
+    assert rewrite(text.format("[64,512]"), [edit]) == text.format("[32, 96]")
+    assert rewrite(text.format("buckets=[64, 512]"), [edit]) == text.format("buckets=[32, 96]")
     for other in ("sizes", "[64]", "[64, 512])\nt = cd.FixedShape(g, dict(x=0), [64, 512]"):
         with pytest.raises(EditImpossible):
-            edited(text.format(other), [edit])
+            rewrite(text.format(other), [edit])
 
 
 def test_of_two_ways_to_do_the_same_the_first_that_can_be_made_is_tried(tmp_path: Path) -> None:

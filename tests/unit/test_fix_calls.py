@@ -12,7 +12,8 @@ from compilediag.fixes.candidates.filled import filled_candidates
 from compilediag.fixes.candidates.neutral_calls import neutral_call_candidates
 from compilediag.fixes.candidates.one_flag import one_flag_candidates
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
+from compilediag.fixes.edits.edit import Edit, EditImpossible
+from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.compiles import EnteredAt, FrameName, PassedArgument
 from compilediag.receipt.schema.invocations import Invocation, ShapesRecord
 from tests.unit.test_fix_candidates import finding, receipt
@@ -232,9 +233,9 @@ TEXT = "for x in xs:\n    y = model(  # once\n        x,\n    )\n"
 
 
 def test_a_keyword_is_added_to_the_call() -> None:
-    made = edited(TEXT, [Edit("f.py", 2, "keyword", ("model(x)", "mask", "ones(2)"))])
+    made = rewrite(TEXT, [Edit("f.py", 2, "keyword", ("model(x)", "mask", "ones(2)"))])
     assert made == "for x in xs:\n    y = model(  # once\n        x,\n    mask=ones(2))\n"
     with pytest.raises(EditImpossible, match="passes mask already"):
-        edited("model(mask=m)\n", [Edit("f.py", 1, "keyword", ("model(mask=m)", "mask", "1"))])
+        rewrite("model(mask=m)\n", [Edit("f.py", 1, "keyword", ("model(mask=m)", "mask", "1"))])
     with pytest.raises(EditImpossible, match="has no call"):
-        edited(TEXT, [Edit("f.py", 2, "keyword", ("model(y)", "mask", "1"))])
+        rewrite(TEXT, [Edit("f.py", 2, "keyword", ("model(y)", "mask", "1"))])

@@ -13,7 +13,7 @@ import pytest
 
 from compilediag.fixes.candidates import of_finding
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import NEEDS_LIBCST, Edit, EditImpossible
+from compilediag.fixes.edits.edit import NEEDS_LIBCST, Edit, EditImpossible
 from compilediag.fixes.observed import Observed
 from compilediag.fixes.unchangeable import why_unchangeable
 from compilediag.receipt.file import read_receipt, write_receipt

@@ -11,7 +11,8 @@ from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.passed import passed_candidates
 from compilediag.fixes.candidates.sizes import mark_candidates
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
+from compilediag.fixes.edits.edit import Edit, EditImpossible
+from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
 from tests.unit.test_fix_candidates import finding, receipt
 
@@ -142,12 +143,12 @@ def passing(line: int, text: str, index: int, code: str = "_.contiguous()") -> E
 
 def test_an_argument_is_edited_where_it_is_passed() -> None:
     inline = "step(batch, scale=a + b)"
-    found = edited(PROGRAM, [passing(2, inline, 0), passing(2, inline, 1, "torch.tensor(_)")])
+    found = rewrite(PROGRAM, [passing(2, inline, 0), passing(2, inline, 1, "torch.tensor(_)")])
     wanted = 'print(f"{step(batch.contiguous(), scale=torch.tensor(a + b)):.3f}")  # kept'
     assert wanted in found
-    found = edited(PROGRAM, [passing(4, "step(batch, scale=2)", 0)])
+    found = rewrite(PROGRAM, [passing(4, "step(batch, scale=2)", 0)])
     assert "        batch.contiguous(),  # the images\n" in found
-    assert "(a + b).contiguous()" in edited(PROGRAM, [passing(2, inline, 1)])
+    assert "(a + b).contiguous()" in rewrite(PROGRAM, [passing(2, inline, 1)])
 
 
 @pytest.mark.parametrize(
@@ -156,11 +157,11 @@ def test_an_argument_is_edited_where_it_is_passed() -> None:
 )
 def test_another_call_is_not_edited(edit: Edit) -> None:
     with pytest.raises(EditImpossible):
-        edited(PROGRAM, [edit])
+        rewrite(PROGRAM, [edit])
 
 
 def test_one_argument_is_not_edited_in_two_ways() -> None:
     inline = "step(batch, scale=a + b)"
     with pytest.raises(EditImpossible):
-        edited(PROGRAM, [passing(2, inline, 0), passing(2, inline, 0, "_.clone()")])
-    assert edited(PROGRAM, [passing(2, inline, 0)] * 2).count("contiguous") == 1
+        rewrite(PROGRAM, [passing(2, inline, 0), passing(2, inline, 0, "_.clone()")])
+    assert rewrite(PROGRAM, [passing(2, inline, 0)] * 2).count("contiguous") == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
+from compilediag.fixes.edits.edit import Edit, EditImpossible
+from compilediag.fixes.edits.rewrite import rewrite
 
 pytest.importorskip("libcst")
 
@@ -90,7 +91,7 @@ class Block(nn.Module):
 
 
 def as_tensor(text: str, line: int, name: str, dtype: str) -> str:
-    return edited(text, [Edit("", line, "number_as_tensor", (name, dtype))])
+    return rewrite(text, [Edit("", line, "number_as_tensor", (name, dtype))])
 
 
 def test_an_attribute_of_a_module_is_a_buffer() -> None:

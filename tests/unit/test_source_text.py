@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited
+from compilediag.fixes.edits.edit import Edit, EditImpossible
+from compilediag.fixes.edits.rewrite import rewrite
 
 PROGRAM = """\
 # train
@@ -40,21 +41,21 @@ def before(line: int, *code: str) -> Edit:
 def test_statements_before_a_call() -> None:
     """With the indentation of the statement, below its comment; from any of its lines."""
     wanted = PROGRAM.replace("    y = compiled", f"    {MARK}\n    y = compiled")
-    assert edited(PROGRAM, [before(20, MARK)]) == wanted
-    assert edited(PROGRAM, [before(21, MARK)]) == wanted
+    assert rewrite(PROGRAM, [before(20, MARK)]) == wanted
+    assert rewrite(PROGRAM, [before(21, MARK)]) == wanted
 
 
 def test_two_edits_of_one_statement_are_made_once_each() -> None:
     """Two findings may need the same mark."""
     other = "torch._dynamo.maybe_mark_dynamic(x, 1)"
     wanted = PROGRAM.replace("    y = compiled", f"    {MARK}\n    {other}\n    y = compiled")
-    assert edited(PROGRAM, [before(20, MARK, other), before(21, MARK)]) == wanted
+    assert rewrite(PROGRAM, [before(20, MARK, other), before(21, MARK)]) == wanted
 
 
 def test_torch_is_imported_where_it_is_not() -> None:
     """Below what must come first."""
     text = '"""Words."""\nfrom __future__ import annotations\nimport os\nprint(os.name)\n'
-    found = edited(text, [before(4, MARK)])
+    found = rewrite(text, [before(4, MARK)])
     assert found.startswith('"""Words."""\nfrom __future__ import annotations\n')
     assert "\nimport torch\n" in found
     compile(found, "train.py", "exec")
@@ -72,16 +73,16 @@ def test_torch_is_imported_where_it_is_not() -> None:
 def test_what_cannot_be_edited(edit: Edit, why: str) -> None:
     """Nothing is edited by half."""
     with pytest.raises(EditImpossible, match=why):
-        edited(PROGRAM, [before(20, MARK), edit])
+        rewrite(PROGRAM, [before(20, MARK), edit])
 
 
 def test_a_file_with_an_error_in_it() -> None:
     """It changed since it ran."""
     with pytest.raises(EditImpossible, match="cannot be parsed"):
-        edited("def f(:\n", [before(1, MARK)])
+        rewrite("def f(:\n", [before(1, MARK)])
 
 
 def test_newlines_stay() -> None:
     """Of a file from another system."""
-    found = edited(PROGRAM.replace("\n", "\r\n"), [before(20, MARK)])
-    assert found == edited(PROGRAM, [before(20, MARK)]).replace("\n", "\r\n")
+    found = rewrite(PROGRAM.replace("\n", "\r\n"), [before(20, MARK)])
+    assert found == rewrite(PROGRAM, [before(20, MARK)]).replace("\n", "\r\n")

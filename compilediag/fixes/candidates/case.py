@@ -87,23 +87,6 @@ class Case:
         return file in self.receipt.header.provenance.source_sha256
 
     @property
-    def lines_alike(self) -> tuple[int, ...]:
-        """The lines of all findings that another run cannot tell from this one: of the same rule
-        and reason in one function. Only a change of all of them is seen to remove any."""
-        place = self.finding.location
-        if place is None:
-            return ()
-        reason = self.finding.evidence.get("reason")
-        alike = [
-            each.location.line
-            for each in self.receipt.findings
-            if (each.rule, each.evidence.get("reason")) == (self.finding.rule, reason)
-            and each.location is not None
-            and (each.location.file, each.location.function) == (place.file, place.function)
-        ]
-        return tuple(sorted({line for line in (*alike, place.line) if line}))
-
-    @property
     def call_place(self) -> str:
         """Where the program's own call is, for the end of a line; empty where it is not known."""
         entered = self.finding.entered_at

@@ -11,7 +11,7 @@ from typing import cast
 from compilediag.fixes.candidates.case import Case
 from compilediag.fixes.candidates.program_calls import PLAIN, calls_of
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.edits.edit import Edit
 
 _OF_SELF = re.compile(r"L\['self'\]((?:\.\w+|\['\w+'\])+)")
 _REGISTERED = re.compile(r"\._(?:modules|buffers|parameters)\['(\w+)'\]")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from compilediag.fixes.candidates.case import PARAMETER, Case
 from compilediag.fixes.candidates.program_calls import PLAIN, Call, Key, calls_of
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.edits.edit import Edit
 
 _TENSOR = re.compile(r"(?:([\w.\[\]']+)=)?\[([\d, ]*)\]")
 _SEEN_DTYPE = re.compile(r"torch\.\w+$")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from compilediag.fixes.candidates.case import Case
 from compilediag.fixes.candidates.options import is_float, is_integer
 from compilediag.fixes.changes import Change, NumberAsTensor
-from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.edits.edit import Edit
 
 _NUMBERS = ("CD101", "CD104", "CD109", "CD117")
 _ATTRIBUTE = re.compile(r".*(?:\.|\._buffers\[')([A-Za-z_]\w*)(?:'\])?")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from compilediag.fixes.candidates.case import Case
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.edits.edit import Edit
 from compilediag_harness.wire import Location, ObjectChange
 
 _HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")

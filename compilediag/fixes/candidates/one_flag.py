@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from compilediag.fixes.candidates.case import PARAMETER, Case
 from compilediag.fixes.candidates.program_calls import Call, calls_of
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.edits.edit import Edit
 
 _KEYWORD = re.compile(r"\['([A-Za-z_]\w*)'\]")
 _RISK = "every call takes the same side of what the flag decides"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from compilediag.diagnosis.rules.fix_choice import memory_format
 from compilediag.fixes.candidates.case import PARAMETER, Case
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.edits.edit import Edit
 from compilediag.receipt.schema.compiles import EnteredAt
 from compilediag_harness.wire import ArgumentChange
 

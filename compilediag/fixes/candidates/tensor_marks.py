@@ -13,7 +13,7 @@ from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.rules.marks import SAME_TENSOR
 from compilediag.fixes.candidates.case import PARAMETER, Case
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import Edit
+from compilediag.fixes.edits.edit import Edit
 from compilediag.receipt.schema.compiles import EnteredAt
 from compilediag_harness.wire import ArgumentChange
 

@@ -16,7 +16,7 @@ from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare, unstable
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.changes import Change, located
-from compilediag.fixes.codemods.edit import EditImpossible, by_file
+from compilediag.fixes.edits.edit import EditImpossible, by_file
 from compilediag.fixes.observed import Observed, Without
 from compilediag.fixes.points import Certificate
 from compilediag.fixes.subject import subject_of

@@ -11,7 +11,7 @@ import msgspec
 
 from compilediag.errors import OutputUnwritable
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import EditImpossible
+from compilediag.fixes.edits.edit import EditImpossible
 from compilediag.fixes.environment import export_line, joined
 from compilediag.json_document import builtins_of
 from compilediag.receipt.file import write_receipt

@@ -12,14 +12,12 @@ from typing import NamedTuple
 
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.fixes.changes import Change
-from compilediag.fixes.codemods.edit import (
+from compilediag.fixes.edits.edit import (
     NEEDS_LIBCST,
     Edit,
     EditImpossible,
     NothingToEdit,
     by_file,
-    edited,
-    shown,
 )
 from compilediag.receipt.schema.compiles import RefusedChange
 from compilediag.runs.git import git
@@ -57,9 +55,13 @@ def listed(changes: Iterable[Change], digests: Mapping[str, str]) -> Listed:
 
 def _worded(change: Change) -> Change:
     """The change with the line that the user edits, where only the file shows which that is."""
+    if not change.edits:
+        return change
+    from compilediag.fixes.edits.rewrite import show_edit
+
     for edit in change.edits:
         with open(edit.file, encoding="utf-8") as stream:
-            found = shown(stream.read(), edit)
+            found = show_edit(stream.read(), edit)
         if found is not None:
             line, code = found
             return replace(change, line=f"{edit.file}:{line}: {code}")
@@ -107,7 +109,9 @@ def _changed(file: str, edits: list[Edit], ran: str | None) -> SourceChange:
     digest = hashlib.sha256(content).hexdigest()
     if digest != ran:
         raise EditImpossible(f"{file} is not what ran any more")
-    return SourceChange(path, digest, edited(text, edits))
+    from compilediag.fixes.edits.rewrite import rewrite  # libcst is an extra
+
+    return SourceChange(path, digest, rewrite(text, edits))
 
 
 def labels_of(edits: Iterable[Edit]) -> list[str]:

@@ -1,6 +1,6 @@
 """The syntax tree of a file, and edits of it as replacements of its nodes.
 
-Every codemod looks at the tree as it is, so edits of one file do not move each other's lines; all
+Every operator looks at the tree as it is, so edits of one file do not move each other's lines; all
 replacements are made in one pass, those inside others first.
 """
 
@@ -15,20 +15,26 @@ from libcst import matchers
 from libcst.codemod import CodemodContext
 from libcst.codemod.visitors import AddImportsVisitor
 from libcst.metadata import (
-    ImportAssignment,
+    ExpressionContext,
+    ExpressionContextProvider,
     MetadataWrapper,
     ParentNodeProvider,
     PositionProvider,
+    QualifiedName,
+    QualifiedNameProvider,
+    QualifiedNameSource,
     Scope,
     ScopeProvider,
 )
 
-from compilediag.fixes.codemods.edit import EditImpossible
+from compilediag.fixes.edits.edit import EditImpossible
 
 Node = TypeVar("Node", bound=libcst.CSTNode)
 
-
 Made = libcst.CSTNode | libcst.FlattenSentinel[Any] | libcst.RemovalSentinel
+
+_PLACEHOLDER = "_"
+_ATOMS = (libcst.Name, libcst.Attribute, libcst.Call, libcst.Subscript)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +57,48 @@ class Insertion:
 EditOfTree = Replacement | Insertion
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The text of an expression or small statement, with `_` for the expression that was there; of
+    an assignment, for its value."""
+
+    template: str
+    is_bare: bool = False
+    """Parentheses around the expression are left out."""
+
+    def __call__(self, node: Any) -> libcst.CSTNode:
+        """The new node in place of an expression or assignment."""
+        if isinstance(node, libcst.BaseExpression):
+            return self._fill(libcst.parse_expression(self.template), node)
+        line = libcst.ensure_type(libcst.parse_statement(self.template), libcst.SimpleStatementLine)
+        return self._fill(line.body[0], node.value)
+
+    def _fill(self, whole: libcst.CSTNode, value: libcst.BaseExpression) -> libcst.CSTNode:
+        if self.is_bare:
+            value = value.with_changes(lpar=(), rpar=())
+        elif self.template.startswith(_PLACEHOLDER) and not isinstance(value, _ATOMS):
+            value = in_parentheses(value)
+        for place in matchers.findall(whole, matchers.Name(_PLACEHOLDER)):
+            filled = whole.deep_replace(place, value)
+            assert isinstance(filled, libcst.CSTNode), "one node in place of another"
+            whole = filled
+        return whole
+
+
+def in_parentheses(value: libcst.BaseExpression) -> libcst.BaseExpression:
+    """An expression in parentheses, once."""
+    if value.lpar:
+        return value
+    return value.with_changes(lpar=[libcst.LeftParen()], rpar=[libcst.RightParen()])
+
+
+def removed(_: libcst.CSTNode) -> libcst.RemovalSentinel:
+    """Nothing in place of a node: for `Replacement.make`."""
+    return libcst.RemoveFromParent()
+
+
 class Source:
-    """The tree of a file with the lines and parents of its nodes."""
+    """The tree of a file with what libcst knows of its nodes."""
 
     def __init__(self, text: str) -> None:
         """Parses a text.
@@ -70,10 +116,10 @@ class Source:
         self._wrapper = wrapper
 
     def scope(self, node: libcst.CSTNode) -> Scope:
-        """Where the names of a node get their values.
+        """The scope in which the names of a node get their values.
 
         Raises:
-            EditImpossible: that is not known.
+            EditImpossible: it is not known.
         """
         scopes = self._wrapper.resolve(ScopeProvider)
         for each in (node, *self.around(node, libcst.CSTNode)):
@@ -81,10 +127,29 @@ class Source:
                 return found
         raise EditImpossible("the names of the file cannot be followed")
 
-    def is_imported(self, name: libcst.Name) -> bool:
-        """Whether a name is an imported one."""
-        found = self.scope(name)[name.value]
-        return any(isinstance(each, ImportAssignment) for each in found)
+    def is_variable(self, node: libcst.Name) -> bool:
+        """Whether a name stands for a value: it is no keyword, and no part of a dotted name."""
+        parent = self.parent(node)
+        is_keyword = isinstance(parent, libcst.Arg) and parent.keyword is node
+        return self._context(node) is not None and not is_keyword
+
+    def is_bound_at(self, node: libcst.CSTNode) -> bool:
+        """Whether a name or attribute gets another value where it stands, or loses it: in an
+        assignment, a loop, a `with`, an import, a `del`, as a parameter or as a function."""
+        if isinstance(self.parent(node), (libcst.ImportAlias, libcst.NameItem)):
+            return True
+        return self._context(node) in (ExpressionContext.STORE, ExpressionContext.DEL)
+
+    def _context(self, node: libcst.CSTNode) -> ExpressionContext | None:
+        return self._wrapper.resolve(ExpressionContextProvider).get(node)
+
+    def imported_name(self, node: libcst.CSTNode) -> str | None:
+        """The full name of what is imported: "torch.compile" of `t.compile` after `import torch as
+        t`; None for anything else, and where it may be one of several."""
+        known: Any = self._wrapper.resolve(QualifiedNameProvider).get(node, set[QualifiedName]())
+        names: set[QualifiedName] = known() if callable(known) else known  # pyright: ignore[reportAssignmentType]
+        found = [each.name for each in names if each.source is QualifiedNameSource.IMPORT]
+        return found[0] if len(names) == len(found) == 1 else None
 
     def code(self, node: libcst.CSTNode) -> str:
         """The text of a node."""
@@ -104,7 +169,9 @@ class Source:
         """What a node stands in; of the module, itself."""
         return self._parents.get(node, self.module)
 
-    def around(self, node: libcst.CSTNode, kind: type[Node]) -> Iterator[Node]:
+    def around(
+        self, node: libcst.CSTNode, kind: type[Node] | tuple[type[Node], ...]
+    ) -> Iterator[Node]:
         """The nodes of a type that a node stands in, the innermost first."""
         while node in self._parents:
             node = self.parent(node)
@@ -149,8 +216,7 @@ def with_edits(source: Source, edits: Iterable[EditOfTree]) -> libcst.Module:
         elif replacements.setdefault(edit.node, edit).make != edit.make:
             line = source.lines_of(edit.node).start
             raise EditImpossible(f"line {line} would be edited in two ways")
-    editor = _Editor(replacements, insertions)
-    return source.module.visit(editor)
+    return source.module.visit(_Editor(replacements, insertions))
 
 
 class _Editor(libcst.CSTTransformer):
@@ -164,6 +230,7 @@ class _Editor(libcst.CSTTransformer):
         self._insertions = insertions
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        """Each node once what stands in it is edited."""
         replacement = self._replacements.get(original_node)
         if replacement is not None:
             updated_node = replacement.make(updated_node)
@@ -176,29 +243,15 @@ def _below(
 ) -> libcst.FlattenSentinel[libcst.BaseStatement]:
     first, *others = (libcst.parse_statement(line) for line in code)
     first = first.with_changes(leading_lines=statement.leading_lines)
-    defines = isinstance(statement, (libcst.ClassDef, libcst.FunctionDef))
-    apart = [each for each in statement.leading_lines if each.comment is None] if defines else []
-    return libcst.FlattenSentinel([first, *others, statement.with_changes(leading_lines=apart)])
+    return libcst.FlattenSentinel([first, *others, statement.with_changes(leading_lines=())])
 
 
-def with_imported(module: libcst.Module, package: str) -> libcst.Module:
-    """The tree with an import of a package at its top, where the module has none."""
-    imported = matchers.ImportAlias(name=matchers.Name(package), asname=None)
-    if any(matchers.matches(alias, imported) for alias in _imports_of(module)):
-        return module
-    context = CodemodContext()
-    AddImportsVisitor.add_needed_import(context, package)
-    return AddImportsVisitor(context).transform_module(module)
-
-
-def _imports_of(module: libcst.Module) -> Iterator[libcst.ImportAlias]:
-    for statement in module.body:
-        if isinstance(statement, libcst.SimpleStatementLine):
-            for small in statement.body:
-                if isinstance(small, libcst.Import):
-                    yield from small.names
-
-
-def uses(node: libcst.CSTNode, package: str) -> bool:
-    """Whether code below a node uses an attribute of the name of a package."""
-    return bool(matchers.findall(node, matchers.Attribute(value=matchers.Name(package))))
+def with_imports(module: libcst.Module, packages: Iterable[str]) -> libcst.Module:
+    """The tree with an import of each package that it uses by name and does not import."""
+    for package in packages:
+        used = matchers.Attribute(value=matchers.Name(package))
+        if matchers.findall(module, used):
+            context = CodemodContext()
+            AddImportsVisitor.add_needed_import(context, package)
+            module = AddImportsVisitor(context).transform_module(module)
+    return module

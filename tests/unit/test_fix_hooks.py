@@ -6,7 +6,8 @@ from textwrap import dedent
 
 import pytest
 
-from compilediag.fixes.codemods.edit import Edit, EditImpossible, edited, shown
+from compilediag.fixes.edits.edit import Edit, EditImpossible
+from compilediag.fixes.edits.rewrite import rewrite, show_edit
 
 pytest.importorskip("libcst")
 
@@ -17,7 +18,7 @@ def changed(kind: str, text: str, *code: str) -> str:
     """The text with the edit in the line that ends with `# here`, without the imports."""
     whole = HEAD + dedent(text)
     line = next(i for i, each in enumerate(whole.splitlines(), 1) if each.endswith("# here"))
-    return edited(whole, [Edit("f.py", line, kind, code)]).removeprefix(HEAD)
+    return rewrite(whole, [Edit("f.py", line, kind, code)]).removeprefix(HEAD)
 
 
 def refusal(kind: str, text: str, *code: str) -> str:
@@ -45,7 +46,7 @@ def test_a_hook_is_disabled_where_that_one_is_registered() -> None:
     found = changed("disabled_hook", DISABLED)
     assert found.count("model.register_forward_hook(torch.compiler.disable(record))") == 1
     assert found.index("torch.compiler.disable") < found.index("def other")
-    line, code = shown(HEAD + DISABLED, Edit("f.py", 6, "disabled_hook")) or (0, "")
+    line, code = show_edit(HEAD + DISABLED, Edit("f.py", 6, "disabled_hook")) or (0, "")
     assert (line, code) == (8, "model.register_forward_hook(torch.compiler.disable(record))")
     assert "registers" in refusal(
         "disabled_hook", DISABLED.replace("register_forward_hook(record)", "hooks.append(record)")

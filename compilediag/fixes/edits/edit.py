@@ -1,14 +1,13 @@
-"""Edits of a program's source: what they are, and all those of a file at once, text in and text
-out.
+"""An edit of a program's source: a place of a file, and what is done there.
 
-An edit names a place and what is done there. Whether it fits what stands there, its codemod decides
-on the text: one that does not fit is no edit. Anything else is advice.
+Whether it fits what stands there, its operator decides on the text: one that does not fit is no
+edit. Nothing here needs libcst, which is an extra.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compilediag.errors import CompilediagError
@@ -33,9 +32,9 @@ class Edit:
     line: int
     """Any line of the statement, counted from 1."""
     kind: str
-    """Which codemod (`codemods/registry.py`)."""
+    """The operator and what it does there (`edits/rewrite.py`)."""
     code: tuple[str, ...] = ()
-    """What the codemod puts there or is about, as its docstring says. Statements may use the name
+    """What the operator puts there or is about, as its docstring says. Statements may use the name
     `torch`."""
 
 
@@ -45,29 +44,6 @@ def normalized(text: str) -> str:
         return ast.unparse(ast.parse(text.strip(), mode="eval"))
     except (SyntaxError, ValueError):
         return text
-
-
-def edited(text: str, edits: Sequence[Edit]) -> str:
-    """The text of a file with edits, all of it; `import torch` is added where the edits need it.
-
-    Raises:
-        EditImpossible: one of them cannot be made; nothing is edited then.
-    """
-    from compilediag.fixes.codemods.registry import edited_by_codemods
-
-    return edited_by_codemods(text, edits)
-
-
-def shown(text: str, edit: Edit) -> tuple[int, str] | None:
-    """A line of the file that an edit changes, and how it reads then, where the edit was made of
-    another place of the file; None for other edits.
-
-    Raises:
-        EditImpossible: the edit cannot be made.
-    """
-    from compilediag.fixes.codemods.registry import shown_by_codemods
-
-    return shown_by_codemods(text, edit)
 
 
 def by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:

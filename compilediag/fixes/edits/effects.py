@@ -1,0 +1,357 @@
+"""The effects of the names and expressions of a file: which are bound, read and written where, what
+may keep an alias, what is always evaluated first, and what is constant. One answer each, for every
+operator: two that differ would be a wrong proof waiting.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import libcst
+from libcst.metadata import Assignment, ImportAssignment
+
+from compilediag.fixes.edits.edit import EditImpossible
+from compilediag.fixes.edits.tree import Source
+
+Write = libcst.Assign | libcst.AnnAssign | libcst.AugAssign
+Place = libcst.Name | libcst.Attribute
+
+LITERALS = (libcst.Integer, libcst.Float, libcst.SimpleString)
+
+
+# Constant
+
+
+def is_plain(node: libcst.CSTNode) -> bool:
+    """Whether nothing happens when an expression is computed: a name with attributes, a literal."""
+    if isinstance(node, libcst.Attribute):
+        return is_plain(node.value)
+    return isinstance(node, (libcst.Name, *LITERALS))
+
+
+def require_plain(source: Source, node: libcst.BaseExpression | libcst.Arg) -> None:
+    """Raises where computing an expression later may do something else; `*items` takes the items.
+
+    Raises:
+        EditImpossible: it is more than a name or a literal.
+    """
+    value = node.value if isinstance(node, libcst.Arg) and not node.star else node
+    if not is_plain(value):
+        raise EditImpossible(f"`{source.code(node)}` would be computed later")
+
+
+# Always evaluated
+
+
+def require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode) -> None:
+    """Raises unless a statement always evaluates a call, and nothing but plain expressions before
+    its arguments.
+
+    Raises:
+        EditImpossible: that is not evident.
+    """
+    require_plain(source, call.func)
+    child: libcst.CSTNode = call
+    while (parent := source.parent(child)) is not statement:
+        if isinstance(parent, libcst.Call) and child is not parent.func:
+            require_plain(source, parent.func)
+            for each in itertools.takewhile(
+                lambda each, child=child: each is not child, parent.args
+            ):
+                require_plain(source, each)
+        elif isinstance(parent, libcst.BinaryOperation) and child is parent.right:
+            require_plain(source, parent.left)
+        elif isinstance(parent, libcst.AugAssign):
+            require_plain(source, parent.target)
+        elif not _is_evaluated_at_once(parent, child):
+            raise EditImpossible(f"`{source.code(call)}` may not be the first that is computed")
+        child = parent
+
+
+def _is_evaluated_at_once(parent: libcst.CSTNode, child: libcst.CSTNode) -> bool:
+    """Whether a node always evaluates a child, before anything else."""
+    if isinstance(parent, (libcst.Attribute, libcst.Subscript, libcst.Assign, libcst.AnnAssign)):
+        return child is parent.value
+    if isinstance(parent, libcst.BinaryOperation):
+        return child is parent.left
+    whole = (libcst.Call, libcst.Arg, libcst.Expr, libcst.Return, libcst.UnaryOperation)
+    return isinstance(parent, whole)
+
+
+# Bound
+
+
+def names_in(node: libcst.CSTNode) -> set[str]:
+    """Every name below a node, those of attributes and keywords too."""
+    found = {node.value} if isinstance(node, libcst.Name) else set[str]()
+    return found.union(*map(names_in, node.children))
+
+
+def fresh_name(source: Source, wanted: str) -> str:
+    """A name that stands nowhere in the file."""
+    taken = names_in(source.module)
+    numbered = (f"{wanted}_{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain((wanted,), numbered) if each not in taken)
+
+
+def bound_inside(source: Source, statement: libcst.CSTNode) -> set[str]:
+    """The names that only parts of a statement give values: comprehensions, lambdas and `:=`."""
+    parts = (libcst.CompFor, libcst.Lambda, libcst.NamedExpr)
+    return {
+        name.value
+        for name in source.below(statement, libcst.Name)
+        if source.is_bound_at(name) and any(source.around(name, parts))
+    }
+
+
+def bindings(source: Source, name: str) -> list[libcst.Name]:
+    """Every place of the file where a name gets a value, in whatever scope, or loses it."""
+    every = source.below(source.module, libcst.Name)
+    return [node for node in every if node.value == name and source.is_bound_at(node)]
+
+
+# Read and written
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of a file, and all uses of it there. An attribute is that of one class, and of
+    what the file uses its name on elsewhere; another name that of its scope."""
+
+    name: str
+    declared: libcst.Assign | libcst.AnnAssign
+    """The statement that gives it its first value, before anything else can use it."""
+    writes: tuple[Write, ...]
+    """Every other one that gives it a value, and nothing else."""
+    reads: tuple[Place, ...]
+    owner: libcst.ClassDef | None = None
+    """Of an attribute."""
+
+
+def variable_at(source: Source, line: int, name: str) -> Variable:
+    """The variable that a line reads: `name`, or an attribute of that name.
+
+    Raises:
+        EditImpossible: there is none, or not all uses of it can be found in the file.
+    """
+    found = [node for node in _places(source, source.module, name) if line in source.lines_of(node)]
+    if not found:
+        raise EditImpossible(f"line {line} does not read {name}")
+    if len({type(node) for node in found}) > 1:
+        raise EditImpossible(f"line {line} reads more than one variable with the name {name}")
+    if isinstance(found[0], libcst.Attribute):
+        return _attribute(source, found[0], name)
+    return _local_or_global(source, found[0], name)
+
+
+def target_of(write: Write) -> libcst.BaseAssignTargetExpression:
+    """The one target of a statement.
+
+    Raises:
+        EditImpossible: it sets several.
+    """
+    if not isinstance(write, libcst.Assign):
+        return write.target
+    if len(write.targets) > 1:
+        code = libcst.Module([]).code_for_node(write)
+        raise EditImpossible(f"`{code}` sets more than one name at once")
+    return write.targets[0].target
+
+
+def _places(source: Source, below: libcst.CSTNode, name: str) -> Iterator[Place]:
+    """Every place that names it: attributes, and variables."""
+    for node in source.below(below, libcst.Attribute):
+        if node.attr.value == name:
+            yield node
+    for node in source.below(below, libcst.Name):
+        if node.value == name and source.is_variable(node):
+            yield node
+
+
+def _local_or_global(source: Source, node: libcst.Name, name: str) -> Variable:
+    known = source.scope(node)[name]
+    assignments = [each for each in known if isinstance(each, Assignment)]
+    if len(assignments) < len(known) or not assignments:
+        raise EditImpossible(f"{name} gets no value in this file")
+    writes = [_write(source, each.node) for each in assignments]
+    # Of `x += 1` the name is also what reads it: one use.
+    targets = {target for write in writes for target in _places(source, target_of(write), name)}
+    accesses = {access.node for each in assignments for access in each.references} - targets
+    reads = [each for each in accesses if isinstance(each, libcst.Name)]
+    if len(reads) != len(accesses):
+        raise EditImpossible(f"{name} is used in a way that cannot be followed")
+    first = min(writes, key=lambda write: source.lines_of(write).start)
+    in_scope = source.scope(first) is assignments[0].scope
+    if isinstance(first, libcst.AugAssign) or not in_scope or not _is_always_run(source, first):
+        raise EditImpossible(f"{name} gets its first value where it may not, or more than once")
+    return Variable(name, first, _others(writes, first), _in_order(source, reads))
+
+
+def _attribute(source: Source, node: libcst.Attribute, name: str) -> Variable:
+    owner = _owner(source, node, name)
+    if any(each.name.value == name for each in source.below(owner, libcst.FunctionDef)):
+        raise EditImpossible(f"{name} is also a method")
+    texts = source.below(source.module, libcst.SimpleString)
+    if any(each.evaluated_value == name for each in texts):
+        raise EditImpossible(f"the file has {name!r} as text: it may be used by that name")
+    declared = next(_declarations(source, owner, name), None)
+    if declared is None:
+        raise EditImpossible(f"`__init__` of {owner.name.value} does not set {name} in every case")
+    mine = [
+        each
+        for each in _places(source, source.module, name)
+        if isinstance(each, libcst.Attribute) and _is_of(source, each, owner, name)
+    ]
+    writes = [_write(source, each) for each in mine if source.is_bound_at(each)]
+    reads = [each for each in mine if not source.is_bound_at(each)]
+    return Variable(name, declared, _others(writes, declared), _in_order(source, reads), owner)
+
+
+def _owner(source: Source, node: libcst.Attribute, name: str) -> libcst.ClassDef:
+    """The class that sets it on `self`: the one around the line, or the only one of the file."""
+    around = next(source.around(node, libcst.ClassDef), None)
+    if around is not None and _is_of_self(source, node) and _sets(source, around, name):
+        return around
+    classes = source.below(source.module, libcst.ClassDef)
+    setting = [each for each in classes if _sets(source, each, name)]
+    if len(setting) != 1:
+        raise EditImpossible(f"{len(setting)} classes of the file set {name}")
+    return setting[0]
+
+
+def _sets(source: Source, below: libcst.CSTNode, name: str) -> bool:
+    return any(
+        isinstance(each, libcst.Attribute)
+        and _is_of_self(source, each)
+        and source.is_bound_at(each)
+        for each in _places(source, below, name)
+    )
+
+
+def _is_of(source: Source, node: libcst.Attribute, owner: libcst.ClassDef, name: str) -> bool:
+    """Whether an attribute is the class's. A call is none: it is no number that is called."""
+    parent = source.parent(node)
+    if isinstance(parent, libcst.Call) and parent.func is node:
+        return False
+    around = next(source.around(node, libcst.ClassDef), None)
+    if around is not None and _is_of_self(source, node):
+        bases = {source.code(each.value) for each in around.bases}
+        return around is owner or owner.name.value in bases
+    if isinstance(node.value, libcst.Name) and _is_imported(source, node.value):
+        return False
+    classes = source.below(source.module, libcst.ClassDef)
+    others = [each for each in classes if each is not owner and _sets(source, each, name)]
+    if others:
+        raise EditImpossible(
+            f"{source.code(node)} may be of {owner.name.value} or of {others[0].name.value}"
+        )
+    return True
+
+
+def _is_imported(source: Source, name: libcst.Name) -> bool:
+    found = source.scope(name)[name.value]
+    return any(isinstance(each, ImportAssignment) for each in found)
+
+
+def _is_of_self(source: Source, node: libcst.Attribute) -> bool:
+    """Whether it is an attribute of the first parameter of the method that it stands in."""
+    if not isinstance(node.value, libcst.Name):
+        return False
+    for function in source.around(node, libcst.FunctionDef):
+        names = [each.name.value for each in function.params.params]
+        if node.value.value in names:
+            is_method = isinstance(source.parent(source.parent(function)), libcst.ClassDef)
+            return is_method and names[0] == node.value.value
+    return False
+
+
+def _declarations(
+    source: Source, owner: libcst.ClassDef, name: str
+) -> Iterator[libcst.Assign | libcst.AnnAssign]:
+    """Statements of `__init__` itself that set it, in their order."""
+    for method in owner.body.body:
+        if not isinstance(method, libcst.FunctionDef) or method.name.value != "__init__":
+            continue
+        for line in method.body.body:
+            if not isinstance(line, libcst.SimpleStatementLine):
+                if any(_places(source, line, name)):
+                    return
+                continue
+            for small in line.body:
+                if isinstance(small, (libcst.Assign, libcst.AnnAssign)) and _sets(
+                    source, target_of(small), name
+                ):
+                    yield small
+
+
+def _write(source: Source, target: libcst.CSTNode) -> Write:
+    """The statement that a target stands in, which sets it alone."""
+    parent = source.parent(target)
+    if isinstance(parent, libcst.AssignTarget):
+        statement = source.parent(parent)
+        if isinstance(statement, libcst.Assign) and len(statement.targets) == 1:
+            return statement
+    if isinstance(parent, libcst.AugAssign) or (
+        isinstance(parent, libcst.AnnAssign) and parent.value is not None
+    ):
+        return parent
+    line = source.lines_of(target).start
+    raise EditImpossible(f"line {line} sets it together with others, or is not an assignment")
+
+
+def _is_always_run(source: Source, statement: libcst.CSTNode) -> bool:
+    """Whether a statement is one of the module or of a function itself, in no loop or branch."""
+    block = source.parent(source.parent(statement))
+    if isinstance(block, libcst.Module):
+        return True
+    return isinstance(source.parent(block), libcst.FunctionDef)
+
+
+def _others(writes: Iterable[Write], first: Write) -> tuple[Write, ...]:
+    return tuple(dict.fromkeys(write for write in writes if write is not first))
+
+
+def _in_order(source: Source, nodes: Iterable[Place]) -> tuple[Place, ...]:
+    return tuple(sorted(nodes, key=source.position))
+
+
+# May keep an alias
+
+
+def kept_in(
+    source: Source, node: libcst.BaseExpression, statement: libcst.Assign | libcst.AnnAssign
+) -> libcst.Name | None:
+    """The local name under which an assignment keeps a value; None where the value may live
+    longer: in an attribute, an item, or under several names."""
+    targets = statement.targets if isinstance(statement, libcst.Assign) else (statement,)
+    target = targets[0].target
+    if len(targets) > 1 or statement.value is not node or not isinstance(target, libcst.Name):
+        return None
+    return target
+
+
+def reads_of(source: Source, name: libcst.Name) -> list[libcst.Name]:
+    """Where the variable that is bound here is read."""
+    return [
+        access.node
+        for assignment in source.scope(name)[name.value]
+        for access in assignment.references
+        if isinstance(access.node, libcst.Name) and access.node is not name
+    ]
+
+
+def values_of(source: Source, name: libcst.Name) -> list[libcst.BaseExpression]:
+    """The values that assignments give the variable that is read here, but for one that this read
+    is part of."""
+    found: list[libcst.BaseExpression] = []
+    for assignment in source.scope(name)[name.value]:
+        target = getattr(assignment, "node", None)
+        parent = source.parent(target) if isinstance(target, libcst.Name) else None
+        statement = source.parent(parent) if isinstance(parent, libcst.AssignTarget) else None
+        if isinstance(statement, libcst.Assign) and name not in source.below(
+            statement.value, libcst.Name
+        ):
+            found.append(statement.value)
+    return found
