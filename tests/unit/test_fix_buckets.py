@@ -143,6 +143,8 @@ def test_what_is_compiled_under_a_name_is_wrapped() -> None:
     assert wrapped("f = torch.compile(m, dynamic=False)  # kept\n") == f"f = {shape}  # kept\n"
     local = "def main(m):\n    f = m\n    f = torch.compile(f)\n    f(1)\n"
     assert f"    f = compilediag.FixedShape(torch.compile(f), {ARGUMENTS})\n" in wrapped(local)
+    renamed = "from torch import compile as fast\nf = fast(m)\n"
+    assert f"f = compilediag.FixedShape(fast(m), {ARGUMENTS})\n" in wrapped(renamed)
     decorated = "@torch.compile\ndef f(x):\n    return x\n\nf(1)\n"
     assert f"\n\n\nf = compilediag.FixedShape(f, {ARGUMENTS})\n\nf(1)" in wrapped(decorated)
 

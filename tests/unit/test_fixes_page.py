@@ -235,3 +235,11 @@ def test_what_torch_counts_contradicts() -> None:
     assert plain.check(proof(2, 0), seen(2), silent, messages_left_out=True) == []
     other = plain.Counted(0, seen(0).counts, ("loss 2",))
     assert plain.check(proof(2, 0), seen(2), other, messages_left_out=True)
+
+
+def test_former_proofs_are_listed_where_the_finding_has_none_now() -> None:
+    edit = {"scenario": "one", "rule": "CD104", "about": "self.n", "change": "a.py:3: a branch"}
+    lost = pages.rendered([result(finding(why="no candidate"))], ["one"], [edit])
+    assert f"## {pages.NO_LONGER}\n\n- one, CD104 self.n: a.py:3: a branch\n" in lost
+    proved = pages.rendered([result(finding(proof=("call", "f(x)")))], ["one"], [edit])
+    assert pages.NO_LONGER not in proved

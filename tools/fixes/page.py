@@ -22,6 +22,9 @@ the certificate.
 """
 
 
+NO_LONGER = "No longer proved since 2026-11-26: edits that had one scenario and no foreign proof"
+
+
 class Finding(TypedDict):
     """A finding and what became of it."""
 
@@ -52,6 +55,16 @@ class Result(TypedDict):
     findings: list[Finding]
 
 
+class Former(TypedDict):
+    """A proof that a finding had, by an edit that `fix` no longer makes."""
+
+    scenario: str
+    rule: str
+    about: str
+    """The variable of the finding, or its title."""
+    change: str
+
+
 def contradictions(results: Iterable[Result]) -> list[str]:
     """Each with its scenario and finding."""
     return [
@@ -62,8 +75,14 @@ def contradictions(results: Iterable[Result]) -> list[str]:
     ]
 
 
-def rendered(results: Sequence[Result], names: Sequence[str]) -> str:
-    """The page. Scenarios without a result stand in it as such."""
+def rendered(results: Sequence[Result], names: Sequence[str], former: Sequence[Former] = ()) -> str:
+    """The page. Scenarios without a result stand in it as such.
+
+    Args:
+        results: of each scenario that ran.
+        names: of all scenarios.
+        former: proofs by edits that are gone; those are listed whose finding has no proof now.
+    """
     known = {result["scenario"]: result for result in results}
     sections = [
         HEAD,
@@ -71,6 +90,7 @@ def rendered(results: Sequence[Result], names: Sequence[str]) -> str:
         _listed("Contradictions", contradictions(results)),
         _listed("Proofs that no plain run could follow", list(_unchecked(results))),
         _rules(results),
+        _listed(NO_LONGER, list(_no_longer(results, former))),
         _rows(results),
         _listed("Not run", [line for name in names if (line := _not_run(name, known.get(name)))]),
         _programs(known, names),
@@ -139,6 +159,19 @@ def _unchecked(results: Iterable[Result]) -> Iterator[str]:
         for finding in result["findings"]:
             if finding["unchecked"] is not None:
                 yield f"{result['scenario']} {finding['id']}: {finding['unchecked']}"
+
+
+def _no_longer(results: Iterable[Result], former: Iterable[Former]) -> Iterator[str]:
+    """The former proofs of findings that have none now."""
+    proved = {
+        (result["scenario"], finding["rule"], finding["variable"] or finding["title"])
+        for result in results
+        for finding in result["findings"]
+        if finding["proof"] is not None
+    }
+    for each in former:
+        if (each["scenario"], each["rule"], each["about"]) not in proved:
+            yield f"{each['scenario']}, {each['rule']} {each['about']}: {each['change']}"
 
 
 def _rules(results: Iterable[Result]) -> str:

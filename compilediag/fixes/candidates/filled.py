@@ -9,11 +9,14 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from compilediag.fixes.candidates.case import Case
-from compilediag.fixes.candidates.program_calls import PLAIN, calls_of
+from compilediag.fixes.candidates.program_calls import PLAIN, calls_of, edit_calls
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import Edit
 
 _OF_SELF = re.compile(r"L\['self'\]((?:\.\w+|\['\w+'\])+)")
+_FROM_THE_START = (
+    "it has this value from the first call on, even where other code would set it differently"
+)
 _REGISTERED = re.compile(r"\._(?:modules|buffers|parameters)\['(\w+)'\]")
 
 
@@ -29,18 +32,11 @@ def filled_candidates(case: Case) -> Iterator[Change]:
     owners = [_owner(call.tree, case) for call in calls_of(case)]
     if not _is_literal(value) or not owners or None in owners:
         return
-    edits = tuple(
+    edits = [
         Edit(call.place.file, call.place.line, "before", (f"{owner}{path} = {value}",))
         for call, owner in zip(calls_of(case), owners, strict=True)
-    )
-    first, others = edits[0], len(edits) - 1
-    also = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
-    yield Change(
-        "source",
-        f"{first.file}:{first.line}: {first.code[0]}  # before the call{also}",
-        "it has this value from the first call on, even where other code would set it differently",
-        edits=tuple(dict.fromkeys(edits)),
-    )
+    ]
+    yield edit_calls(edits, f"{edits[0].code[0]}  # before the call", _FROM_THE_START)
 
 
 def _member(found: re.Match[str]) -> str:

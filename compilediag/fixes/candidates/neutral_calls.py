@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from compilediag.fixes.candidates.case import PARAMETER, Case
-from compilediag.fixes.candidates.program_calls import PLAIN, Call, Key, calls_of
+from compilediag.fixes.candidates.program_calls import PLAIN, Call, Key, calls_of, edit_calls
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import Edit
 
@@ -39,10 +39,7 @@ def neutral_call_candidates(case: Case) -> Iterator[Change]:
             edits = [_edit(call, name, sizes or (), value, dtype) for call in lacking or passing]
             made = [edit for edit in edits if edit is not None]
             if len(made) == len(edits):
-                first, others = made[0], len(made) - 1
-                also = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
-                line = f"{first.file}:{first.line}: pass {name}={first.code[2]}{also}"
-                yield Change("source", line, _RISK, edits=tuple(dict.fromkeys(made)))
+                yield edit_calls(made, f"pass {name}={made[0].code[2]}", _RISK)
 
 
 def _optional(case: Case, calls: Sequence[Call]) -> str | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from compilediag.fixes.candidates.case import PARAMETER, Case
-from compilediag.fixes.candidates.program_calls import Call, calls_of
+from compilediag.fixes.candidates.program_calls import Call, calls_of, edit_calls
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import Edit
 
@@ -23,10 +23,7 @@ def one_flag_candidates(case: Case) -> Iterator[Change]:
     for value in ("True", "False"):
         edits = [edit for call in calls if (edit := _edit(call, name or "", value)) is not None]
         if edits:
-            first, others = edits[0], len(edits) - 1
-            also = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
-            line = f"{first.file}:{first.line}: pass {name}={value}{also}"
-            yield Change("source", line, _RISK, edits=tuple(dict.fromkeys(edits)))
+            yield edit_calls(edits, f"pass {name}={value}", _RISK)
 
 
 def _flag(case: Case) -> str | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from compilediag.diagnosis.rules.fix_choice import memory_format
 from compilediag.fixes.candidates.case import PARAMETER, Case
+from compilediag.fixes.candidates.program_calls import other_calls, parse_expression
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import Edit
 from compilediag.receipt.schema.compiles import EnteredAt
@@ -155,7 +156,7 @@ def _changes(case: Case, passed: _Passed) -> Iterator[Change]:
     unknown = any(event.entered_at is None for event in case.compiles_of_frames)
     places = [_call_of(call, passed) for call in calls.values()]
     known = [place for place in places if place is not None]
-    also = f" (and at {len(calls) - 1} other call{'s' * (len(calls) > 2)})" * (len(calls) > 1)
+    also = other_calls(max(len(calls) - 1, 0))
     shown = known[0].shown if known else passed.code.replace("_", passed.argument, 1)
     yield Change(
         "call",
@@ -199,7 +200,7 @@ class _Call:
 
 def _call_of(call: EnteredAt, passed: _Passed) -> _Call | None:
     """The call with something else passed; None where its text does not show the argument."""
-    whole = _parsed(call.text)
+    whole = parse_expression(call.text)
     if not isinstance(whole, ast.Call):
         return None
     given: list[ast.expr | ast.keyword] = [*whole.args, *whole.keywords]
@@ -222,7 +223,7 @@ def _call_of(call: EnteredAt, passed: _Passed) -> _Call | None:
 
 def _index_in(given: list[ast.expr | ast.keyword], call: EnteredAt, argument: str) -> int | None:
     """Which of the arguments of a call is passed for a parameter."""
-    texts = [(item.parameter, _parsed(item.expression)) for item in call.arguments]
+    texts = [(item.parameter, parse_expression(item.expression)) for item in call.arguments]
     wanted = [(name, ast.unparse(tree)) for name, tree in texts if tree is not None]
     expression = dict(wanted).get(argument)
     if expression is None:
@@ -238,13 +239,6 @@ def _index_in(given: list[ast.expr | ast.keyword], call: EnteredAt, argument: st
     order = [name for name, text in wanted if text == expression]
     nth = order.index(argument)
     return same[nth] if len(same) == len(order) else None
-
-
-def _parsed(text: str) -> ast.expr | None:
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
 
 
 class _Filled(ast.NodeTransformer):

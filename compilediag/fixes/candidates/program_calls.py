@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compilediag.fixes.candidates.case import Case
+from compilediag.fixes.changes import Change
+from compilediag.fixes.edits.edit import Edit
 from compilediag.receipt.schema.compiles import EnteredAt
 
 PLAIN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[(?:\w+|'[^']*'|\"[^\"]*\")\])*")
@@ -40,7 +42,7 @@ def calls_of(case: Case) -> list[Call]:
     found: dict[tuple[str, int, str], Call] = {}
     for event in case.compiles_of_frames:
         place = event.entered_at
-        tree = _parsed(place.text) if place is not None else None
+        tree = parse_expression(place.text) if place is not None else None
         if place is None or not isinstance(tree, ast.Call) or not case.is_own(place.file):
             return []
         if not place.arguments or any(isinstance(each, ast.Starred) for each in tree.args):
@@ -50,13 +52,26 @@ def calls_of(case: Case) -> list[Call]:
         parameters = {
             item.parameter: ast.unparse(value)
             for item in place.arguments
-            if (value := _parsed(item.expression)) is not None
+            if (value := parse_expression(item.expression)) is not None
         }
         found[place.file, place.line, place.text] = Call(place, tree, arguments, parameters)
     return [*found.values()]
 
 
-def _parsed(text: str) -> ast.expr | None:
+def edit_calls(edits: Sequence[Edit], shown: str, risk: str) -> Change:
+    """A change of every call, of which the first is shown."""
+    first, also = edits[0], other_calls(len(edits) - 1)
+    line = f"{first.file}:{first.line}: {shown}{also}"
+    return Change("source", line, risk, edits=tuple(dict.fromkeys(edits)))
+
+
+def other_calls(number: int) -> str:
+    """The end of a line that shows one of several calls."""
+    return f" (and at {number} other call{'s' * (number > 1)})" * bool(number)
+
+
+def parse_expression(text: str) -> ast.expr | None:
+    """The expression in a text; None where it is none, or more."""
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):

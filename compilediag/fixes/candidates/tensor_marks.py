@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.rules.marks import SAME_TENSOR
 from compilediag.fixes.candidates.case import PARAMETER, Case
+from compilediag.fixes.candidates.program_calls import edit_calls
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import Edit
 from compilediag.receipt.schema.compiles import EnteredAt
@@ -134,14 +135,7 @@ def before_calls(case: Case, tensors: Sequence[Marked], risk: str) -> Iterator[C
     made = [edit for edit in edits if edit is not None and case.is_own(edit.file)]
     if not made or len(made) != len(edits):
         return
-    first, others = made[0], len(made) - 1
-    also = f" (and at {others} other call{'s' * (others > 1)})" if others else ""
-    yield Change(
-        "source",
-        f"{first.file}:{first.line}: {_written(first)}{also}",
-        risk,
-        edits=tuple(made),
-    )
+    yield edit_calls(made, _written(made[0]), risk)
 
 
 def _edit(entered: EnteredAt | None, tensors: Sequence[Marked]) -> Edit | None:
