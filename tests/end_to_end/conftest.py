@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from fork_server import ForkServer
 
+PYTHON = sys.executable
+
 
 @pytest.fixture(scope="session")
 def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
@@ -27,3 +29,9 @@ def forked(fork_server: ForkServer) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(fork_server.python))
         yield
+
+
+@pytest.fixture
+def own_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python itself again, for one test of a module whose programs are forked."""
+    monkeypatch.setattr(sys, "executable", PYTHON)

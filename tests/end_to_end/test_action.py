@@ -14,6 +14,8 @@ import yaml
 from composite_action import Result, load, run_action
 from shown_commands import environment, programs
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 ROOT = Path(__file__).resolve().parents[2]
 CI_PAGE = (ROOT / "docs" / "howto" / "ci.md").read_text(encoding="utf-8")
 ACTION = ROOT / "action.yml"

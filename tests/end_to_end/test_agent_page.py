@@ -10,6 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.usefixtures("forked")
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "agent.md"
 PROGRAM = """\
 import torch

@@ -13,6 +13,8 @@ pytest.importorskip("torch")
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised import Options, run
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 MANY = """
     import sys
     import torch

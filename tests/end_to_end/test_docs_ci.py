@@ -12,6 +12,8 @@ import pytest
 import yaml
 from shown_commands import Block, Shown, agrees, blocks, commands, environment, programs, run
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "howto" / "ci.md").read_text(encoding="utf-8")
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))

@@ -25,10 +25,13 @@ PAGES = sorted(
     if page not in OTHERS and shows_files(page)
 )
 
-pytestmark = pytest.mark.skipif(
-    not version("torch").startswith("2.13.") or pytest.version_tuple < (9, 0),
-    reason="the pages show torch 2.13 and pytest 9",
-)
+pytestmark = [
+    pytest.mark.usefixtures("forked"),
+    pytest.mark.skipif(
+        not version("torch").startswith("2.13.") or pytest.version_tuple < (9, 0),
+        reason="the pages show torch 2.13 and pytest 9",
+    ),
+]
 
 
 def test_pages_are_found() -> None:

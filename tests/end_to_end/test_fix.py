@@ -25,6 +25,7 @@ from compilediag.runs.supervised.options import Options
 from compilediag.runs.trials.one import Program, Trial, run_trial
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("forked")
 
 PROGRAM = """
 import os
@@ -257,6 +258,7 @@ if os.path.getsize("runs") == 3:
 """
 
 
+@pytest.mark.usefixtures("own_interpreter")
 @pytest.mark.parametrize(
     "stop",
     [lambda pid: os.killpg(pid, signal.SIGINT), lambda pid: os.kill(pid, signal.SIGTERM)],

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 COMPILES = """
 import logging
 import sys

@@ -12,6 +12,7 @@ from plugin_runs import ALONE
 
 pytest_plugins = ["pytester"]
 pytestmark = [
+    pytest.mark.usefixtures("forked"),
     pytest.mark.skipif(
         not version("torch").startswith("2.13.") or pytest.version_tuple < (9, 0),
         reason="the page shows torch 2.13 and pytest 9",

@@ -6,6 +6,7 @@ import pytest
 from plugin_runs import again, failure_of, outcomes, run, together
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("forked")
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +90,7 @@ def test_compiled_by_an_earlier_test(done: pytest.RunResult) -> None:
     assert set(outcomes(done, "test_earlier.py").values()) == {"PASSED"}
 
 
+@pytest.mark.usefixtures("own_interpreter")
 def test_torch_is_never_imported(pytester: pytest.Pytester) -> None:
     """A marked test without torch is blind as well; the plugin imports none by itself."""
     pytester.makepyfile(

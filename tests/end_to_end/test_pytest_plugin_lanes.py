@@ -8,6 +8,7 @@ import pytest
 from plugin_runs import again, failure_of, outcomes, run
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("forked")
 
 TESTS = """
     @pytest.mark.compile_baseline("worse")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from plugin_runs import failure_of, outcomes, together
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> pytest.RunResult:

@@ -13,6 +13,7 @@ from compilediag.pytest_plugin.isolation import CACHE_VARIABLE
 from compilediag.pytest_plugin.receipt_files import file_name
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("forked")
 
 TESTS = """
     import os
@@ -98,6 +99,7 @@ def test_limits_of_the_configuration(pytester: pytest.Pytester) -> None:
     assert "x  [2] → [3]" in text
 
 
+@pytest.mark.usefixtures("own_interpreter")
 def test_without_the_plugin_asked_for(pytester: pytest.Pytester) -> None:
     """A suite that does not use it: no section, no property, no import, no environment variable."""
     pytester.makepyfile(

@@ -7,6 +7,7 @@ from plugin_runs import failure_of, outcomes, run, together
 
 pytest_plugins = ["pytester"]
 pytestmark = [
+    pytest.mark.usefixtures("forked"),
     pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="subtests came with pytest 9"),
 ]
 

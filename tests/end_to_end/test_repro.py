@@ -20,6 +20,8 @@ from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.schema.compiles import Place
 from compilediag.receipt.schema.receipt import Receipt
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 DATA = Path(__file__).parents[1] / "data" / "views"
 ORACLE = Path(__file__).parents[1] / "support" / "oracle.py"
 

@@ -8,7 +8,7 @@ import struct
 import sys
 
 HERE = os.path.abspath(__file__)
-OWN = ("TORCHINDUCTOR_CACHE_DIR",)
+OWN = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_LOGS", "TORCH_TRACE")
 READ_AT_IMPORT = ("TORCH", "PYTORCH", "TRITON", "CUDA", "OMP_", "MKL_", "LD_")
 """Variables that torch reads when it is imported; all of a fork's have their value already."""
 OPTIONS = ("PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONHASHSEED")
@@ -30,11 +30,18 @@ def differs(arguments, environment):
 
 def main():
     arguments, environment = sys.argv[1:], dict(os.environ)
-    if differs(arguments, environment):
+    words = [*arguments]
+    unbuffered = words[:1] == ["-u"]
+    if unbuffered:
+        del words[0]
+    if words and words[0].startswith("-m"):
+        words[:1] = ["-m", *filter(None, [words[0][2:]])]
+    if differs(words, environment):
         os.execv(PYTHON, [PYTHON, *arguments])  # noqa: F821
     message = json.dumps(
         {
-            "arguments": arguments,
+            "arguments": words,
+            "unbuffered": unbuffered or bool(environment.get("PYTHONUNBUFFERED")),
             "folder": os.getcwd(),
             "environment": environment,
             "python": HERE,

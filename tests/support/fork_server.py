@@ -170,19 +170,39 @@ def _set_up(message: dict[str, Any]) -> None:
     sys.executable = message["python"]
     sys.orig_argv[:] = [message["python"], *message["arguments"]]
     encoding = os.environ.get("PYTHONIOENCODING", "utf-8")
-    sys.stdin, sys.stdout = open(0, encoding=encoding, closefd=False), _stream(1, encoding)
-    sys.stderr = _stream(2, encoding, errors="backslashreplace")
+    unbuffered = message["unbuffered"]
+    sys.stdin = open(0, encoding=encoding, closefd=False)
+    sys.stdout = _stream(1, encoding, "strict", unbuffered)
+    sys.stderr = _stream(2, encoding, "backslashreplace", unbuffered)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     signal.signal(signal.SIGINT, signal.default_int_handler)
     added = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:] = [*added, *(entry for entry in sys.path if entry not in added)]
+    if not _is_ours(message["arguments"]):
+        for name in [name for name in sys.modules if name.partition(".")[0] == "compilediag"]:
+            del sys.modules[name]
+    _set_up_logs()
     # As `site` does, when an interpreter starts: this is where compilediag attaches.
     sys.modules.pop("sitecustomize", None)
     with contextlib.suppress(ImportError):
         importlib.import_module("sitecustomize")
 
 
-def _stream(descriptor: int, encoding: str, errors: str = "strict") -> io.TextIOWrapper:
+def _set_up_logs() -> None:
+    """As torch does when it is imported."""
+    if not {"TORCH_LOGS", "TORCH_TRACE"}.isdisjoint(os.environ):
+        logs: Any = sys.modules["torch._logging._internal"]
+        logs.LOG_TRACE_HANDLER = None  # its folder is another
+        logs._init_logs()
+
+
+def _is_ours(arguments: Sequence[str]) -> bool:
+    """The program is compilediag itself, which need not be imported again; a program that imports
+    it, or has its pytest plugin, shall import it as everybody's does."""
+    return arguments[:2] == ["-m", "compilediag"] or Path(arguments[0]).name == "compilediag"
+
+
+def _stream(descriptor: int, encoding: str, errors: str, unbuffered: bool) -> io.TextIOWrapper:
     raw = open(descriptor, "wb", closefd=False)
     tty = os.isatty(descriptor)
     return io.TextIOWrapper(
@@ -190,7 +210,7 @@ def _stream(descriptor: int, encoding: str, errors: str = "strict") -> io.TextIO
         encoding,
         errors,
         line_buffering=tty or descriptor == 2,
-        write_through=bool(os.environ.get("PYTHONUNBUFFERED")),
+        write_through=unbuffered,
     )
 
 
@@ -208,9 +228,10 @@ def _run(arguments: Sequence[str]) -> int:
             _execute(arguments[1], "<string>")
             return 0
         sys.argv[:] = list(arguments)
-        sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
-        with open(arguments[0], "rb") as file:
-            _execute(file.read(), arguments[0])
+        path = os.path.abspath(arguments[0])  # also in tracebacks
+        sys.path.insert(0, os.path.dirname(path))
+        with io.open_code(path) as file:  # where a trial gives another text
+            _execute(file.read(), path)
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return (stop.code or 0) & 0xFF
@@ -225,7 +246,7 @@ def _run(arguments: Sequence[str]) -> int:
 def _execute(source: str | bytes, name: str) -> None:
     module = ModuleType("__main__")
     if name != "<string>":
-        module.__file__ = os.path.abspath(name)
+        module.__file__ = name
     sys.modules["__main__"] = module
     exec(compile(source, name, "exec", dont_inherit=True), vars(module))
 
