@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("forked")
 
 FAILS = """
 import torch
@@ -52,6 +53,20 @@ if len(sys.argv) == 1:
 """
 
 
+DRAWN = """
+import random
+import torch
+
+SCALE = random.Random().uniform(0.5, 1.5)
+
+@torch.compile
+def scaled(x):
+    return torch.addmm(x, x, x, alpha=SCALE)
+
+scaled(torch.ones(4, 4))
+"""
+
+
 def run(folder: Path, *words: str, arguments: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
     """The exit code and the receipt of a run."""
     output = folder / f"out-{len(list(folder.iterdir()))}"
@@ -77,6 +92,14 @@ def test_there_is_no_second_start_after_one_that_failed(tmp_path: Path) -> None:
     assert (code, receipt["status"], receipt["cold_and_warm"]) == (7, "failed", None)
     assert "the first start failed: there was no second" in receipt["said"]
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_number_that_is_drawn_at_each_start(tmp_path: Path) -> None:
+    """It is in the graph: the second start compiles again."""
+    (tmp_path / "drawn.py").write_text(DRAWN, encoding="utf-8")
+    code, receipt = run(tmp_path, "drawn.py", arguments=("--cold-and-warm", "--yes"))
+    found = [item["rule"] for item in receipt["findings"] if item["severity"] != "info"]
+    assert (code, found) == (0, ["CD612"])
 
 
 def test_precompiled_functions(tmp_path: Path) -> None:

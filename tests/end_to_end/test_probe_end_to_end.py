@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 PLANNED_CLOCK = """
 import sys, time
 
