@@ -17,7 +17,8 @@ from pathlib import Path
 BLOCK = re.compile(r"^```(\S*) ?(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 FOLDER = "/home/you/nano"
 MEASURED = re.compile(
-    r"\b\d[\d.,]* (?:ms|s|min)\b|\b\d+\.\d+s\b|\\?<?\d+ % of wall time|[+-]?\d[\d.]*%"
+    r"\b\d[\d.,]* (?:ms|s|min)\b|\b\d+\.\d+s\b(?: \(\d:\d\d:\d\d\))?"
+    r"|\\?<?\d+ % of wall time|[+-]?\d[\d.]*%"
 )
 
 
