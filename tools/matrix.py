@@ -97,9 +97,10 @@ def constraints_for(version: str) -> Path:
 
 
 def child_environment() -> dict[str, str]:
-    """Ours, without what would make the child import or compile differently."""
+    """Ours, without what would make the child import or compile differently; scenarios run live."""
     dropped = ("PYTHONPATH", "TORCH_LOGS", "TORCH_TRACE", "VIRTUAL_ENV")
-    return {name: value for name, value in os.environ.items() if name not in dropped}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return {**kept, "ALL_SCENARIOS": "1"}
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.command_line import compilediag
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 FORKS = """
 import os
 import torch
@@ -111,6 +113,7 @@ def test_a_fork_counts_from_its_fork_on(tmp_path: Path) -> None:
     assert receipt["compile"]["recompiles"] == 3
 
 
+@pytest.mark.usefixtures("own_interpreter")
 def test_a_program_that_closes_all_files_is_seen_to_its_end(tmp_path: Path) -> None:
     """As programs do that become daemons: the journal goes on, and nothing of ours fails."""
     receipt = run(tmp_path, CLOSES)

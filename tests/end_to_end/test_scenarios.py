@@ -1,12 +1,12 @@
 """The scenarios: small real programs, their expected findings, and torch's own counts.
 
 `compilediag run` runs a program in a process of its own; what the receipt says must be what
-expected.toml says. For programs that set a trap, torch itself is asked once more on this machine
-and with this version (`oracle.py`, which knows nothing of compilediag).
+expected.toml says.
 
 `make check` diagnoses the recorded run of every program (`tests/unit/test_recorded_runs.py`). Here
 run those that must be live, and a tenth of the others, another one each day, which is recorded
-anew; `make scenarios` runs all of them live (`ALL_SCENARIOS=1`).
+anew. `make scenarios` runs all of them live (`ALL_SCENARIOS=1`); for programs that set a trap, it
+asks torch itself once more (`oracle.py`, which knows nothing of compilediag).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import recordings
+from fork_server import ForkServer
 from packaging.version import Version
 from recorder import is_recordable, record
 from replayed_runs import replay
@@ -61,10 +62,10 @@ ASKED_AGAIN = (
     "recompile_limit",
     "silence_after_limit",
 )
-"""Scenarios whose counts are easy to get wrong: compared with torch on the running version."""
+"""Scenarios whose counts are easy to get wrong: `make scenarios` compares them with torch on the
+running version, as every recorded run is with what torch counted in it."""
 
 LIVE = {
-    "three_bugs": "the demo",
     "closure_flag": "causes of recompiles",
     "dynamic_size": "sizes",
     "recompile_limit": "limits",
@@ -79,7 +80,6 @@ LIVE = {
     "pipeline_bottleneck": "data loading",
     "packing_copies": "packing",
     "padding_waste": "fixed sizes",
-    "caches_off": "compile caches",
     "guard_cost": "guards",
     "late_compile": "late compiles",
     "export_only": "exports, of which torch's rows count more",
@@ -89,11 +89,20 @@ LIVE = {
     "constraint_violated": "an exit code",
     "killed_midway": "a signal",
     "file_size_limited": "a journal that ends early",
-    "tiny_graph": "several runs: eager",
     "wrong_backend_pass": "several runs: other numbers",
-    "changing_cache_key": "several runs: a second start",
 }
-"""Scenarios that run live in every `make test`, and what each is the one of."""
+"""Scenarios that run live in every `make test`, and what each is the one of: as forks of a process
+that has torch, but those of `STARTED`. In `make scenarios` an interpreter starts for each."""
+
+STARTED = (
+    *("closure_flag", "constraint_violated", "file_size_limited", "killed_midway"),
+    "nothing_compiled",
+)
+"""How an interpreter starts and ends, or what torch reads when it is imported, is part of them."""
+
+SLOW = ("changing_cache_key", "tiny_graph")
+"""Several runs of a program of inductor: live in `make scenarios` alone. In every `make test`
+`wrong_backend_pass` is compared with eager runs, and `test_cold_and_warm.py` starts twice."""
 
 WARMED_SIZES = (
     *("beyond_knee", "early_exit", "padding_contaminates", "padding_waste", "too_many_sizes"),
@@ -136,16 +145,19 @@ def is_of_a_run(receipt: Path) -> bool:
 class Runner:
     """Runs programs under compilediag, and under torch alone."""
 
-    def __init__(self, environment: dict[str, str], folder: Path) -> None:
+    def __init__(self, environment: dict[str, str], folder: Path, forking: str) -> None:
         self._environment = environment
         self._folder = folder
+        self._forking = forking
 
     def receipt_of(
         self, program: Path, arguments: Sequence[str] = ()
     ) -> tuple[int, dict[str, Any], str]:
         """Exit code, receipt and everything that was printed."""
         output = self._folder / f"{program.parent.name}-{program.stem}"
-        command = [sys.executable, "-m", "compilediag", "run", "--quiet", "--no-live"]
+        started = "ALL_SCENARIOS" in os.environ or program.parent.name in STARTED
+        python = sys.executable if started else self._forking
+        command = [python, "-m", "compilediag", "run", "--quiet", "--no-live"]
         done = subprocess.run(
             [*command, *arguments, "--output", str(output), "--", str(program)],
             env=self._environment,
@@ -175,8 +187,10 @@ class Runner:
 
 
 @pytest.fixture(scope="session")
-def runner(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    return Runner(environment, tmp_path_factory.mktemp("runs"))
+def runner(
+    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer
+) -> Runner:
+    return Runner(environment, tmp_path_factory.mktemp("runs"), str(fork_server.python))
 
 
 def is_live(item: Case) -> bool:
@@ -219,7 +233,7 @@ def test_program_gives_the_expected_receipt(item: Case, runner: Runner) -> None:
         pytest.skip(why)
     exit_code, receipt, said = runner.receipt_of(item.program, item.arguments)
     counted = None
-    if item.name in ASKED_AGAIN:
+    if "ALL_SCENARIOS" in os.environ and item.name in ASKED_AGAIN:
         counted = runner.counted_by_torch(item.program)
         assert set(counted) == COUNTS
     wrong = compare(item, exit_code, receipt, counted)
@@ -246,7 +260,7 @@ def test_every_program_is_recorded_or_live() -> None:
     missing = {
         item.id
         for item in cases(Version(PINNED))
-        if item.id not in recorded and item.name not in LIVE and item.needs is None
+        if item.id not in recorded and item.name not in (*LIVE, *SLOW) and item.needs is None
     }
     assert missing == set()
 
@@ -275,7 +289,8 @@ def test_scenario_is_complete_and_readable(name: str) -> None:
 
 def test_scenarios_that_are_named_exist() -> None:
     """A name that an edit changed would be compared with nothing."""
-    assert {*ASKED_AGAIN, *LIVE} <= set(names())
+    assert {*ASKED_AGAIN, *LIVE, *SLOW} <= set(names())
+    assert set(STARTED) <= set(LIVE)
 
 
 @pytest.mark.parametrize("code", codes_with_scenarios())

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 SCENARIO = Path(__file__).parents[2] / "scenarios" / "closure_flag" / "broken.py"
 COUNTS = ("frames", "compiles", "recompiles", "graphs", "graph_breaks", "eager_fallbacks")
 
@@ -44,6 +46,7 @@ def line_with(text: str) -> int:
     return next(at for at, line in enumerate(lines, 1) if line.strip() == text)
 
 
+@pytest.mark.usefixtures("own_interpreter")
 def test_the_last_run_is_made_once_more_and_the_line_is_seen(folder: Path) -> None:
     """What torch counts, what the program prints and its exit code are those of the run before."""
     before = receipt(folder)
