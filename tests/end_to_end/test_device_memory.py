@@ -34,6 +34,3 @@ def test_a_cpu_run_initialises_nothing() -> None:
         env={**kept, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert json.loads(done.stdout) == [False, [], True]
-
-
-# --- folding ---

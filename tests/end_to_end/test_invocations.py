@@ -12,11 +12,6 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness.collectors.invocations import (
-    ShapeReader,
-    to_text,
-)
-
 torch: Any = pytest.importorskip("torch")
 
 
@@ -26,13 +21,6 @@ def fresh() -> Iterator[None]:
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
-
-
-# --- shapes ---
-
-
-def shapes(*args: Any, **kwargs: Any) -> str:
-    return to_text(ShapeReader(torch).read(args, kwargs))
 
 
 # --- calls ---
@@ -91,9 +79,3 @@ def test_torch_counts_the_same_with_it(tmp_path: Path) -> None:
     assert alone.stdout == seen.stdout
     (net,) = receipt["invocations"]
     assert (net["name"], net["calls"], net["per_step"]["max"]) == ("Net.forward", 18, 3)
-
-
-# --- folding ---
-
-
-# --- budgets ---

@@ -10,7 +10,7 @@ import pytest
 from compilediag_harness.base.session import Session
 from compilediag_harness.extensions.pipeline import pipeline as module
 from compilediag_harness.extensions.pipeline.pipeline import pipeline
-from compilediag_harness.wire import Event, PipelineWorked
+from compilediag_harness.wire import Event
 
 Listening = tuple[Session, list[Event]]
 
@@ -31,19 +31,6 @@ def listening(clock: list[float]) -> Iterator[Listening]:
     module.sinks.install(session)
     yield session, events
     module.sinks.uninstall(session)
-
-
-def blocks(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
-    """Stage, start, seconds, samples and slot of every block, in their order."""
-    return [
-        row
-        for event in events
-        if isinstance(event, PipelineWorked)
-        for row in zip(
-            *(event.stages, event.starts, event.walls, event.samples, event.infer_slots),
-            strict=True,
-        )
-    ]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

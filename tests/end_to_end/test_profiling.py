@@ -8,53 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import profiling
-from compilediag_harness.collectors.profiling import Profiling
-from compilediag_harness.torch_internals import torch_api
-from compilediag_harness.wire import Event
-
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no SIGUSR1")
-
-
-class FakeProfiler:
-    """Writes what it was told."""
-
-    size = 10
-
-    def __init__(self, activities: list[str]) -> None:
-        self.activities = activities
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def export_chrome_trace(self, path: str) -> None:
-        Path(path).write_bytes(b"x" * self.size)
-
-
-@pytest.fixture
-def torch_module(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
-    """A torch whose profiler is made by hand."""
-    monkeypatch.setattr(profiling, "_requested", False)
-    monkeypatch.setattr(torch_api, "profiler_enabled", lambda: False)
-    monkeypatch.setattr(torch_api, "cuda_in_use", lambda _: False)
-    activity = types.SimpleNamespace(CPU="cpu", CUDA="cuda")
-    return types.SimpleNamespace(
-        profiler=types.SimpleNamespace(profile=FakeProfiler, ProfilerActivity=activity)
-    )
-
-
-@pytest.fixture
-def window(torch_module: Any, tmp_path: Path) -> tuple[Profiling, list[Event]]:
-    events: list[Event] = []
-    return Profiling(Session(events.append), torch_module, str(tmp_path / "artifacts")), events
 
 
 PROGRAM = """

@@ -85,9 +85,6 @@ def test_script_gives_the_same_cause(name: str, ran: dict[str, dict[str, Any]]) 
         assert found[2:] == [case.expected, case.actual]
 
 
-# --- where it cannot be ----------------------------------------------------------------------
-
-
 # --- the command -----------------------------------------------------------------------------
 
 

@@ -12,14 +12,9 @@ from unittest.mock import Mock
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.readers.journal import Journal
 from compilediag.runs.supervised.child import PASSED_ON, ExitInfo, start, supervise
 from compilediag.runs.supervised.group_witness import GroupWitness
 from compilediag.runs.supervised.signals import SignalInbox
-from compilediag_harness.wire import ProcessEnded, ProcessStarted
-
-# --- target ----------------------------------------------------------------------------------
-
 
 # --- the timetable ---------------------------------------------------------------------------
 
@@ -53,22 +48,7 @@ def test_a_program_the_system_refuses_is_a_usage_error(tmp_path: Path) -> None:
         start([str(broken)], os.environ)
 
 
-# --- the environment -------------------------------------------------------------------------
-
-
-# --- the output directory --------------------------------------------------------------------
-
-
 # --- the ending ------------------------------------------------------------------------------
-
-
-def journal(
-    pid: int, failure: str | None, t: float = 1.0, start: str = "00", began: float = 0.0
-) -> Journal:
-    started = ProcessStarted(
-        began, 1, pid, 1, None, None, (), "/env/python", "/", f"2026-01-01T00:00:{start}Z", "3.11"
-    )
-    return Journal(str(pid), (started, ProcessEnded(t, {}, 0.0, 0, None, failure)))
 
 
 def ended(returncode: int, **more) -> ExitInfo:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sync_pieces import Clock, observed, warm_up
+from sync_pieces import observed, warm_up
 
 torch = pytest.importorskip("torch")
 
@@ -36,35 +36,6 @@ def sampled(work: Any) -> dict[tuple[str, int], tuple[int, int]]:
         (kind, place.line - first): (count, loop - first if loop else 0)
         for place, kind, count, loop in rows
     }
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """In place of the clock of reads: nothing takes time but what says so."""
-    clock = Clock()
-    monkeypatch.setattr(tensor_reads, "_clock", clock)
-    monkeypatch.setattr(tensor_reads, "_unread_s", 0.0)
-    return clock
-
-
-class Slow(torch.Tensor):
-    """A tensor whose reads take so many seconds, and that reads another one while it is read."""
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        slow = args[0]
-        if type(slow) is not Slow or not hasattr(slow, "takes"):
-            return super().__torch_function__(func, types, args, kwargs)
-        slow.clock.now += slow.takes
-        if slow.other is not None:
-            slow.other.item()
-        return 1 if func is torch.Tensor.item else True
-
-
-def slow(clock: Clock, takes: float, other: Any = None) -> Any:
-    tensor = torch.ones(()).as_subclass(Slow)
-    vars(tensor).update(clock=clock, takes=takes, other=other)
-    return tensor
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
