@@ -21,8 +21,7 @@ LARGEST = 2**53
 _COUNTED = ("completeness", "compile", "findings", "steps", "cudagraph", "invocations", "syncs")
 """Sections whose whole numbers are counts, sizes, steps and lines: never negative."""
 _FREE = frozenset({"evidence", "numbers", "grown_bytes"})
-"""Fields in them that may hold any number: a process's resident size shrinks where the machine is
-short of memory, also around a compile."""
+"""Fields in them that may hold any number; a process may also shrink around a compile."""
 _OF_RECOMPILES = frozenset(f"CD{number}" for number in (*range(101, 119), 190))
 """Rules that only a recompile can break."""
 _MAX_SENTENCES = 5
