@@ -62,3 +62,16 @@ def _at_a_desk() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
         for name in ANNOUNCING:
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    """Nothing is compiled or counted by another test."""
+    import torch
+    from torch._dynamo import utils
+
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    utils.counters.clear()
+    yield
+    torch._dynamo.reset()

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from depyf_program import PROGRAM, second
+from depyf_program import run_depyf, second
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, str, str]:
-    """The folder of `run --depyf` on a program with a graph break; its receipt and output."""
-    import subprocess
-
-    folder = tmp_path_factory.mktemp("depyf")
-    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
-    command = [sys.executable, "-m", "compilediag", "run", "--depyf", "--no-live"]
-    done = subprocess.run(
-        [*command, "--output", "out", "program.py"],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=280,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    receipt = json.loads((folder / "out" / "receipt.json").read_text(encoding="utf-8"))
-    return folder, receipt, done.stdout, done.stderr
+    return run_depyf(tmp_path_factory.mktemp("depyf"))
 
 
 def test_the_measured_run_is_the_only_one_that_is_seen(run: tuple[Path, Any, str, str]) -> None:

@@ -9,25 +9,13 @@ import sys
 import textwrap
 from pathlib import Path
 
+from harness_alone import HARNESS, python
+
 from compilediag.readers.journal import read_run
-from compilediag_harness.base import journal as journal_module
 from compilediag_harness.wire import (
     ProcessEnded,
     SpanEnded,
 )
-
-HARNESS = str(Path(journal_module.__file__).parents[2])
-
-
-def python(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *arguments],
-        env={**os.environ, "PYTHONPATH": HARNESS},
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
 
 
 def test_a_forked_child_has_its_own_file(tmp_path: Path) -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
+import imported_file
 import pytest
 
-PATH = Path(__file__).resolve().parents[2] / "tools" / "matrix.py"
-SPEC = importlib.util.spec_from_file_location("matrix", PATH)
-assert SPEC is not None
-assert SPEC.loader is not None
-matrix = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(matrix)
+matrix = imported_file.load(Path(__file__).resolve().parents[2] / "tools" / "matrix.py")
 
 
 @pytest.fixture

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
+import imported_file
 import pytest
 
-PATH = Path(__file__).parents[1] / "benchmarks" / "measure.py"
-SPEC = importlib.util.spec_from_file_location("measure", PATH)
-assert SPEC is not None
-assert SPEC.loader is not None
-measure = importlib.util.module_from_spec(SPEC)
-sys.modules["measure"] = measure  # dataclasses look their module up
-SPEC.loader.exec_module(measure)
+measure = imported_file.load(Path(__file__).parents[1] / "benchmarks" / "measure.py")
 
 
 def test_a_failing_program_is_no_measurement() -> None:

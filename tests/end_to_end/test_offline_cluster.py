@@ -8,31 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_folders import folder_of_ranks, receipts, told
+from direct_cluster import two_workers
+from rank_folders import expected, folder_of_ranks, told
 
 from compilediag import cli
-from compilediag.runs.offline.receipts import merged_receipt
-from compilediag.runs.offline.sources import read_record
 
 needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="dask is not installed"
 )
 
 
-def expected(folder: Path) -> dict[object, bytes]:
-    """The receipts of one process, with the links that a folder for them gives."""
-    record = read_record([str(folder)])
-    merged = merged_receipt(record, "lane", None, str(folder.parent / "out"))
-    return {**receipts(folder, None), "all": told(merged)}
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two worker processes of this machine."""
-    distributed = pytest.importorskip("distributed", reason="dask is not installed")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-    ) as made:
+    with two_workers() as made:
         yield made
 
 

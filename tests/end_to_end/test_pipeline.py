@@ -6,13 +6,10 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from pipeline_pieces import Listening, listening_to_pipelines
 
-from compilediag_harness.base.session import Session
 from compilediag_harness.extensions.pipeline import pipeline as module
 from compilediag_harness.extensions.pipeline.pipeline import pipeline
-from compilediag_harness.wire import Event
-
-Listening = tuple[Session, list[Event]]
 
 
 @pytest.fixture
@@ -25,12 +22,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def listening(clock: list[float]) -> Iterator[Listening]:
-    """A session that receives pipelines."""
-    events: list[Event] = []
-    session = Session(events.append, origin=0.0)
-    module.sinks.install(session)
-    yield session, events
-    module.sinks.uninstall(session)
+    with listening_to_pipelines() as listening:
+        yield listening
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

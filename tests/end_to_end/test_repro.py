@@ -10,15 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from repro_cases import CASES, Case
+from repro_cases import CASES, write_receipt_and_program
 
 from compilediag import cli
 from compilediag.extensions.repro.views.script import script_of
-from compilediag.receipt.file import read_receipt, write_receipt
-from compilediag.receipt.schema.compiles import Place
-from compilediag.receipt.schema.receipt import Receipt
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -88,20 +84,12 @@ def test_script_gives_the_same_cause(name: str, ran: dict[str, dict[str, Any]]) 
 # --- the command -----------------------------------------------------------------------------
 
 
-def receipt_of(case: Case, file: str = "model.py") -> Receipt:
-    place = Place(file=file, line=2, function="forward")
-    finding = msgspec.structs.replace(case.finding, location=place)
-    return msgspec.structs.replace(read_receipt(DATA / "findings.json"), findings=(finding,))
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a receipt of one finding and the program it speaks of."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
-    write_receipt(receipt_of(CASES["bool"]), tmp_path / "r.json")
-    source = "def forward(x, causal):\n    if causal:\n        return x\n"
-    (tmp_path / "model.py").write_text(source, encoding="utf-8")
+    write_receipt_and_program(tmp_path)
     return tmp_path
 
 

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.runs.supervised.child import PASSED_ON, ExitInfo, start, supervise
+from compilediag.runs.supervised.child import PASSED_ON, start, supervise
 from compilediag.runs.supervised.group_witness import GroupWitness
 from compilediag.runs.supervised.signals import SignalInbox
 
@@ -46,10 +46,3 @@ def test_a_program_the_system_refuses_is_a_usage_error(tmp_path: Path) -> None:
     broken.chmod(0o755)
     with pytest.raises(UsageError, match="cannot be started: Exec format error"):
         start([str(broken)], os.environ)
-
-
-# --- the ending ------------------------------------------------------------------------------
-
-
-def ended(returncode: int, **more) -> ExitInfo:
-    return ExitInfo(pid=10, returncode=returncode, wall_s=1.0, **more)

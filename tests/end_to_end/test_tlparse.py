@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tlparse_pieces import GOOD, ids, record, run_of_two, stand_in
+from tlparse_pieces import GOOD, ids, one, record, run_of_two, stand_in, trace
 
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
@@ -30,32 +30,6 @@ from compilediag.runs.tools.tlparse_counts import differences, read_counts
 needs_tlparse = pytest.mark.skipif(find_tlparse() is None, reason="tlparse is not installed")
 
 
-METRICS = {
-    "co_name": "f",
-    "co_filename": "a.py",
-    "co_firstlineno": 1,
-    "recompile_reason": None,
-    "guard_latency_us": 5,
-}
-"""What rows have since torch 2.7."""
-
-
-def trace(*extra: bytes) -> bytes:
-    """A first compile and a recompile of one frame."""
-    reason = "0/0: n == 2"
-    return b"".join(
-        [
-            record({"dynamo_start": {"stack": []}, **ids(0, 0)}),
-            record({"compilation_metrics": {"compile_id": "0/0", **METRICS}, **ids(0, 0)}),
-            record(
-                {"artifact": {"name": "recompile_reasons", "encoding": "json"}, **ids(0, 1)}, reason
-            ),
-            record({"compilation_metrics": {"compile_id": "0/1", **METRICS}, **ids(0, 1)}),
-            *extra,
-        ]
-    )
-
-
 # --- the child -------------------------------------------------------------------------------
 
 
@@ -64,14 +38,6 @@ def log(tmp_path: Path) -> str:
     path = tmp_path / "dedicated_log_torch_trace_ab.log"
     path.write_bytes(trace())
     return str(path)
-
-
-def one(log: str, tmp_path: Path, program: str | None, limits: Limits | None = None) -> Report:
-    """The report of one log; nothing but it is left in the folder of reports."""
-    into = tmp_path / "out"
-    (report,) = reports_of([log], str(into), (), limits, program)
-    assert sorted(os.listdir(into)) == ([] if report.folder is None else ["1"])
-    return report
 
 
 def test_report_is_made_in_a_fresh_folder(log: str, tmp_path: Path) -> None:

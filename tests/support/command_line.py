@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import click
+import pytest
 
 DATA = Path(__file__).parents[1] / "data" / "views"
 
@@ -38,3 +39,13 @@ def raising(error: BaseException) -> click.Command:
         raise error
 
     return click.Command("show", callback=fail)
+
+
+def enter_plain_repository(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """No colour, 100 columns, no CI, an empty repository."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(folder)
+    Path(".git").mkdir()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
+
+from command_line import compilediag
 
 from compilediag.runs.tools.depyf import Decompiled, decompile_run
 
@@ -24,6 +27,16 @@ for n in (2, 3):
 with open("ran", "a") as file:
     file.write("once ")
 """
+
+
+def run_depyf(folder: Path) -> tuple[Path, Any, str, str]:
+    """The folder of `run --depyf` on the program; its receipt and output."""
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    options = ("--depyf", "--no-live", "--output", "out")
+    done = compilediag("run", *options, "program.py", cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    receipt = json.loads((folder / "out" / "receipt.json").read_text(encoding="utf-8"))
+    return folder, receipt, done.stdout, done.stderr
 
 
 def second(tmp_path: Path, code: str, time_s: float = 60.0, **more: Any) -> Decompiled:

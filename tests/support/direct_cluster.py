@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
+
+import pytest
 
 
 class Direct:
@@ -29,3 +33,13 @@ class Done:
 
     def result(self) -> Any:
         return self._value
+
+
+@contextmanager
+def two_workers() -> Iterator[Any]:
+    """Worker processes of this machine; skips the test where dask is not installed."""
+    distributed = pytest.importorskip("distributed", reason="dask is not installed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as made:
+        yield made

@@ -6,9 +6,27 @@ import random
 import shutil
 from pathlib import Path
 
+from many_receipts import measured, written
+
 from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, fleet_of
 
 NUMBER = 60
+
+
+def receipts_of_two_lanes(folder: Path) -> Path:
+    """Made long enough ago to have settled."""
+    names = ("gpt/train", "vit/train")
+    return written(
+        folder, range(NUMBER), lambda n: measured(header__lane__name=names[n % 2], steps__median=n)
+    )
+
+
+def indexed_copy(made: Path, folder: Path) -> Path:
+    """Receipts with an index."""
+    shutil.copytree(made, folder)
+    assert fleet_of(str(folder)).files_read == NUMBER
+    assert (folder / INDEX_NAME).is_file()
+    return folder
 
 
 def truth(folder: Path) -> Fleet:

@@ -43,3 +43,10 @@ def receipts(folder: Path, executor: Executor | None) -> dict[object, bytes]:
     found: dict[object, bytes] = {"all": told(merged_receipt(record, "lane", None))}
     found |= {rank: told(made) for rank, made in rank_receipts(record, "lane", executor)}
     return found
+
+
+def expected(folder: Path) -> dict[object, bytes]:
+    """The receipts of one process, with the links that a folder for them gives."""
+    record = read_record([str(folder)])
+    merged = merged_receipt(record, "lane", None, str(folder.parent / "out"))
+    return {**receipts(folder, None), "all": told(merged)}

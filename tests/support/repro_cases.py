@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+from command_line import DATA
+
+from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.schema.compiles import FindingRecord, FixRecord, Place
+from compilediag.receipt.schema.receipt import Receipt
 
 
 class Case(NamedTuple):
@@ -104,3 +110,16 @@ CASES = {
         "2 <= L['requests'].size()[0]",
     ),
 }
+
+
+def receipt_of(case: Case, file: str = "model.py") -> Receipt:
+    place = Place(file=file, line=2, function="forward")
+    finding = msgspec.structs.replace(case.finding, location=place)
+    return msgspec.structs.replace(read_receipt(DATA / "findings.json"), findings=(finding,))
+
+
+def write_receipt_and_program(folder: Path) -> None:
+    """A receipt of one finding and the program it speaks of."""
+    write_receipt(receipt_of(CASES["bool"]), folder / "r.json")
+    source = "def forward(x, causal):\n    if causal:\n        return x\n"
+    (folder / "model.py").write_text(source, encoding="utf-8")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from compilediag_harness import attach
+from attached import attached
+
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import syncs
 from compilediag_harness.steps import steps
@@ -20,12 +21,8 @@ def observed() -> Iterator[list[Event]]:
     """The collectors around a block; the events are complete after it."""
     events: list[Event] = []
     session = Session(events.append)
-    attach.install(session)
-    try:
+    with attached(session):
         yield events
-        attach.finish(session)
-    finally:
-        attach.uninstall(session)
     assert not [event for event in events if isinstance(event, FaultOccurred)]
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from timelines import attempt, recompile, timeline
+
+from compilediag.runs.tools.limited import Limits
+from compilediag.runs.tools.tlparse import Report, reports_of
 
 HEAD = "V1121 14:11:01.404000 100 torch/_dynamo/utils.py:2009] "
 
@@ -44,3 +48,37 @@ def run_of_two() -> Any:
     """What we count of `trace()`: a compile, and a recompile for one reason."""
     cause = recompile("0/1")
     return timeline([attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)])
+
+
+METRICS = {
+    "co_name": "f",
+    "co_filename": "a.py",
+    "co_firstlineno": 1,
+    "recompile_reason": None,
+    "guard_latency_us": 5,
+}
+"""What rows have since torch 2.7."""
+
+
+def trace(*extra: bytes) -> bytes:
+    """A first compile and a recompile of one frame."""
+    reason = "0/0: n == 2"
+    return b"".join(
+        [
+            record({"dynamo_start": {"stack": []}, **ids(0, 0)}),
+            record({"compilation_metrics": {"compile_id": "0/0", **METRICS}, **ids(0, 0)}),
+            record(
+                {"artifact": {"name": "recompile_reasons", "encoding": "json"}, **ids(0, 1)}, reason
+            ),
+            record({"compilation_metrics": {"compile_id": "0/1", **METRICS}, **ids(0, 1)}),
+            *extra,
+        ]
+    )
+
+
+def one(log: str, tmp_path: Path, program: str | None, limits: Limits | None = None) -> Report:
+    """The report of one log; nothing but it is left in the folder of reports."""
+    into = tmp_path / "out"
+    (report,) = reports_of([log], str(into), (), limits, program)
+    assert sorted(os.listdir(into)) == ([] if report.folder is None else ["1"])
+    return report

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attached import attached
 
 from compilediag.timeline.process import unbatch
-from compilediag_harness import attach
 from compilediag_harness.base.session import Session
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event, FaultOccurred, SpanEnded
@@ -25,10 +25,8 @@ def events() -> Iterator[list[Event]]:
     """The events of a session with every collector."""
     received: list[Event] = []
     session = Session(received.append)
-    attach.install(session)
-    yield received
-    attach.finish(session)
-    attach.uninstall(session)
+    with attached(session):
+        yield received
     assert not [event for event in received if isinstance(event, FaultOccurred)]
 
 

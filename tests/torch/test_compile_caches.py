@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import os
-import re
 import shutil
 import sys
 from collections import Counter
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rule_pages import run_code_of
 
 torch: Any = pytest.importorskip("torch")
 
@@ -379,19 +378,9 @@ def test_code_of_the_page(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for heading in ("Bad", "Good"):
         forget()
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / heading))
-        text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
-        found = re.search(rf"^## {heading}$.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
-        assert found is not None
-        file = tmp_path / f"{code}_{heading}.py"
-        file.write_text(found[1], encoding="utf-8")
-        spec = importlib.util.spec_from_file_location(file.stem, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, file.stem, module)
         utils.counters.clear()
         with watch() as watched:
-            spec.loader.exec_module(module)
+            run_code_of(code, heading, tmp_path)
         if code == "CD611" and heading == "Bad":
             if not utils.counters["aot_autograd"]["autograd_cache_bypass"]:
                 pytest.skip("this torch caches the bad code")

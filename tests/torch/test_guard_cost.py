@@ -6,7 +6,6 @@ What it saves is counted: guards that torch evaluates before a call. Nothing is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,12 +24,7 @@ config = torch._dynamo.config
 TAGS = "use_recursive_dict_tags_for_guards"
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Nothing compiled by another test."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 class Block(nn.Module):

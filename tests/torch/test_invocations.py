@@ -38,12 +38,7 @@ MODEL = Location("/home/user/app.py", 7, "Model.forward")
 LOSS = Location("/home/user/app.py", 30, "loss")
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    """Nothing compiled by another test."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 class Model(torch.nn.Module):

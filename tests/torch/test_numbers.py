@@ -10,6 +10,7 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+from attached import attached
 
 torch = pytest.importorskip("torch")
 
@@ -18,7 +19,6 @@ from compilediag.fixes.numbers.first_difference import numbers_of, still_differs
 from compilediag.fixes.numbers.narrowing import narrowing  # noqa: E402
 from compilediag.fixes.numbers.record import VARIABLE  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
-from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.trials.trial import Trial  # noqa: E402
 from compilediag_harness.wire import FaultOccurred, SettingChange, TrialPlan  # noqa: E402
@@ -33,13 +33,9 @@ def trying(plan):
     session = Session(events.append)
     session.trial = Trial(plan)
     session.trial.begin()
-    attach.install(session)
-    try:
+    with attached(session):
         yield events
-        attach.finish(session)
-    finally:
-        attach.uninstall(session)
-        torch._dynamo.reset()
+    torch._dynamo.reset()
     assert not [each for each in events if isinstance(each, FaultOccurred)]
 
 

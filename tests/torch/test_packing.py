@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attached import attached
 
 # --- the source ---
 
@@ -19,7 +20,6 @@ def test_a_sampled_step_tells_what_it_filled_and_wrote() -> None:
     """In bytes, by index and by value; what torch itself and other code writes is not told."""
     torch = pytest.importorskip("torch")
     from compilediag.timeline.fold import fold
-    from compilediag_harness import attach
     from compilediag_harness.base.session import Session
     from compilediag_harness.collectors import syncs, tensor_reads
     from compilediag_harness.steps import steps
@@ -43,15 +43,11 @@ def test_a_sampled_step_tells_what_it_filled_and_wrote() -> None:
 
     events: list[Event] = []
     session = Session(events.append)
-    attach.install(session)
-    try:
+    with attached(session):
         for _ in range(syncs.QUIET_STEPS):
             steps.step()
         made = work()
         steps.step()
-        attach.finish(session)
-    finally:
-        attach.uninstall(session)
     assert [batch.sum().item() for batch in made] == [7.0, 7.0]
     assert not tensor_reads.names_of(torch.Tensor)
     (sample,) = fold([events]).syncs

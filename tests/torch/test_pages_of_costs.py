@@ -3,17 +3,15 @@ good has not. Nothing is timed: a rule that asks for seconds is given the same s
 
 from __future__ import annotations
 
-import importlib.util
-import re
 import socket
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from rule_pages import run_code_of
 
 torch: Any = pytest.importorskip("torch")
 
@@ -35,43 +33,28 @@ from compilediag_harness.collectors import compiles as collector  # noqa: E402
 from compilediag_harness.trials.trial import Trial  # noqa: E402
 from compilediag_harness.wire import Event, TrialPlan  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`torch.jit:DeprecationWarning", "ignore:dynamo_pgo force disabled:UserWarning"
-)
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
+    pytest.mark.filterwarnings(
+        "ignore:`torch.jit:DeprecationWarning",
+        "ignore:dynamo_pgo force disabled:UserWarning",
+    ),
+]
 
-PAGES = Path(__file__).parents[2] / "docs" / "rules"
 LONG_S = 100.0
 """What each compile is given: more than any rule asks for."""
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 Load = Callable[[str, str], ModuleType]
 
 
 @pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+def load(tmp_path: Path) -> Load:
     """Runs the code under a heading of a page, as a module of its own."""
 
     def run(page: str, heading: str) -> ModuleType:
-        text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
-        found = re.search(rf"^## {heading}$.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
-        assert found is not None
-        file = tmp_path / f"{page}_{heading}.py"
-        file.write_text(found[1], encoding="utf-8")
-        spec = importlib.util.spec_from_file_location(file.stem, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, file.stem, module)
         torch._dynamo.reset()
-        spec.loader.exec_module(module)
-        return module
+        return run_code_of(page, heading, tmp_path)
 
     return run
 

@@ -3,20 +3,6 @@
 from __future__ import annotations
 
 from compilediag_harness.extensions.pipeline.pipeline import pipeline
-from compilediag_harness.wire import Event, PipelineWorked
-
-
-def blocks(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
-    """Stage, start, seconds, samples and slot of every block, in their order."""
-    return [
-        row
-        for event in events
-        if isinstance(event, PipelineWorked)
-        for row in zip(
-            *(event.stages, event.starts, event.walls, event.samples, event.infer_slots),
-            strict=True,
-        )
-    ]
 
 
 def test_compiled_code_holds_nothing_of_it() -> None:

@@ -8,18 +8,15 @@ import ast
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from repro_cases import CASES, HOOK, Case
+from repro_cases import CASES, HOOK, Case, receipt_of, write_receipt_and_program
 
 from compilediag import cli
 from compilediag.errors import ReproImpossible
 from compilediag.extensions.repro.views.script import script_of
-from compilediag.receipt.file import read_receipt, write_receipt
-from compilediag.receipt.schema.compiles import Place
-from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.file import write_receipt
 
 DATA = Path(__file__).parents[1] / "data" / "views"
 
@@ -120,20 +117,12 @@ def test_any_two_values_give_a_program_or_a_reason(expected: str, actual: str) -
 # --- the command -----------------------------------------------------------------------------
 
 
-def receipt_of(case: Case, file: str = "model.py") -> Receipt:
-    place = Place(file=file, line=2, function="forward")
-    finding = msgspec.structs.replace(case.finding, location=place)
-    return msgspec.structs.replace(read_receipt(DATA / "findings.json"), findings=(finding,))
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a receipt of one finding and the program it speaks of."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
-    write_receipt(receipt_of(CASES["bool"]), tmp_path / "r.json")
-    source = "def forward(x, causal):\n    if causal:\n        return x\n"
-    (tmp_path / "model.py").write_text(source, encoding="utf-8")
+    write_receipt_and_program(tmp_path)
     return tmp_path
 
 

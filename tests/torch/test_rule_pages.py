@@ -3,14 +3,12 @@ none."""
 
 from __future__ import annotations
 
-import importlib.util
-import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rule_pages import PAGES, run_code_of
 
 torch = pytest.importorskip("torch")
 
@@ -18,7 +16,6 @@ from torch._dynamo import utils  # noqa: E402
 
 import compilediag  # noqa: E402
 
-PAGES = Path(__file__).parents[2] / "docs" / "rules"
 RECOMPILES = sorted(path.stem for path in PAGES.glob("CD1[01]?.md") if path.stem != "CD119")
 BREAKS = sorted(path.stem for path in PAGES.glob("CD2*.md"))
 
@@ -34,31 +31,17 @@ def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def code_of(page: str, heading: str) -> str:
-    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## {heading}$.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
-    assert found is not None
-    return found[1]
-
-
 Run = Callable[[str, str], "list[Any]"]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path) -> Run:
     """Imports the code as a module of its own, and gives the findings."""
 
     def run_code(page: str, heading: str) -> list[Any]:
-        file = tmp_path / f"{page}_{heading.lower()}.py"
-        file.write_text(code_of(page, heading), encoding="utf-8")
-        spec = importlib.util.spec_from_file_location(file.stem, file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, file.stem, module)
         torch.manual_seed(0)
         with compilediag.watch() as seen:
-            spec.loader.exec_module(module)
+            run_code_of(page, heading, tmp_path)
         return seen.findings
 
     return run_code

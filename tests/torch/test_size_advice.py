@@ -4,7 +4,7 @@ the advice, followed, compiles once."""
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,7 @@ from torch._dynamo import utils  # noqa: E402
 
 import compilediag  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    utils.clear_compilation_metrics()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from compilediag.readers.journal import Journal
+from ended_runs import ended, journal
+
 from compilediag.runs.supervised.assemble import recorded_variables
-from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.child_env import child_environment
 from compilediag.runs.supervised.exit_status import exit_status_of, notes_on_attachment
 from compilediag.runs.supervised.target import Target
-from compilediag_harness.wire import ProcessEnded, ProcessStarted
 
 SCRIPT = Target("script", ("python", "x.py"), "x", script="x.py")
-
-
-# --- target ----------------------------------------------------------------------------------
-
-
-# --- the timetable ---------------------------------------------------------------------------
 
 
 # --- the environment -------------------------------------------------------------------------
@@ -36,23 +29,7 @@ def test_only_listed_variables_are_recorded() -> None:
     assert reported == {"TORCH_LOGS": "x", "RANK": "0"}
 
 
-# --- the output directory --------------------------------------------------------------------
-
-
 # --- the ending ------------------------------------------------------------------------------
-
-
-def journal(
-    pid: int, failure: str | None, t: float = 1.0, start: str = "00", began: float = 0.0
-) -> Journal:
-    started = ProcessStarted(
-        began, 1, pid, 1, None, None, (), "/env/python", "/", f"2026-01-01T00:00:{start}Z", "3.11"
-    )
-    return Journal(str(pid), (started, ProcessEnded(t, {}, 0.0, 0, None, failure)))
-
-
-def ended(returncode: int, **more) -> ExitInfo:
-    return ExitInfo(pid=10, returncode=returncode, wall_s=1.0, **more)
 
 
 def test_a_torch_logs_word_is_explained() -> None:

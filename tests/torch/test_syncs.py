@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attached import attached
 from sync_pieces import QUIET, Clock, observed, warm_up
 
 torch = pytest.importorskip("torch")
 
 from compilediag.timeline.fold import fold  # noqa: E402
-from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.collectors import sync_sample, tensor_reads  # noqa: E402
 from compilediag_harness.source.writes_in_source import loop_around  # noqa: E402
@@ -311,15 +311,11 @@ def test_a_fault_of_ours_is_told_and_the_sample_is_not(monkeypatch: pytest.Monke
 
     events: list[Event] = []
     session = Session(events.append)
-    attach.install(session)
-    try:
+    with attached(session):
         warm_up()
         monkeypatch.setattr(sync_sample.SyncSample, "_would_wait", broken)
         assert value.item() == float(value)
         steps.step()
-        attach.finish(session)
-    finally:
-        attach.uninstall(session)
     assert [item.where for item in events if isinstance(item, FaultOccurred)] == [
         "reads of tensors"
     ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from timelines import attempt, process, timeline
-from tlparse_pieces import GOOD, ids, record, run_of_two, stand_in
+from tlparse_pieces import GOOD, ids, one, record, run_of_two, stand_in, trace
 
 from compilediag.runs.supervised.reports import (
     NO_TRACE,
@@ -25,27 +24,9 @@ from compilediag.runs.supervised.reports import (
     traces_in,
 )
 from compilediag.runs.tools import tlparse_log
-from compilediag.runs.tools.limited import Limits
-from compilediag.runs.tools.tlparse import Report, reports_of
 from compilediag.runs.tools.tlparse_counts import differences, read_counts
 from compilediag.runs.tools.tlparse_log import Copied, TooLarge, copy_log
 from compilediag.timeline.timeline import BreakSite
-
-
-def trace(*extra: bytes) -> bytes:
-    """A first compile and a recompile of one frame."""
-    reason = "0/0: n == 2"
-    return b"".join(
-        [
-            record({"dynamo_start": {"stack": []}, **ids(0, 0)}),
-            record({"compilation_metrics": {"compile_id": "0/0"}, **ids(0, 0)}),
-            record(
-                {"artifact": {"name": "recompile_reasons", "encoding": "json"}, **ids(0, 1)}, reason
-            ),
-            record({"compilation_metrics": {"compile_id": "0/1"}, **ids(0, 1)}),
-            *extra,
-        ]
-    )
 
 
 def copied(raw: bytes, *, known: tuple[str, ...] = ()) -> tuple[str, Copied]:
@@ -158,14 +139,6 @@ def log(tmp_path: Path) -> str:
     path = tmp_path / "dedicated_log_torch_trace_ab.log"
     path.write_bytes(trace())
     return str(path)
-
-
-def one(log: str, tmp_path: Path, program: str | None, limits: Limits | None = None) -> Report:
-    """The report of one log; nothing but it is left in the folder of reports."""
-    into = tmp_path / "out"
-    (report,) = reports_of([log], str(into), (), limits, program)
-    assert sorted(os.listdir(into)) == ([] if report.folder is None else ["1"])
-    return report
 
 
 def test_a_log_without_records_is_not_given_away(tmp_path: Path) -> None:

@@ -23,17 +23,11 @@ from compilediag_harness.torch_internals import (  # noqa: E402
     torch_sizes,
 )
 
-pytestmark = [  # 2.7 warns about its own use of a deprecated name on the first compile.
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
+    # 2.7 warns about its own use of a deprecated name on the first compile.
     pytest.mark.filterwarnings("ignore"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo():
-    """Each test starts with empty compile caches."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(function, **options):

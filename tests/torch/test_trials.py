@@ -15,6 +15,7 @@ import weakref
 from contextlib import contextmanager, suppress
 
 import pytest
+from attached import attached
 
 torch = pytest.importorskip("torch")
 
@@ -22,7 +23,6 @@ import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
 from compilediag.fixes.answers import compare, exact_answers  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
-from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.source.source_locations import definition_of  # noqa: E402
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls  # noqa: E402
@@ -76,12 +76,10 @@ def trying(plan=None):
         trial = Trial(plan)
         session.trial = trial
         trial.begin()
-    attach.install(session)
     try:
-        yield events
-        attach.finish(session)
+        with attached(session):
+            yield events
     finally:
-        attach.uninstall(session)
         torch.compiler.set_stance("default")
         torch._dynamo.reset()
     assert not events.of(FaultOccurred), events.of(FaultOccurred)

@@ -12,6 +12,7 @@ import weakref
 from contextlib import contextmanager
 
 import pytest
+from attached import attached
 
 torch = pytest.importorskip("torch")
 
@@ -65,13 +66,9 @@ def witnessing(plan=EVERYTHING):
     events = Events()
     session = Session(events.append)
     session.witness_plan = plan
-    attach.install(session)
-    try:
+    with attached(session):
         yield events
-        attach.finish(session)
-    finally:
-        attach.uninstall(session)
-        torch._dynamo.reset()
+    torch._dynamo.reset()
     assert not [event for event in events if isinstance(event, FaultOccurred)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from step_sources import NoOptimizers
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import step_hooks, step_limit
@@ -13,25 +14,11 @@ from compilediag_harness.steps.step_detection import StepSource
 from compilediag_harness.wire import Event, StepsEnded
 
 
-class NoOptimizers:
-    def expected(self) -> bool:
-        return False
-
-    def call_begins(self, key: int, first: bool) -> None:
-        """Nothing is to be looked at."""
-
-    def updated(self) -> int:
-        return 0
-
-    def training(self) -> bool:
-        return True
-
-
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> tuple[StepSource, list[Event]]:
     """A session that counts steps, without torch."""
     events: list[Event] = []
-    one = StepSource(Session(events.append, origin=0.0), NoOptimizers(), 0.0)
+    one = StepSource(Session(events.append, origin=0.0), NoOptimizers(training=True), 0.0)
     monkeypatch.setattr(step_hooks, "_active", (one,))
     return one, events
 

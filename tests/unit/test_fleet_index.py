@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fleet_pieces import NUMBER, same, truth
+from fleet_pieces import NUMBER, indexed_copy, receipts_of_two_lanes, same, truth
 from many_receipts import content, measured, written
 
 from compilediag.errors import UsageError
@@ -21,23 +21,14 @@ from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, fleet_of, new
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Receipts of two lanes, made long enough ago to have settled."""
-    folder = tmp_path_factory.mktemp("made")
-    names = ("gpt/train", "vit/train")
-    return written(
-        folder, range(NUMBER), lambda n: measured(header__lane__name=names[n % 2], steps__median=n)
-    )
+    return receipts_of_two_lanes(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
 def receipts(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of them with an index; files count as settled at once."""
     monkeypatch.setattr(folders, "SETTLED_S", -1.0)
-    folder = tmp_path / "receipts"
-    shutil.copytree(made, folder)
-    assert fleet_of(str(folder)).files_read == NUMBER
-    assert (folder / INDEX_NAME).is_file()
-    return folder
+    return indexed_copy(made, tmp_path / "receipts")
 
 
 def medians(fleet: Fleet) -> list[float]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import enter_plain_repository
 from gate_receipts import again, branch, first, receipt
 
 from compilediag.cli import main
@@ -20,13 +21,7 @@ CAUSE = receipt(first(), again("n"))
 
 @pytest.fixture(autouse=True)
 def plain_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No colour, 100 columns, no CI, an empty repository."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    Path(".git").mkdir()
+    enter_plain_repository(monkeypatch, tmp_path)
 
 
 def saved(made: Receipt, name: str = "r.json") -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-import textwrap
 import threading
 from pathlib import Path
 
@@ -28,8 +26,6 @@ from compilediag_harness.wire import (
     encode,
 )
 
-HARNESS = str(Path(journal_module.__file__).parents[2])
-
 
 def opening() -> bytes:
     return encode(
@@ -42,17 +38,6 @@ def opening() -> bytes:
 
 def span(step: int) -> SpanEnded:
     return SpanEnded(float(step), step, "span", 0.0, 0.1, 0, 1)
-
-
-def python(code: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *arguments],
-        env={**os.environ, "PYTHONPATH": HARNESS},
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
 
 
 def test_events_come_back_in_order(tmp_path: Path) -> None:

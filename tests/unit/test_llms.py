@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
+import imported_file
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SPEC = importlib.util.spec_from_file_location("llms", ROOT / "tools" / "llms.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-llms = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(llms)
+llms = imported_file.load(ROOT / "tools" / "llms.py")
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from direct_cluster import Direct
-from rank_folders import folder_of_ranks, receipts, told
+from direct_cluster import Direct, two_workers
+from rank_folders import expected, folder_of_ranks, told
 
 from compilediag import cli
 from compilediag.errors import UsageError
 from compilediag.readers.inputs import Source
 from compilediag.runs.offline.cluster import JOINED, connected, receipts_on
 from compilediag.runs.offline.many_ranks import ReceiptOptions, options_here
-from compilediag.runs.offline.receipts import merged_receipt
-from compilediag.runs.offline.sources import find_sources, read_record, read_source
+from compilediag.runs.offline.sources import find_sources, read_source
 
 needs_dask = pytest.mark.skipif(
     importlib.util.find_spec("distributed") is None, reason="dask is not installed"
@@ -32,13 +31,6 @@ def on(client: Any, folder: Path, read: Any = read_source) -> dict[object, bytes
     asked = ReceiptOptions("lane", None, str(folder.parent / "out"), os.getcwd())
     made = receipts_on(client, find_sources([str(folder)]), asked, read)
     return {"all" if rank is None else rank: told(receipt) for rank, receipt in made}
-
-
-def expected(folder: Path) -> dict[object, bytes]:
-    """The receipts of one process, with the links that a folder for them gives."""
-    record = read_record([str(folder)])
-    merged = merged_receipt(record, "lane", None, str(folder.parent / "out"))
-    return {**receipts(folder, None), "all": told(merged)}
 
 
 def test_the_tree_gives_the_receipts_of_one_process(tmp_path: Path) -> None:
@@ -79,11 +71,7 @@ def test_what_is_asked_holds_wherever_it_is_read(
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two worker processes of this machine."""
-    distributed = pytest.importorskip("distributed", reason="dask is not installed")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-    ) as made:
+    with two_workers() as made:
         yield made
 
 

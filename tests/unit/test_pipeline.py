@@ -11,14 +11,13 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from pipeline_pieces import Listening, blocks, listening_to_pipelines
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.extensions.pipeline import pipeline as module
 from compilediag_harness.extensions.pipeline.pipeline import Pipeline, pipeline
 from compilediag_harness.user_api import spans
 from compilediag_harness.wire import Event, PipelineWorked, SpansEnded
-
-Listening = tuple[Session, list[Event]]
 
 
 @pytest.fixture
@@ -31,25 +30,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def listening(clock: list[float]) -> Iterator[Listening]:
-    """A session that receives pipelines."""
-    events: list[Event] = []
-    session = Session(events.append, origin=0.0)
-    module.sinks.install(session)
-    yield session, events
-    module.sinks.uninstall(session)
-
-
-def blocks(events: list[Event]) -> list[tuple[str, float, float, int, int]]:
-    """Stage, start, seconds, samples and slot of every block, in their order."""
-    return [
-        row
-        for event in events
-        if isinstance(event, PipelineWorked)
-        for row in zip(
-            *(event.stages, event.starts, event.walls, event.samples, event.infer_slots),
-            strict=True,
-        )
-    ]
+    with listening_to_pipelines() as listening:
+        yield listening
 
 
 def use(loop: Pipeline) -> None:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import re
-import sys
 from pathlib import Path
+
+import imported_file
 
 from compilediag.readers.torch_trace.read import read_trace
 from compilediag.runs.offline.sources import read_record
 from compilediag.timeline.fold import fold
 
-PATH = Path(__file__).parents[1] / "benchmarks" / "scaled_traces.py"
-SPEC = importlib.util.spec_from_file_location("scaled_traces", PATH)
-assert SPEC is not None
-assert SPEC.loader is not None
-scaled_traces = importlib.util.module_from_spec(SPEC)
-sys.modules["scaled_traces"] = scaled_traces  # dataclasses look their module up
-SPEC.loader.exec_module(scaled_traces)
+scaled_traces = imported_file.load(Path(__file__).parents[1] / "benchmarks" / "scaled_traces.py")
 
 TRACE = Path(__file__).parents[1] / "data" / "traces" / "breaks_inflated.log.gz"
 RECORDED = gzip.decompress(TRACE.read_bytes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from step_sources import NoOptimizers
 
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Step
@@ -24,22 +25,6 @@ from compilediag_harness.wire import Event, FaultOccurred, StepsEnded
 ORIGIN = 100.0
 WALL = BRIEF_S / 20
 """Seconds of a step."""
-
-
-class NoOptimizers:
-    """What is known of optimizers in a program without any."""
-
-    def expected(self) -> bool:
-        return False
-
-    def call_begins(self, key: int, first: bool) -> None:
-        """Nothing is to be looked at."""
-
-    def updated(self) -> int:
-        return 0
-
-    def training(self) -> bool:
-        return False
 
 
 class Program:

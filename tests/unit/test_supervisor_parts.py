@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from ended_runs import ended, journal
 
 from compilediag.errors import UsageError
-from compilediag.readers.journal import Journal
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.child_env import bootstrap_dir, child_environment
@@ -19,7 +19,6 @@ from compilediag.runs.supervised.exit_status import exit_status_of
 from compilediag.runs.supervised.kill_schedule import KillSchedule
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
-from compilediag_harness.wire import ProcessEnded, ProcessStarted
 
 SCRIPT = Target("script", ("python", "x.py"), "x", script="x.py")
 PROGRAM = Target("program", ("torchrun", "x.py"), "torchrun")
@@ -249,19 +248,6 @@ def test_runs_of_one_second_do_not_meet(tmp_path: Path, monkeypatch) -> None:
 
 
 # --- the ending ------------------------------------------------------------------------------
-
-
-def journal(
-    pid: int, failure: str | None, t: float = 1.0, start: str = "00", began: float = 0.0
-) -> Journal:
-    started = ProcessStarted(
-        began, 1, pid, 1, None, None, (), "/env/python", "/", f"2026-01-01T00:00:{start}Z", "3.11"
-    )
-    return Journal(str(pid), (started, ProcessEnded(t, {}, 0.0, 0, None, failure)))
-
-
-def ended(returncode: int, **more) -> ExitInfo:
-    return ExitInfo(pid=10, returncode=returncode, wall_s=1.0, **more)
 
 
 def test_the_first_worker_to_fail_is_the_reason() -> None:

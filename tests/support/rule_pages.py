@@ -1,0 +1,25 @@
+"""The code that a page about a rule shows: the bad has what the page is about, the good has not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import imported_file
+
+PAGES = Path(__file__).parents[2] / "docs" / "rules"
+
+
+def code_of(page: str, heading: str) -> str:
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    found = re.search(rf"^## {heading}$.*?```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def run_code_of(page: str, heading: str, folder: Path) -> ModuleType:
+    """Imports it as a module of its own."""
+    file = folder / f"{page}_{heading.lower()}.py"
+    file.write_text(code_of(page, heading), encoding="utf-8")
+    return imported_file.load(file)
