@@ -5,7 +5,6 @@ Of every code it is known whether a test runs its advice, and if not, why not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +61,14 @@ WITHOUT_RUN = {
 """Codes whose advice no test of this folder runs, and why."""
 
 
-def _forget() -> None:
-    torch._dynamo.reset()
-    utils.clear_compilation_metrics()
-    utils.counters.clear()
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    _forget()
-    yield
-    _forget()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def run(program: Any) -> tuple[list[Any], Any]:
     """What is found, and what the program computes; a call that it returns is made afterwards."""
-    _forget()
+    torch._dynamo.reset()
+    utils.clear_compilation_metrics()
+    utils.counters.clear()
     with compilediag.watch() as seen:
         result = program()
     if callable(result):

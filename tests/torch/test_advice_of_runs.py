@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,13 +14,7 @@ torch: Any = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch._dynamo import compiled_autograd, utils  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    utils.counters.clear()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def test_two_whole_steps_warm_up_compiled_autograd() -> None:

@@ -86,124 +86,6 @@ case(
 )
 
 
-def captured_history(how: str) -> Any:
-    seen: list[Any] = []
-    ring, position = torch.zeros(RING), torch.zeros((), dtype=torch.long)
-
-    def append(x: Any) -> Any:
-        seen.append(x.sum())
-        return x * 2
-
-    def write(x: Any) -> Any:
-        ring.index_copy_(0, (position % RING).view(1), x.sum().view(1))
-        position.add_(1)
-        return x * 2
-
-    @torch.compiler.disable
-    def note(value: Any) -> None:
-        seen.append(value)
-
-    def disabled(x: Any) -> Any:
-        note(x.sum())
-        return x * 2
-
-    call = compiled({"append": append, "ring": write, "disabled": disabled}[how])
-    results = [call(x) for x in INPUTS]
-    return results, list(ring) if how == "ring" else seen
-
-
-def returned(x: Any) -> Any:
-    return x * 2, x.sum()
-
-
-case(
-    "a captured list",
-    ("CD102", "grows"),
-    lambda: captured_history("append"),
-    lambda: collected(returned),
-    lambda: captured_history("ring"),
-    lambda: captured_history("disabled"),
-)
-
-SEEN: list[Any] = []
-SEEN_RING, SEEN_AT = torch.zeros(RING), torch.zeros((), dtype=torch.long)
-
-
-def append_globally(x: Any) -> Any:
-    SEEN.append(x.sum())
-    return x * 2
-
-
-def write_globally(x: Any) -> Any:
-    SEEN_RING.index_copy_(0, (SEEN_AT % RING).view(1), x.sum().view(1))
-    SEEN_AT.add_(1)
-    return x * 2
-
-
-@torch.compiler.disable
-def note_globally(value: Any) -> None:
-    SEEN.append(value)
-
-
-def disabled_globally(x: Any) -> Any:
-    note_globally(x.sum())
-    return x * 2
-
-
-def global_history(function: Any, kept: Any) -> Any:
-    SEEN.clear()
-    SEEN_AT.zero_()
-    call = compiled(function)
-    results = [call(x) for x in INPUTS]
-    return results, list(kept)
-
-
-case(
-    "a global list",
-    ("CD109", "grows"),
-    lambda: global_history(append_globally, SEEN),
-    lambda: collected(returned),
-    lambda: global_history(write_globally, SEEN_RING),
-    lambda: global_history(disabled_globally, SEEN),
-)
-
-
-BY_NAME: dict[str, list[Any]] = {}
-
-
-def append_by_name(x: Any, name: str = "sum") -> Any:
-    BY_NAME.setdefault(name, []).append(x.sum())
-    return x * 2
-
-
-@torch.compiler.disable
-def note_by_name(value: Any, name: str) -> None:
-    BY_NAME.setdefault(name, []).append(value)
-
-
-def disabled_by_name(x: Any, name: str = "sum") -> Any:
-    note_by_name(x.sum(), name)
-    return x * 2
-
-
-def history_by_name(function: Any) -> Any:
-    BY_NAME.clear()
-    BY_NAME["sum"] = [torch.zeros(())]
-    call = compiled(function)
-    results = [call(x) for x in INPUTS]
-    return results, BY_NAME["sum"][1:]
-
-
-case(
-    "lists by name",
-    ("CD109", "grows"),
-    lambda: history_by_name(append_by_name),
-    lambda: collected(returned),
-    lambda: global_history(write_globally, SEEN_RING),
-    lambda: history_by_name(disabled_by_name),
-)
-
-
 def hook_history(how: str) -> Any:
     model, seen, ring = nn.Linear(4, 4), [], torch.zeros(RING)
     position = torch.zeros((), dtype=torch.long)
@@ -253,16 +135,6 @@ def added() -> Any:
     return [call(X, name) for name in "abc"], len(module.seen)
 
 
-def names_returned() -> Any:
-    call, seen, results = compiled(lambda x: x * 2), set[str](), []
-    for name in "abc":
-        results.append(call(X))
-        seen.add(name)
-    return results, len(seen)
-
-
-case("a set of a module", ("CD104", "grows"), added, names_returned)
-
 # --- a container that others fill -----------------------------------------------------------------
 
 
@@ -294,34 +166,6 @@ def length_passed() -> Any:
 case("the length of a module's list", ("CD104", "length"), counted, length_passed)
 
 
-def captured_count() -> Any:
-    seen: list[Any] = []
-    call, results = compiled(lambda x: x * (1 + len(seen))), []
-    for x in INPUTS:
-        results.append(call(x))
-        seen.append(x)
-    return results
-
-
-case("the length of a captured list", ("CD102", "length"), captured_count, length_passed)
-
-
-def read_globally(x: Any) -> Any:
-    return x * (1 + len(SEEN))
-
-
-def global_count() -> Any:
-    SEEN.clear()
-    call, results = compiled(read_globally), []
-    for x in INPUTS:
-        results.append(call(x))
-        SEEN.append(x)
-    return results
-
-
-case("the length of a global list", ("CD109", "length"), global_count, length_passed)
-
-
 def captured_keys(*, filled: bool) -> Any:
     biases: dict[str, Any] = {"bias": OTHER} if filled else {}
 
@@ -344,58 +188,6 @@ case(
     ("CD102", "keys"),
     lambda: captured_keys(filled=False),
     lambda: captured_keys(filled=True),
-    shifted,
-)
-
-
-class Biased(nn.Module):
-    """Looks for a key."""
-
-    def __init__(self, biases: Any) -> None:
-        super().__init__()
-        self.biases = biases
-
-    def forward(self, x: Any) -> Any:
-        return x + self.biases["bias"] if "bias" in self.biases else x + OTHER
-
-
-def module_keys(*, filled: bool) -> Any:
-    module = Biased({"bias": OTHER} if filled else {})
-    call = compiled(module)
-    results = [call(X)]
-    module.biases["bias"] = OTHER
-    return [*results, call(X)]
-
-
-case(
-    "a dict of a module that is filled",
-    ("CD104", "keys"),
-    lambda: module_keys(filled=False),
-    lambda: module_keys(filled=True),
-    shifted,
-)
-BIASES: dict[str, Any] = {}
-
-
-def shift_globally(x: Any) -> Any:
-    return x + BIASES["bias"] if "bias" in BIASES else x + OTHER
-
-
-def global_keys(*, filled: bool) -> Any:
-    BIASES.clear()
-    if filled:
-        BIASES["bias"] = OTHER
-    call = compiled(shift_globally)
-    results = [call(X)]
-    BIASES["bias"] = OTHER
-    return [*results, call(X)]
-
-
-case(
-    "a global dict that is filled",
-    ("CD109", "keys"),
-    lambda: global_keys(filled=False),
-    lambda: global_keys(filled=True),
     shifted,
 )
 
@@ -484,10 +276,6 @@ def biased(x: Any, **options: Any) -> Any:
     return x + options["bias"] if "bias" in options else x + 0
 
 
-def everything(**tensors: Any) -> Any:
-    return sum(tensors.values())
-
-
 def by_keyword(function: Any, *given: Any, warm: bool = False) -> Any:
     call = compiled(function)
     if warm:
@@ -503,20 +291,6 @@ case(
     lambda: by_keyword(biased, WITHOUT, WITH),
     lambda: by_keyword(biased, WITHOUT, WITH, warm=True),
     lambda: by_keyword(biased, {"x": X, "bias": torch.zeros(4)}, WITH),
-)
-case(
-    "a keyword that is counted",
-    ("CD108", "keyword"),
-    lambda: by_keyword(everything, WITHOUT, WITH),
-    lambda: by_keyword(everything, WITHOUT, WITH, warm=True),
-    lambda: by_keyword(everything, {"x": X, "bias": torch.zeros(4)}, WITH),
-)
-case(
-    "keys that are counted",
-    ("CD108", "members"),
-    lambda: batches(lambda batch: sum(batch.values()), WITHOUT, WITH),
-    lambda: batches(lambda batch: sum(batch.values()), {"x": X, "bias": torch.zeros(4)}, WITH),
-    lambda: batches(lambda batch: sum(batch.values()), WITHOUT, WITH, warm=True),
 )
 
 
@@ -709,15 +483,6 @@ case(
     "a buffer that is concatenated",
     ("CD103", None),
     lambda: tokens(Appending()),
-    None,
-    lambda: tokens(WritingAt()),
-)
-
-
-case(
-    "a buffer that is created and concatenated",
-    ("CD103", None),
-    lambda: tokens(Remembering()),
     None,
     lambda: tokens(WritingAt()),
 )

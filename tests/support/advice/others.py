@@ -194,16 +194,6 @@ def cached(*, filled: bool) -> Callable[[], Any]:
     return lambda: call(X)
 
 
-advised(
-    "a cache that the first call fills",
-    "CD150",
-    "remove the cause (CD103, lazy-buffer) before it fires",
-    lambda: cached(filled=False),
-    lambda: cached(filled=True),
-    mended=calm,
-)
-
-
 class Stepped(nn.Module):
     """Counts its calls."""
 
@@ -302,14 +292,6 @@ advised(
     lambda: backward(all_terms, lambda _: 4),
     mended=calm,
 )
-advised(
-    "batches that grow",
-    "CD153",
-    AUTOGRAD,
-    lambda: backward(all_terms, lambda step: 4 + step // 2),
-    lambda: backward(all_terms, lambda _: 6),
-    mended=calm,
-)
 
 # --- CD301 to CD304 -------------------------------------------------------------------------------
 
@@ -377,25 +359,6 @@ advised(
     LATE,
     lambda: scored(warm=False),
     lambda: scored(warm=True),
-    mended=calm,
-)
-
-
-def timed(*, warm: bool) -> Any:
-    call = compiled(lambda x: x * 2)
-    if warm:
-        call(X)
-        warmed()
-    with compilediag.span("timed"):
-        return [call(X) for _ in range(3)]
-
-
-advised(
-    "a first call that is timed",
-    "CD302",
-    LATE,
-    lambda: timed(warm=False),
-    lambda: timed(warm=True),
     mended=calm,
 )
 

@@ -129,14 +129,6 @@ def configured(kind: str | None = None) -> list[Any]:
     return [call(X) for _ in range(3)]
 
 
-case(
-    "a setting that a package's code fills",
-    ("CD104", "filled"),
-    configured,
-    lambda: configured("short"),
-)
-
-
 FREEZING = """
 from torch import nn
 

@@ -158,24 +158,6 @@ case(
 )
 
 
-def last_of_two() -> list[Any]:
-    results = []
-    for size in (8, 5, 1):
-        x = rows(max(size, 2))[0]
-        torch._dynamo.maybe_mark_dynamic(x, 0)
-        results.append(compiled(double)(x)[:size])
-    return results
-
-
-case(
-    "a last size of one",
-    ("CD105", "small"),
-    lambda: all_of(compiled(double), [(x,) for x in rows(8, 1)]),
-    lambda: last_of_two()[::2],
-    lambda: unpadded(compiled(double), (8, 1), 8),
-)
-
-
 def marked_late(x: Any) -> Any:
     call, results = compiled(double), [x * 2]
     call(x)
@@ -411,13 +393,6 @@ case(
         compiled(double),
         [(x.to(memory_format=torch.channels_last_3d),) for x in (VOLUMES, PLANES_OF_VOLUMES)],
     ),
-)
-COLUMNS = torch.arange(8.0).reshape(4, 2).t()
-case(
-    "a transposed tensor first",
-    ("CD106", "stride"),
-    lambda: all_of(compiled(double), [(COLUMNS,), (COLUMNS.contiguous(),)]),
-    lambda: all_of(compiled(double), [(COLUMNS.contiguous(),), (COLUMNS.contiguous(),)]),
 )
 case(
     "another device",

@@ -3,10 +3,8 @@ CD107, CD109, CD110, CD117)."""
 
 from __future__ import annotations
 
-import enum
 import functools
 import gc
-import importlib.util
 import os
 import pathlib
 import sys
@@ -14,18 +12,11 @@ import tempfile
 import types
 from typing import Any
 
+import imported_file
 import torch
 from torch import nn
-from torch.nn import functional
 
 from advice.case import X, case, compiled, warmed
-
-
-class Mode(enum.Enum):
-    """Of two kinds."""
-
-    DOUBLE = 1
-    LESS = 2
 
 
 def choose(x: Any, first: Any) -> Any:
@@ -77,45 +68,6 @@ case(
     lambda: each(compiled(scale_by), [torch.tensor(scale) for scale in SCALES]),
     lambda: [compiled(make_scale(torch.tensor(scale)))(X) for scale in SCALES],
 )
-
-
-def counting() -> Any:
-    count = 0
-
-    def step(x: Any) -> Any:
-        nonlocal count
-        count += 1
-        return x * count
-
-    call = compiled(step)
-    return [call(X) for _ in range(4)]
-
-
-def counting_in_place() -> Any:
-    count = torch.zeros(())
-
-    def step(x: Any) -> Any:
-        count.add_(1)
-        return x * count
-
-    call = compiled(step)
-    return [call(X) for _ in range(4)]
-
-
-case("a captured counter", ("CD101", "number"), counting, None, counting_in_place)
-
-
-def lambdas() -> Any:
-    call = compiled(lambda x, act: act(x))
-    return [call(X, lambda x: x * count) for count in range(3)]  # noqa: B023
-
-
-def lambda_with_argument() -> Any:
-    call = compiled(lambda x, act, count: act(x, count))
-    return [call(X, lambda x, count: x * count, torch.tensor(count)) for count in range(3)]
-
-
-case("a lambda of each iteration", ("CD101", "number"), lambdas, lambda_with_argument)
 
 
 def captured_level() -> Any:
@@ -315,48 +267,6 @@ def selected(x: Any, first: Any) -> Any:
 
 
 case(
-    "a bool to branch on",
-    ("CD107", "branch"),
-    lambda: each(compiled(choose), (True, False)),
-    lambda: chosen_outside(bool, True, False),
-    lambda: each(compiled(selected), [torch.tensor(first) for first in (True, False)]),
-)
-
-
-def gated(x: Any, level: Any) -> Any:
-    return x * level if level > 0 else x - 1
-
-
-def gate_outside() -> Any:
-    scale = compiled(scale_by)
-    less = compiled(lessened)
-    return [scale(X, torch.tensor(level)) if level > 0 else less(X) for level in (1.0, -1.0, 2.0)]
-
-
-case(
-    "a number to branch on",
-    ("CD107", "branch"),
-    lambda: each(compiled(gated), (1.0, -1.0, 2.0)),
-    gate_outside,
-    lambda: each(
-        compiled(lambda x, level: torch.where(level > 0, x * level, x - 1)),
-        [torch.tensor(level) for level in (1.0, -1.0, 2.0)],
-    ),
-)
-case(
-    "an enum",
-    ("CD107", None),
-    lambda: each(compiled(by_mode), Mode),
-    lambda: once_each(compiled(by_mode), Mode),
-    lambda: chosen_outside(lambda mode: mode is Mode.DOUBLE, *Mode),
-)
-
-
-def by_mode(x: Any, mode: Mode) -> Any:
-    return x * 2 if mode is Mode.DOUBLE else x - 1
-
-
-case(
     "a float",
     ("CD107", "number"),
     lambda: each(compiled(scale_by), SCALES),
@@ -370,12 +280,6 @@ case(
     ("CD107", "mixed"),
     lambda: each(compiled(scale_by), (1.5, torch.tensor(2.5))),
     lambda: each(compiled(scale_by), (torch.tensor(1.5), torch.tensor(2.5))),
-)
-case(
-    "a tensor that becomes a number",
-    ("CD107", "mixed"),
-    lambda: each(compiled(scale_by), (torch.tensor(3), 2, 5)),
-    lambda: each(compiled(scale_by), (torch.tensor(3), torch.tensor(2), torch.tensor(5))),
 )
 
 
@@ -406,35 +310,12 @@ def zeros(x: Any, size: int) -> Any:
 
 INTS = (3, 4, 5)
 case(
-    "an int as a size",
-    ("CD107", "int"),
-    lambda: each(compiled(zeros), INTS),
-    lambda: each(compiled(zeros, dynamic=True), INTS),
-)
-case(
     "an int to compute with",
     ("CD107", "int"),
     lambda: each(compiled(scale_by), INTS),
     lambda: each(compiled(scale_by, dynamic=True), INTS),
     lambda: each(compiled(scale_by), [torch.tensor(scale) for scale in INTS]),
 )
-case(
-    "an int to compute with, and no size is dynamic",
-    ("CD107", "int"),
-    lambda: each(compiled(scale_by, dynamic=False), (2, 3, 4)),
-    lambda: each(compiled(scale_by, dynamic=True), (2, 3, 4)),
-    lambda: each(compiled(scale_by, dynamic=False), [torch.tensor(n) for n in (2, 3, 4)]),
-)
-case(
-    "an int as a bound",
-    ("CD107", "int"),
-    lambda: each(compiled(head), (2, 3, 4)),
-    lambda: each(compiled(head, dynamic=True), (2, 3, 4)),
-)
-
-
-def head(x: Any, size: int) -> Any:
-    return x[:size] * 2
 
 
 def repeated(x: Any, times: int) -> Any:
@@ -448,13 +329,6 @@ case(
     ("CD107", "constant"),
     lambda: each(compiled(repeated), (2, 3, 4)),
     lambda: once_each(compiled(repeated), (2, 3, 4)),
-)
-case(
-    "a probability of dropout",
-    ("CD107", "constant"),
-    lambda: each(compiled(functional.dropout), (0.1, 0.2, 0.3)),
-    lambda: once_each(compiled(functional.dropout), (0.1, 0.2, 0.3)),
-    equal=False,
 )
 BETAS = [0.1, 0.2, 0.3, 0.4]
 TABLE = torch.tensor(BETAS, dtype=torch.float64)
@@ -480,14 +354,6 @@ LAYERS = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
 
 def layer(x: Any, index: int) -> Any:
     return LAYERS[index](x)
-
-
-case(
-    "an index of layers",
-    ("CD107", "constant"),
-    lambda: each(compiled(layer), range(3)),
-    lambda: once_each(compiled(layer), range(3)),
-)
 
 
 def at(table: Any, index: Any) -> Any:
@@ -576,106 +442,6 @@ case(
 
 # --- globals --------------------------------------------------------------------------------------
 
-NUMBER: Any = 2
-MODE = "double"
-ACT: Any = torch.sin
-
-
-def by_number(x: Any) -> Any:
-    return x * NUMBER
-
-
-def set_number(function: Any, values: Any) -> Any:
-    global NUMBER
-    results = []
-    for NUMBER in values:  # noqa: B007
-        results.append(function(X))
-    return results
-
-
-def number_in_place() -> Any:
-    global NUMBER
-    NUMBER = torch.zeros((), dtype=torch.long)
-    call, results = compiled(by_number), []
-    for value in INTS:
-        NUMBER.fill_(value)
-        results.append(call(X))
-    return results
-
-
-case(
-    "a global number",
-    ("CD109", "number"),
-    lambda: set_number(compiled(by_number), INTS),
-    lambda: each(compiled(scale_by), [torch.tensor(value) for value in INTS]),
-    number_in_place,
-)
-
-
-def gated_by_number(x: Any) -> Any:
-    if NUMBER > 0:
-        return x * 2
-    return x - 1
-
-
-case(
-    "a global number to branch on",
-    ("CD109", "branch"),
-    lambda: set_number(compiled(gated_by_number), (1, -1)),
-    lambda: chosen_outside(lambda level: level > 0, 1, -1),
-    lambda: each(compiled(where), [torch.tensor(level) for level in (1, -1)]),
-)
-
-
-def by_global_mode(x: Any) -> Any:
-    return x * 2 if MODE == "double" else x - 1
-
-
-def set_mode(*, warm: bool) -> Any:
-    global MODE
-    call, results = compiled(by_global_mode), []
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        results = []
-        for MODE in ("double", "less"):  # noqa: B007
-            results.append(call(X))
-    return results
-
-
-case(
-    "a global string",
-    ("CD109", None),
-    lambda: set_mode(warm=False),
-    lambda: set_mode(warm=True),
-    lambda: chosen_outside(lambda mode: mode == "double", "double", "less"),
-)
-
-
-def by_act(x: Any) -> Any:
-    return ACT(x)
-
-
-def set_act(*, warm: bool) -> Any:
-    global ACT
-    call, results = compiled(by_act), []
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        results = []
-        for ACT in (torch.sin, torch.cos):  # noqa: B007
-            results.append(call(X))
-    return results
-
-
-case(
-    "a global function",
-    ("CD109", "callable"),
-    lambda: set_act(warm=False),
-    per_callable,
-    lambda: set_act(warm=True),
-)
-
 
 def by_environment(x: Any) -> Any:
     return x * 2 if os.environ.get("ADVICE") == "1" else x - 1
@@ -696,21 +462,6 @@ def read_once() -> Any:
     return [call(X), call(X)][:1]
 
 
-def captured_environment() -> Any:
-    module = os
-
-    def choose_by(x: Any) -> Any:
-        return x * 2 if module.environ.get("ADVICE") == "1" else x - 1
-
-    call, results = compiled(choose_by), []
-    for value in "01":
-        os.environ["ADVICE"] = value
-        results.append(call(X))
-    del os.environ["ADVICE"]
-    return results[:1]
-
-
-case("a captured environment", ("CD101", "environment"), captured_environment, lambda: read_once())  # noqa: PLW0108
 case("an environment variable", ("CD109", "environment"), environment, read_once)
 
 
@@ -832,72 +583,6 @@ case(
 )
 
 
-class Leveled(nn.Module):
-    """Branches on its attribute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.level: Any = 1.0
-
-    def forward(self, x: Any) -> Any:
-        if self.level > 0:
-            return x * 2
-        return x - 1
-
-
-def leveled() -> Any:
-    module = Leveled()
-    call, results = compiled(module), []
-    for module.level in LEVELS:
-        results.append(call(X))
-    return results
-
-
-case(
-    "an attribute to branch on",
-    ("CD104", "branch"),
-    leveled,
-    lambda: chosen_outside(lambda level: level > 0, *LEVELS),
-    lambda: each(compiled(where), [torch.tensor(level) for level in LEVELS]),
-)
-
-
-class Stepping(nn.Module):
-    """Branches on its counter in a line behind the one that reads it first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def forward(self, x: Any) -> Any:
-        self.count += 1
-        if self.count > 2:
-            return x * 3
-        return x * 2
-
-
-def tripled(x: Any) -> Any:
-    return x * 3
-
-
-def counted_outside() -> Any:
-    first, then = compiled(doubled), compiled(tripled)
-    return [(then if count > 2 else first)(X) for count in range(1, 6)]
-
-
-def by_count(x: Any, count: Any) -> Any:
-    return torch.where(count > 2, x * 3, x * 2)
-
-
-case(
-    "a counter to branch on",
-    ("CD104", "branch"),
-    lambda: called(Stepping()),
-    counted_outside,
-    lambda: each(compiled(by_count), [torch.tensor(count) for count in range(1, 6)]),
-)
-
-
 class Adapted(nn.Module):
     """Which adapter is active is a string."""
 
@@ -907,65 +592,6 @@ class Adapted(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return {"double": x * 2, "less": x - 1}[self.active]
-
-
-def adapted(*, warm: bool) -> Any:
-    module = Adapted()
-    call, results = compiled(module), []
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        results = []
-        for module.active in ("double", "less"):
-            results.append(call(X))
-    return results
-
-
-case(
-    "an adapter that is switched",
-    ("CD104", None),
-    lambda: adapted(warm=False),
-    lambda: adapted(warm=True),
-)
-
-
-class Acting(nn.Module):
-    """Holds a callable."""
-
-    def __init__(self, act: Any = torch.sin) -> None:
-        super().__init__()
-        self.act = act
-
-    def forward(self, x: Any) -> Any:
-        return self.act(x)
-
-
-def acting(acts: Any, *, warm: bool) -> Any:
-    module = Acting(acts[0])
-    call, results = compiled(module), []
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        results = []
-        for module.act in acts:
-            results.append(call(X))
-    return results
-
-
-case(
-    "a function as an attribute",
-    ("CD104", "callable"),
-    lambda: acting((torch.sin, torch.cos), warm=False),
-    per_callable,
-    lambda: acting((torch.sin, torch.cos), warm=True),
-)
-MODULES = (nn.ReLU(), nn.Tanh())
-case(
-    "a submodule of another type",
-    ("CD104", "type"),
-    lambda: acting(MODULES, warm=False),
-    lambda: acting(MODULES, warm=True),
-)
 
 
 class Dropping(nn.Module):
@@ -1000,32 +626,6 @@ case(
 )
 
 
-class Counted(nn.Module):
-    """A child of a container of torch's."""
-
-    def __init__(self, *, buffer: bool) -> None:
-        super().__init__()
-        if buffer:
-            self.register_buffer("scale", torch.zeros(()))
-        else:
-            self.scale: Any = 0.0
-
-    def forward(self, x: Any) -> Any:
-        return x * self.scale
-
-
-def wrapped(*, buffer: bool) -> Any:
-    model = nn.Sequential(Counted(buffer=buffer))
-    call, results = compiled(model), []
-    for scale in SCALES:
-        if buffer:
-            model[0].scale.fill_(scale)
-        else:
-            model[0].scale = scale
-        results.append(call(X))
-    return results
-
-
 class ByItem(nn.Module):
     """A dict of numbers."""
 
@@ -1054,32 +654,6 @@ case(
     ("CD104", "item_number"),
     lambda: by_item(tensor=False),
     lambda: by_item(tensor=True),
-)
-case(
-    "a number in a container of torch's",
-    ("CD104", "number"),
-    lambda: wrapped(buffer=False),
-    lambda: wrapped(buffer=True),
-)
-
-
-def wrapped_layer(*, warm: bool) -> Any:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1))
-    call = compiled(model)
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        for model[1].p in (0.1, 0.2, 0.3):
-            call(X)
-
-
-case(
-    "dropout in a container of torch's",
-    ("CD104", "library"),
-    lambda: wrapped_layer(warm=False),
-    None,
-    lambda: wrapped_layer(warm=True),
-    equal=False,
 )
 
 
@@ -1114,53 +688,8 @@ def package(source: str) -> types.ModuleType:
     folder.mkdir()
     file = folder / f"advised_{len(sys.modules)}.py"
     file.write_text(source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return imported_file.load(file)
 
-
-FLAGGED = """
-import contextlib
-
-SCALE = 2
-
-@contextlib.contextmanager
-def scale(value):
-    global SCALE
-    before, SCALE = SCALE, value
-    try:
-        yield
-    finally:
-        SCALE = before
-
-def scaled(x):
-    return x * SCALE
-"""
-
-
-def in_package(values: Any, *, warm: bool) -> Any:
-    module = package(FLAGGED)
-    call, results = compiled(module.scaled), []
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        results = []
-        for value in values:
-            with module.scale(value):
-                results.append(call(X))
-    return results[:1]
-
-
-case(
-    "a setting of a package",
-    ("CD109", "library"),
-    lambda: in_package((2, 3), warm=False),
-    lambda: in_package((2, 2), warm=False),
-    lambda: in_package((2, 3), warm=True),
-)
 
 ENGINE = """
 class Engine:
