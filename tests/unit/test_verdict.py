@@ -97,30 +97,6 @@ def test_ascii_holds_ascii_only() -> None:
         assert render(receipt(name), width=80, color=False, ascii=True).isascii()
 
 
-def test_findings_that_do_not_fit_are_counted() -> None:
-    """What is left out of the screen is counted, and `--all` has it."""
-    made = receipt("many")
-    drawn = render(made, width=100, color=False)
-    shown = len(re.findall(r"^ +\d+  CD103", drawn, re.MULTILINE))
-    assert f"+{12 - shown} more: compilediag show --all" in drawn
-    complete = render(made, width=100, color=False, complete=True)
-    assert len(re.findall(r"^ +\d+  CD103", complete, re.MULTILINE)) == 12
-
-
-def test_blind_never_looks_clean() -> None:
-    """A blind verdict gives its reasons, and states that its zeros are no measurement."""
-    drawn = render(receipt("blind"), width=100, color=False)
-    assert drawn.startswith("? blind")
-    assert "python -I" in drawn
-    assert 'A count of 0 here means "not seen"' in drawn
-    assert "✓" not in drawn
-
-
-def test_disagreement_is_shown_with_its_numbers() -> None:
-    """The sources that disagree are named with what each of them counted."""
-    assert "recompiles: events 3, text log 4" in render(receipt("disagree"), width=100, color=False)
-
-
 def test_root_makes_paths_relative() -> None:
     """Files below the working directory are shown as the user would type them."""
     made = receipt("breaks")
