@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 
 from advice.case import X, compiled  # noqa: E402
 from advice.others import ADVICE, Adapted, Advice  # noqa: E402
-from torch._dynamo import utils  # noqa: E402
+from torch import nn  # noqa: E402
+from torch._dynamo import compiled_autograd, utils  # noqa: E402
 
 import compilediag  # noqa: E402
 from compilediag.diagnosis.rules import break_fixes  # noqa: E402
@@ -121,6 +122,26 @@ def test_each_state_that_a_line_leaves_is_warmed_up() -> None:
         model.choose(name)
         assert torch.equal(call(X), model(X))
     assert not utils.get_compilation_metrics()
+
+
+def test_two_whole_steps_warm_up_compiled_autograd() -> None:
+    """CD153: the gradients exist from the second step on, and nothing is captured any more."""
+    model = nn.Linear(4, 1)
+    step, backward_compiler = torch.compile(model, backend="eager"), torch.compile(backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def run() -> int:
+        before = utils.counters["compiled_autograd"]["captures"]
+        loss = step(torch.ones(2, 4)).sum()
+        with compiled_autograd._enable(backward_compiler):  # pyright: ignore[reportPrivateUsage]
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        return utils.counters["compiled_autograd"]["captures"] - before
+
+    captures = [run() for _ in range(5)]
+    assert captures[0] == 1
+    assert captures[2:] == [0, 0, 0]
 
 
 def test_every_code_has_a_program_or_a_reason() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import timelines
+from false_guards import FLAG, FRAME, HOOK, PE
 
 from compilediag.diagnosis.codes import REGISTER, info
 from compilediag.diagnosis.findings import Finding, Rule
@@ -18,7 +19,6 @@ from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
     FalseGuard,
-    GuardFacts,
     Location,
     UnguardedChanged,
     UserCall,
@@ -27,28 +27,6 @@ from compilediag_harness.wire import (
 RULES: tuple[Rule, ...] = (*recompile_fixes.RULES, *hooks.RULES)
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
 RECOMPILE_CODES = sorted(code for code in REGISTER if re.fullmatch(r"CD1[01]\d|CD190", code))
-
-FRAME = Location("/home/u/model.py", 10, "forward")
-HOOK = Location("/home/u/hooks.py", 21, "record")
-FLAG = FalseGuard(
-    "L['self']._forward_hooks[0].__closure__[0].cell_contents",
-    "FALSE_MATCH",
-    "L['self']._forward_hooks[0].__closure__[0].cell_contents == False",
-    None,
-    "True",
-    HOOK,
-    facts=GuardFacts(free_variable="capture"),
-    writers=(Location("/home/u/hooks.py", 32, "watch.<locals>.setc"),),
-)
-PE = FalseGuard(
-    "L['self']._modules['pos']._buffers['pe']",
-    "TENSOR_MATCH",
-    "tensor 'x' size mismatch at index 0. expected 1, actual 8",
-    "[1, 16]",
-    "[8, 16]",
-    FRAME,
-    facts=GuardFacts(holder_kind="module"),
-)
 
 
 def recompile(

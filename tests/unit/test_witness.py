@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import timelines
 from built_receipt import built
+from false_guards import FLAG, FRAME, PE
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.causes.recompile import causes_of
@@ -27,31 +28,10 @@ from compilediag_harness.collectors.witness.watches import Watches
 from compilediag_harness.process import _witness_plan  # pyright: ignore[reportPrivateUsage]
 from compilediag_harness.wire import (
     FalseGuard,
-    GuardFacts,
     Location,
     ValueChange,
 )
 
-FRAME = Location("/home/u/model.py", 10, "forward")
-FLAG = FalseGuard(
-    "L['self']._forward_hooks[0].__closure__[0].cell_contents",
-    "FALSE_MATCH",
-    "L['self']._forward_hooks[0].__closure__[0].cell_contents == False",
-    None,
-    "True",
-    Location("/home/u/hooks.py", 21, "record"),
-    facts=GuardFacts(free_variable="capture"),
-    writers=(Location("/home/u/hooks.py", 32, "watch.<locals>.setc"),),
-)
-PE = FalseGuard(
-    "L['self']._modules['pos']._buffers['pe']",
-    "TENSOR_MATCH",
-    "tensor 'x' size mismatch at index 0. expected 1, actual 8",
-    "[1, 16]",
-    "[8, 16]",
-    FRAME,
-    facts=GuardFacts(holder_kind="module"),
-)
 ARM = Location("/home/u/train.py", 34, "watch.<locals>.arm")
 MAIN = Location("/home/u/train.py", 49, "<module>")
 SEEN = ValueChange("False", "True", (ARM, MAIN), in_call=False, step=0)

@@ -292,6 +292,14 @@ advised(
     lambda: backward(all_terms, lambda _: 4),
     mended=calm,
 )
+advised(
+    "batches that grow",
+    "CD153",
+    AUTOGRAD,
+    lambda: backward(all_terms, lambda step: 4 + step // 2),
+    lambda: backward(all_terms, lambda _: 6),
+    mended=calm,
+)
 
 # --- CD301 to CD304 -------------------------------------------------------------------------------
 
