@@ -177,6 +177,31 @@ def test_words(text: str, code: str, advice: str) -> None:
     assert "\n" not in finding.title
 
 
+SHARED = {
+    "branch": ("CD101", "CD104", "CD107", "CD109"),
+    "callable": ("CD101", "CD104", "CD109"),
+    "environment": ("CD101", "CD109"),
+    "grows": ("CD102", "CD104", "CD109"),
+    "keys": ("CD102", "CD104", "CD109"),
+    "length": ("CD102", "CD104", "CD109"),
+    "library": ("CD104", "CD109"),
+    "number": ("CD101", "CD109"),
+    None: ("CD101", "CD107", "CD109"),
+}
+"""Kinds of values of which a sentence says the same, wherever the value is from."""
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_codes_share_a_sentence(kind: str | None) -> None:
+    """`tests/torch/test_advice.py` follows it for one of them."""
+    assert len({recompile_fixes.FIXES[code, kind].fix for code in SHARED[kind]}) == 1
+
+
+def test_what_can_only_be_warmed_up_shares_a_sentence() -> None:
+    keys = ("CD104", "type"), ("CD104", None), ("CD107", "constant")
+    assert len({recompile_fixes.FIXES[key].fix for key in keys}) == 1
+
+
 def test_unguarded_change() -> None:
     """CD119 names what became stale and where it was registered; several checks are one finding."""
     where = Location("/home/u/train.py", 40, "main")
