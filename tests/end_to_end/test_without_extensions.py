@@ -57,14 +57,23 @@ def run(tree: Path, words: list[str], work: Path) -> subprocess.CompletedProcess
     )
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[subprocess.CompletedProcess[str]]:
+    """The commands of the core, with every extension."""
+    work = tmp_path_factory.mktemp("whole")
+    return [run(ROOT, words, work) for words in OF_THE_CORE]
+
+
 @pytest.mark.parametrize("name", [*COMMANDS_OF, "*"])
-def test_the_rest_is_the_same(name: str, tmp_path: Path) -> None:
+def test_the_rest_is_the_same(
+    name: str, tmp_path: Path, whole: list[subprocess.CompletedProcess[str]]
+) -> None:
     """Commands of the core print what they print with every extension; those of the missing one
     are a usage error in one sentence."""
     tree, work = copied(tmp_path, name), tmp_path / "work"
-    for words in OF_THE_CORE:
-        whole, without = run(ROOT, words, work), run(tree, words, work)
-        assert (without.returncode, without.stdout) == (whole.returncode, whole.stdout), words
+    for words, expected in zip(OF_THE_CORE, whole, strict=True):
+        without = run(tree, words, work)
+        assert (without.returncode, without.stdout) == (expected.returncode, expected.stdout), words
         assert "Traceback" not in without.stderr
     missing = COMMANDS_OF if name == "*" else {name: COMMANDS_OF[name]}
     for extension, commands in missing.items():
