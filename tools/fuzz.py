@@ -30,8 +30,8 @@ from compilediag.extensions.train_logs.read import train_log_of
 from compilediag.readers.journal import Journal, decode_line
 from compilediag.readers.torch_logs.events import events_of_text
 from compilediag.readers.torch_trace.read import trace_of
-from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.assemble import build
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 

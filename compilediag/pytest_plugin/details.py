@@ -12,18 +12,19 @@ from typing import NamedTuple
 from compilediag.compare.gate.attribution import finding_of_frame
 from compilediag.compare.keys import CauseKey, cause_key, function_key
 from compilediag.diagnosis.codes import info
-from compilediag.receipt.build.compiles import cause_record, entered_record, frame_name
+from compilediag.receipt.compiles import cause_record, entered_record
 from compilediag.receipt.sanitize import sanitized, working_directories
+from compilediag.receipt.schema.compile_costs import FrameName
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EventCause,
     FindingRecord,
     FrameDetail,
-    FrameName,
     GraphBreak,
     Place,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.user_line import is_foreign, is_foreign_record
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import seconds, steps
@@ -52,7 +53,7 @@ def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
         CompileEvent(
             compile_id=item.compile_id,
             epoch=item.epoch,
-            frame=frame_name(item.frame),
+            frame=record_from(FrameName, item.frame),
             step=item.step,
             kind="recompile",
             seconds=item.seconds,
@@ -72,7 +73,7 @@ def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
 def attempts(run: WatchResult) -> list[str]:
     """Every attempt to compile, backward ones and those without code included."""
     found = run.timeline.compiles
-    frames = [frame_name(item.frame) for item in found]
+    frames = [record_from(FrameName, item.frame) for item in found]
     named, _ = sanitized(frames, Redactor(), working_directories(run.timeline))
     return [
         _attempt(item.compile_id, item.kind, frame, item.step, item.seconds)

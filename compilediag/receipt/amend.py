@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.receipt.build.compiles import finding_record
+from compilediag.receipt.compiles import finding_record
 from compilediag.receipt.sanitize import sanitized, working_directories
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import Record

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from compilediag.json_document import Document
-from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
+from compilediag.timeline.call_sizes import varying_sizes
 from compilediag_harness.shapes.buckets import (
     BucketPlan,
     evaluate,
@@ -71,7 +71,7 @@ class CallablePlan(NamedTuple):
     name: str
     file: str | None
     line: int | None
-    varying: VaryingSizes
+    varying: VaryingSizesRecord
     counted: bool
     """False: the sizes are those of recompiles, each counted once; how often they come is not
     known."""
@@ -200,8 +200,7 @@ def _from_fixed(receipt: Receipt, limits: PlanLimits) -> Iterator[CallablePlan]:
         asked = item.asked
         if asked is None or len(asked.dims) != len(item.axes) or not any(map(all, asked.sizes)):
             continue
-        varying = _varying(asked)
-        found = _planned(item.name, item.file, item.line, varying, limits, counted=True)
+        found = _planned(item.name, item.file, item.line, asked, limits, counted=True)
         now: list[Alternative] = []
         if item.padding_waste_fraction is not None:
             now = [Alternative("as it ran", len(item.sizes), item.padding_waste_fraction)]
@@ -218,17 +217,13 @@ def _from_calls(receipt: Receipt, limits: PlanLimits) -> Iterator[CallablePlan]:
         if item.padded_calls >= item.calls > 0:
             continue  # at the sizes of a FixedShape, which is planned by the batches passed to it
         if item.varying is not None:
-            varying = _varying(item.varying)
+            varying = item.varying
         else:  # an old receipt has no sizes, only the most frequent shapes
             shapes = [(shape.shapes, shape.count) for shape in item.shapes]
             varying = varying_sizes([*shapes, (None, item.other_shapes)])
         if varying is not None:
             found = _planned(item.name, item.file, item.line, varying, limits, counted=True)
             yield found._replace(complete=item.complete, padded_calls=item.padded_calls)
-
-
-def _varying(record: VaryingSizesRecord) -> VaryingSizes:
-    return VaryingSizes(record.dims, record.sizes, record.counts, record.other_calls)
 
 
 def _from_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[CallablePlan]:
@@ -259,7 +254,7 @@ def _planned(
     name: str,
     file: str | None,
     line: int | None,
-    varying: VaryingSizes,
+    varying: VaryingSizesRecord,
     limits: PlanLimits,
     *,
     counted: bool,
@@ -279,7 +274,7 @@ def _planned(
     return CallablePlan(name, file, line, varying, counted, buckets, grid, alternatives)
 
 
-def _first_sizes(varying: VaryingSizes) -> dict[int, int]:
+def _first_sizes(varying: VaryingSizesRecord) -> dict[int, int]:
     counts: Counter[int] = Counter()
     for sizes, count in zip(varying.sizes, varying.counts, strict=True):
         counts[sizes[0]] += count

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from compilediag.readers.journal import Journal
-from compilediag.receipt.build.run_metadata import JournalFacts
+from compilediag.receipt.run_metadata import JournalFacts
 from compilediag.receipt.ulid import ulid
 
 

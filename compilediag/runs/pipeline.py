@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from compilediag.diagnosis.diagnose import Diagnosis, diagnose
-from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.assemble import build
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import TextLog, Timeline

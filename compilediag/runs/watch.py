@@ -127,7 +127,7 @@ class WatchResult:
     @cached_property
     def _reported(self) -> Reported:
         """Made when it is first read, and not before: the block may still go on."""
-        from compilediag.receipt.build.run_metadata import RunMetadata
+        from compilediag.receipt.run_metadata import RunMetadata
         from compilediag.runs.metadata import receipt_identity
         from compilediag.runs.pipeline import RunEvents, receipt_of
         from compilediag_harness.redaction.known_values import secret_values

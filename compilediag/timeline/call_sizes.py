@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+
+from compilediag.receipt.schema.invocations import VaryingSizesRecord
 
 _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
 """One tensor of a call, as the harness writes it: "[8, 16]" by position, "mask=[8]" by name."""
@@ -15,22 +16,9 @@ _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
 Tensor = tuple[str, tuple[int, ...]]
 
 
-class VaryingSizes(NamedTuple):
-    """Sizes that change, with how often which of them came together."""
-
-    dims: tuple[tuple[str, ...], ...]
-    """Each size that changes, by the places that have it: "obs:0" is dim 0 of argument `obs`."""
-    sizes: tuple[tuple[int, ...], ...]
-    """Distinct combinations, ascending; each is parallel to `dims`."""
-    counts: tuple[int, ...]
-    """Calls of each, parallel to `sizes`."""
-    other_calls: int
-    """Calls whose sizes are not known, or whose tensors are others in number or rank."""
-
-
 def varying_sizes(
     shapes: Iterable[tuple[str | None, int]], names: Sequence[str] = ()
-) -> VaryingSizes | None:
+) -> VaryingSizesRecord | None:
     """The changing sizes of one callable; None where none changes, or none is known.
 
     Args:
@@ -81,7 +69,7 @@ def _most_frequent_kind(
 
 def _varying(
     calls: Mapping[tuple[Tensor, ...], int], names: Sequence[str], other_calls: int
-) -> VaryingSizes | None:
+) -> VaryingSizesRecord | None:
     if len(calls) < 2:
         return None
     columns: dict[tuple[int, ...], list[str]] = {}
@@ -95,7 +83,7 @@ def _varying(
     for sizes, count in zip(zip(*columns, strict=True), calls.values(), strict=True):
         counts[sizes] = counts.get(sizes, 0) + count
     ordered = sorted(counts)
-    return VaryingSizes(
+    return VaryingSizesRecord(
         dims=tuple(tuple(places) for places in columns.values()),
         sizes=tuple(ordered),
         counts=tuple(counts[sizes] for sizes in ordered),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from compilediag.receipt.schema.compile_costs import CompileMemory
 from compilediag.timeline.compiles import CompileId
 from compilediag_harness.wire import (
     CompileMemoryRead,
@@ -42,19 +43,6 @@ class WarmCalls:
     """How often the graph of each frame ran in all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompileMemory:
-    """Host memory around one compile, in bytes."""
-
-    id: CompileId
-    forward: bool
-    grown: int
-    """Resident after it beyond what was before; negative where it shrank."""
-    peak: int | None
-    """The most that was resident during it; None where the process had held more before."""
-    peak_before: int
-
-
 def guard_sets_of(process: int, events: Iterable[GuardsEvaluated]) -> list[GuardSet]:
     """One for each record."""
     return [
@@ -88,11 +76,12 @@ def compile_memory_of(process: int, reads: Iterable[CompileMemoryRead]) -> list[
     """One for each record."""
     return [
         CompileMemory(
-            id=CompileId(process, read.epoch, read.compile_id),
+            compile_id=read.compile_id,
+            epoch=read.epoch,
+            process=process,
             forward=read.forward,
-            grown=read.after - read.before,
-            peak=read.peak_after if read.peak_after > read.peak_before else None,
-            peak_before=read.peak_before,
+            grown_bytes=read.after - read.before,
+            peak_bytes=read.peak_after if read.peak_after > read.peak_before else None,
         )
         for read in reads
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from compilediag.receipt.schema.memory import GrowingBucket
 from compilediag_harness.wire import DeviceMemoryRead
 
 STEADY_FROM_STEP = 2
@@ -25,17 +26,6 @@ SPLIT_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """The counter and pool that grew most."""
-
-    bucket: str
-    """As in "allocated_bytes.large_pool"."""
-    grown_bytes: int
-    first_step: int
-    last_step: int
-
-
-@dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """One device of one process."""
 
@@ -44,7 +34,7 @@ class DeviceMemory:
     last: DeviceMemoryRead
     peak: dict[str, int]
     """Over all readings: the program may reset torch's own peaks."""
-    growth: Growth | None
+    growth: GrowingBucket | None
     """None: fewer than two readings in steady state, or nothing grew."""
     hint: str | None
 
@@ -73,7 +63,7 @@ def _device(process: int, device: int, reads: Sequence[DeviceMemoryRead]) -> Dev
     )
 
 
-def _growth(steady: Sequence[DeviceMemoryRead]) -> Growth | None:
+def _growth(steady: Sequence[DeviceMemoryRead]) -> GrowingBucket | None:
     """Pools before their sum, because they are more specific."""
     if len(steady) < 2:
         return None
@@ -82,7 +72,12 @@ def _growth(steady: Sequence[DeviceMemoryRead]) -> Growth | None:
     bucket = max(pools, key=lambda name: pools[name], default=None)
     if bucket is None or pools[bucket] <= 0:
         return None
-    return Growth(bucket, pools[bucket], steady[0].step, steady[-1].step)
+    return GrowingBucket(
+        bucket=bucket,
+        grown_bytes=pools[bucket],
+        first_step=steady[0].step,
+        last_step=steady[-1].step,
+    )
 
 
 def _grown(steady: Sequence[DeviceMemoryRead]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from compilediag.receipt.schema.compile_costs import CompileMemory
 from compilediag.timeline.answers import (
     HeldState,
     RandomState,
@@ -21,7 +22,7 @@ from compilediag.timeline.answers import (
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.compile_costs import CompileMemory, GuardSet, WarmCalls
+from compilediag.timeline.compile_costs import GuardSet, WarmCalls
 from compilediag.timeline.compiles import (
     CollectiveSchedule,
     Compile,
@@ -221,6 +222,11 @@ def ranks_present(timeline: Timeline) -> tuple[int, ...]:
     if not ranks and started:
         return (0,)
     return tuple(sorted(ranks))
+
+
+def lead_process(timeline: Timeline) -> Process | None:
+    """The process that most of a receipt is about."""
+    return next((item for item in timeline.processes if item.index == timeline.lead), None)
 
 
 def world_size(timeline: Timeline) -> int | None:

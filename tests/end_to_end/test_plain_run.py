@@ -23,7 +23,7 @@ from plugin_runs import ALONE, outcomes
 from process_state import differences, scrubbed
 
 from compilediag.readers.journal import read_run
-from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.metadata import receipt_identity
 from compilediag.runs.pipeline import RunEvents, receipt_of

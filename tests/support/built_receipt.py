@@ -9,9 +9,9 @@ from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding, Fix
 from compilediag.diagnosis.reconcile import Agreement
-from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
+from compilediag.receipt.assemble import build
 from compilediag.receipt.prices import Price, PriceTable
+from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.timeline.fold import fold

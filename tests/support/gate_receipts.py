@@ -9,8 +9,8 @@ import msgspec
 from timelines import FILE, attempt, false_guard, process, recompile, site, timeline
 
 from compilediag.diagnosis.diagnose import diagnose
-from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.assemble import build
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import BreakSite, Compile
 from compilediag_harness.wire import Location

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from timelines import attempt, process, recompile
 
 from compilediag.diagnosis.diagnose import diagnose
-from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.assemble import build
 from compilediag.receipt.file import write_receipt
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.runs.supervised.options import Options, Outcome
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.timeline import Compile, Step, Timeline

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from timelines import process, timeline
 
-from compilediag.receipt.build.memory import memory_section
+from compilediag.diagnosis.figures.memory import memory_section
+from compilediag.receipt.schema.memory import GrowingBucket
 from compilediag.timeline.fold import fold
-from compilediag.timeline.memory import Growth, devices_of
+from compilediag.timeline.memory import devices_of
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.torch_internals import torch_api
@@ -127,7 +128,9 @@ def test_cuda_is_never_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_growth_is_that_of_steady_state() -> None:
     """What the first steps allocate is no growth; the pool is named, not the sum."""
     (device,) = devices_of(0, [read(1, 0, 0), read(2, 100, 300), read(8, 150, 900)])
-    assert device.growth == Growth("reserved_bytes.large_pool", 600, 2, 8)
+    assert device.growth == GrowingBucket(
+        bucket="reserved_bytes.large_pool", grown_bytes=600, first_step=2, last_step=8
+    )
     (short,) = devices_of(0, [read(1, 0, 0), read(2, 100, 300)])
     assert short.growth is None
     (steady,) = devices_of(0, [read(2, 100, 300), read(8, 100, 300)])

@@ -13,10 +13,14 @@ from msgspec.structs import replace
 from timelines import timeline
 
 from compilediag.compare.diff import compare
-from compilediag.diagnosis.figures.invocations import CallsPerStep, invocations_in, work_of
+from compilediag.diagnosis.figures.invocations import (
+    MAX_SHAPES,
+    invocations_in,
+    invocations_section,
+    work_of,
+)
 from compilediag.errors import LanesNotComparable
-from compilediag.receipt.build.invocations import MAX_SHAPES, invocations_section
-from compilediag.receipt.schema.invocations import Throughput
+from compilediag.receipt.schema.invocations import PerStep, Throughput
 from compilediag.runs.watch import watch
 from compilediag.timeline.fold import fold
 from compilediag.timeline.invocations import Invocations
@@ -285,7 +289,7 @@ def test_calls_belong_to_the_step_they_begin_in() -> None:
     at = (0.0, 0.5, 1.0, 1.2, 3.0)
     told = batch(3.0, callables=(0,), shape_places=(0,), counts=(5,), order=(0,) * 5, at=at)
     (model,) = invocations_in(fold([[told, steps()]]))
-    assert model.per_step == CallsPerStep(3, 0, 2, 2)
+    assert model.per_step == PerStep(steps=3, min=0, median=2, max=2)
     assert (model.samples, model.elements) == (40, 160)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from profiling_pieces import told
 
-from compilediag.receipt.build.tracked import profiles_section
+from compilediag.diagnosis.figures.tracked import profiles_section
 from compilediag.runs.supervised.child_env import PROFILE_VARIABLE, child_environment
 from compilediag.timeline.fold import fold
 from compilediag_harness.base.session import Session

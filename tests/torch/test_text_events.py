@@ -8,8 +8,8 @@ import pytest
 
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.readers.torch_logs.events import events_of_text
-from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.assemble import build
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 

@@ -12,9 +12,9 @@ from gate_receipts import receipt
 from timelines import FILE, attempt, false_guard, recompile, timeline
 
 from compilediag import cli
+from compilediag.diagnosis.figures.invocations import MAX_SIZES, invocations_section
 from compilediag.diagnosis.rules.recompile_fixes import RULES
 from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, histogram
-from compilediag.receipt.build.invocations import MAX_SIZES, invocations_section
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName, PassedArgument
 from compilediag.receipt.schema.invocations import VaryingSizesRecord

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
+from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.timeline.call_sizes import varying_sizes
 
 
 def test_sizes_that_go_together_are_one() -> None:
     """The rows of a batch and of its mask change together; the width never does."""
     shapes = [("[8, 4], mask=[8]", 3), ("[16, 4], mask=[16]", 1), ("[8, 4], mask=[8]", 2)]
-    assert varying_sizes(shapes, ("obs", "mask")) == VaryingSizes(
-        (("obs:0", "mask:0"),), ((8,), (16,)), (5, 1), 0
+    assert varying_sizes(shapes, ("obs", "mask")) == VaryingSizesRecord(
+        dims=(("obs:0", "mask:0"),), sizes=((8,), (16,)), counts=(5, 1)
     )
 
 
@@ -52,7 +53,9 @@ def test_calls_that_cannot_be_compared_are_counted() -> None:
         ("[8], ...", 1),
     ]
     found = varying_sizes(shapes)
-    assert found == VaryingSizes((("0:0",),), ((8,), (9,)), (5, 1), 13)
+    assert found == VaryingSizesRecord(
+        dims=(("0:0",),), sizes=((8,), (9,)), counts=(5, 1), other_calls=13
+    )
 
 
 def test_names_fit_or_are_not_used() -> None:

@@ -157,18 +157,16 @@ def test_steps_that_are_decided_together_are_not_timed() -> None:
 
 def test_the_receipt_has_the_device_s_sums() -> None:
     """Beside the host's, with the method and no synchronisation; null without a device."""
-    from compilediag.receipt.build.run_metadata import RunMetadata
-    from compilediag.receipt.build.steps import steps_section
+    from compilediag.diagnosis.figures.steps import steps_section
 
     device = Device()
     clock, events = make(device)
     for number in range(3):
         step(clock, device, number)
     clock.finish()
-    run = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
     steps = StepsEnded(3.0, 0, "optimizer", (1.0, 2.0, 3.0), (1.0, 1.0, 1.0))
-    with_device = steps_section(fold([[steps, *events]]), (), run)
-    without = steps_section(fold([[steps]]), (), run)
+    with_device = steps_section(fold([[steps, *events]]), ())
+    without = steps_section(fold([[steps]]), ())
     assert with_device is not None
     assert without is not None
     told = with_device.device_timing

@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.diagnosis.figures.padding import planned_padding
+from compilediag.diagnosis.figures.fixed_shapes import planned_padding, shapes_section
 from compilediag.diagnosis.rules.fixed_shapes import (
     find_contamination,
     find_early_exit_waste,
     find_late_compiles,
     find_padding_waste,
 )
-from compilediag.receipt.build.shapes import shapes_section
 from compilediag.timeline.fixed_shapes import ASKED_KEPT, SIZES_KEPT, SizeRun, fixed_shapes_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from timelines import process, timeline
 
-from compilediag.diagnosis.figures.pipelines import figures_of, pipelines_of
+from compilediag.diagnosis.figures.pipelines import figures_of, pipeline_section, pipelines_of
 from compilediag.diagnosis.rules.pipeline import pipeline_bottleneck
-from compilediag.receipt.build.tracked import pipeline_section
 from compilediag.timeline.fold import fold
 from compilediag.timeline.pipelines import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step
@@ -71,7 +70,8 @@ def test_the_seed_s_first_example_inference_is_the_bottleneck() -> None:
     assert (found.train_capacity, found.infer_capacity) == (16.0, 8.0)
     assert found.wait_share == pytest.approx(0.5)
     assert found.dispatch_wait_s == pytest.approx(4.5)
-    assert found.starved_s == pytest.approx(4.0), "the first wait fills the pipeline"
+    (measured,) = pipelines_of(timeline(loop(train_s=0.5, wait_s=0.5, infer_s=1.0)))
+    assert measured.starved_s == pytest.approx(4.0), "the first wait fills the pipeline"
     assert found.throughput == pytest.approx(8.0)
     assert found.bottleneck == "inference"
 
@@ -182,7 +182,7 @@ def test_the_lead_process_tells() -> None:
         loop(train_s=float(index + 1), wait_s=None, infer_s=None, process=index) for index in (1, 2)
     ]
     two = timeline(processes=(process(0), process(1), process(2)), pipelines=tuple(loops))
-    assert [item.train_capacity for item in pipelines_of(two)] == [4.0]
+    assert [item.figures.train_capacity for item in pipelines_of(two)] == [4.0]
 
 
 def test_the_receipt_s_section() -> None:

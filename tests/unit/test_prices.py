@@ -12,9 +12,9 @@ import pytest
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.errors import UsageError
-from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.assemble import build
 from compilediag.receipt.prices import DEVICE, MACHINE, Price, PriceTable, table_of
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.tracked import CostSection
 from compilediag.runs.supervised.price_file import read_prices
 from compilediag.timeline.fold import fold

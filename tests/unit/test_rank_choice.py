@@ -21,9 +21,9 @@ from compilediag.diagnosis.ranks.fingerprint import (
     fingerprint_of,
     first_losses,
 )
+from compilediag.diagnosis.ranks.section import MAX_MISSING
 from compilediag.diagnosis.ranks.selection import lead_of, select_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary
-from compilediag.receipt.build.ranks import MAX_MISSING
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.cluster import receipts_on
 from compilediag.runs.offline.many_ranks import ReceiptOptions
@@ -210,8 +210,8 @@ def test_frames_without_room_are_counted_and_not_judged(monkeypatch: pytest.Monk
     """The receipt states it, and the gate does not take a part of the frames for all."""
     many = [first(f"f{number}", number) for number in range(5)]
     assert inconclusive_reasons(receipt(*many)) == []
-    monkeypatch.setattr("compilediag.receipt.build.compiles.FRAMES_KEPT", 3)
-    monkeypatch.setattr("compilediag.receipt.build.identity.FRAMES_KEPT", 3)
+    monkeypatch.setattr("compilediag.receipt.compiles.FRAMES_KEPT", 3)
+    monkeypatch.setattr("compilediag.receipt.identity.FRAMES_KEPT", 3)
     cut = receipt(*many)
     assert (cut.compile.frames, len(cut.compile.frames_detail)) == (5, 3)
     said = "compile.frames_detail: 2 more frames are counted and not listed"

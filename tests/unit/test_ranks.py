@@ -9,9 +9,9 @@ from pathlib import Path
 from timelines import attempt, frames_of
 
 from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.ranks.divergence import Divergence, compare_ranks
+from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
-from compilediag.receipt.schema.ranks import RankRow, RanksSection
+from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection
 from compilediag.runs.offline.sources import read_record
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.fold import fold
@@ -58,7 +58,7 @@ def timeline(*compile_ids: tuple[str, ...], walls: tuple[float, ...] = ()) -> Ti
     )
 
 
-def divergences(of: Timeline, aspect: str) -> list[Divergence]:
+def divergences(of: Timeline, aspect: str) -> list[RankDivergence]:
     found = compare_ranks(summarised(of), None).divergences
     return [item for item in found if item.aspect == aspect]
 

@@ -31,13 +31,13 @@ from receipt_schema import json_schema
 from compilediag.compare.keys import CauseKey, cause_key
 from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.diagnosis.reconcile import Agreement
-from compilediag.receipt.build import compiles
-from compilediag.receipt.build.build import TAIL_BYTES, build
-from compilediag.receipt.build.run_metadata import (
+from compilediag.receipt import compiles
+from compilediag.receipt.assemble import TAIL_BYTES, build
+from compilediag.receipt.file import to_json
+from compilediag.receipt.run_metadata import (
     JournalFacts,
     RunMetadata,
 )
-from compilediag.receipt.file import to_json
 from compilediag.receipt.sanitize import MAX_TEXT
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline

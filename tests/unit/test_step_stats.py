@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.diagnosis.figures.step_stats import (
+from compilediag.diagnosis.figures.steps import (
     RELATIVE_ERROR,
     SHORTEST_S,
     SPIKES_KEPT,

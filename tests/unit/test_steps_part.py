@@ -10,12 +10,11 @@ import msgspec
 import pytest
 from timelines import attempt
 
-from compilediag.diagnosis.figures.span_seconds import by_step
+from compilediag.diagnosis.figures.steps import steps_section
+from compilediag.diagnosis.figures.syncs import syncs_section
+from compilediag.diagnosis.figures.timings import by_step, timings_of
 from compilediag.diagnosis.findings import Finding, Fix
-from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.build.steps import steps_section
-from compilediag.receipt.build.syncs import syncs_section
-from compilediag.receipt.build.timings import timings_of
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import StepsSection
 from compilediag.timeline.syncs import SyncSite
@@ -61,7 +60,7 @@ def compiled(t: float, seconds: float, *, forward: bool = True) -> Compile:
 
 
 def section(timeline: Timeline, findings: tuple[Finding, ...] = ()) -> StepsSection:
-    made = steps_section(timeline, findings, RUN)
+    made = steps_section(timeline, findings, RUN.warmup)
     assert made is not None
     return made
 
@@ -267,7 +266,7 @@ def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
     whole = msgspec.convert(json.loads((DATA / "clean.json").read_text(encoding="utf-8")), Receipt)
     made = msgspec.structs.replace(
         whole,
-        steps=steps_section(timeline, (), RUN),
+        steps=steps_section(timeline, (), RUN.warmup),
         timings=timings_of(timeline),
         syncs=syncs_section(timeline),
     )

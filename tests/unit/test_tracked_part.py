@@ -9,11 +9,11 @@ import pytest
 
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.diagnose import Diagnosis
+from compilediag.diagnosis.figures.tracked import MAX_RUNS
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.readers.journal import decode_line
-from compilediag.receipt.build.build import build
-from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.build.tracked import MAX_RUNS
+from compilediag.receipt.assemble import build
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.fold import fold
 from compilediag.views.diff import render_comparison

@@ -201,7 +201,7 @@ def test_a_finding_has_the_change_of_its_first_recompile() -> None:
 
 def screen(change: ValueChange | None, **witness: Any) -> tuple[Any, str]:
     """The receipt of the example with a change, and its screen."""
-    from compilediag.receipt.build.compiles import changed_at
+    from compilediag.receipt.compiles import changed_at
     from compilediag.receipt.sanitize import sanitized
     from compilediag_harness.redaction.redactor import Redactor
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compilediag.diagnosis.figures.cache_use import CacheUse, cache_use
+from compilediag.diagnosis.figures.caches import CacheUsed, cache_use
 from compilediag.diagnosis.figures.compile_seconds import compile_seconds
 from compilediag.diagnosis.figures.key_difference import KeyChange, in_words, key_changes
 from compilediag.timeline.caches import ProcessCaches
@@ -70,7 +70,7 @@ class ColdAndWarm:
     warm_s: float | None = None
     cold_by_phase: Mapping[str, float] = field(default_factory=dict[str, float])
     """Seconds of the first start, as in `CompileSeconds`."""
-    cold_caches: tuple[CacheUse, ...] = ()
+    cold_caches: tuple[CacheUsed, ...] = ()
     """What the caches answered in the first start."""
     compiles: int = 0
     """Compiles of the second start that looked into a cache of graphs."""

@@ -221,7 +221,7 @@ def _independent_sizes(timeline: Timeline) -> Callable[[Group, Group], bool]:
 
 
 def _changed_places(group: Group) -> set[str]:
-    """As `VaryingSizes` names them: "x:0"."""
+    """As `VaryingSizesRecord` names them: "x:0"."""
     return {
         f"{cause.variable}:{item.dimension}"
         for cause in group.causes

@@ -7,11 +7,15 @@ but for what torch does not time: "other".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cache
 
-from compilediag.timeline.timeline import Compile
+from msgspec.structs import replace
+
+from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
+from compilediag.receipt.schema.compiles import CompileSeconds, CompileTime, FrameSeconds
+from compilediag.receipt.schema.record import record_from
+from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
 
 OTHER = "other"
@@ -64,17 +68,38 @@ _NAMES: tuple[tuple[str, str], ...] = (
 PHASES = (*(name for name, _ in reversed(_NAMES)), OTHER)
 """In about the order in which a compile comes to them."""
 
+FRAMES_WITH_SECONDS = 200
+"""Frames whose compile seconds are taken apart, the most expensive first."""
 
-@dataclass(frozen=True, slots=True)
-class CompileSeconds:
-    """Seconds of compiles, taken apart."""
 
-    attempts: int
-    total: float
-    by_phase: Mapping[str, float]
-    """By the names in `PHASES`, which add up to the total; without phases that took nothing."""
-    restarted: float
-    """Of the total: attempts of Dynamo that were begun again."""
+def compile_time(timeline: Timeline) -> CompileTime:
+    """Backward compiles and failed attempts cost time too: the total is of all attempts."""
+    if not timeline.observes("metrics_rows"):
+        return CompileTime(total=None, first_compile=None, recompile=None, backend=None)
+    if not timeline.compiles:
+        return CompileTime(total=0.0, first_compile=0.0, recompile=0.0, backend=0.0)
+    ids = recompile_ids(timeline)
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for item in timeline.compiles:
+        seconds[is_recompile_time(item, ids)].append(item.seconds)
+    first, again = sum(seconds[False]), sum(seconds[True])
+    backend = [item.backend_s for item in timeline.compiles if item.backend_s is not None]
+    return CompileTime(
+        total=first + again,
+        first_compile=first,
+        recompile=again,
+        backend=sum(backend) if backend else None,
+    )
+
+
+def seconds_section(timeline: Timeline) -> CompileSeconds | None:
+    """None where torch's timing of one of the compiles was not seen."""
+    whole = compile_seconds(timeline.compiles)
+    if whole is None:
+        return None
+    dearest = by_frame(timeline.compiles)[:FRAMES_WITH_SECONDS]
+    frames = tuple(record_from(FrameSeconds, found, frame=where) for where, found in dearest)
+    return replace(whole, frames=frames)
 
 
 def compile_seconds(compiles: Iterable[Compile]) -> CompileSeconds | None:

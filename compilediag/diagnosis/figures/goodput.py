@@ -13,7 +13,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compilediag.timeline.timeline import Compile, Step, Timeline
+from compilediag.diagnosis.figures.memory import has_gpu
+from compilediag.receipt.schema.running import GoodputSection
+from compilediag.timeline.timeline import Compile, Step, Timeline, lead_process
 
 CATEGORIES = (
     "compile_first",
@@ -176,6 +178,40 @@ def _settle(
         unseen = not spans_known and taken == 0 and name in ("checkpoint", "eval", "metrics")
         badput[name] = None if unseen else taken
     return Account(wall, good if has_steps else None, badput)
+
+
+def goodput_section(
+    timeline: Timeline, wall_s: float | None, *, complete: bool, attempt: int = 1
+) -> GoodputSection | None:
+    """The account in seconds; None when there was neither a wall time nor an event.
+
+    Args:
+        timeline: the run.
+        wall_s: the parent's measure of the whole run.
+        complete: the parent saw it end in an orderly way.
+        attempt: 1 for the first; of a later one nobody knows how much progress was lost.
+    """
+    if not timeline.observes("steps"):
+        return None  # a trace of compiles does not show where the rest of the time went
+    ended = lead_process(timeline)
+    orderly = complete or (ended is not None and ended.ended is not None)
+    found = account(timeline, wall_s, orderly=orderly)
+    if found is None:
+        return None
+    # Categories that may hold time nobody measured: zero there would be a claim.
+    unmeasured = {
+        *(["cudagraph_capture"] if has_gpu(timeline) is not False else []),
+        *(["wasted"] if attempt > 1 else []),
+    }
+    return GoodputSection(
+        wall_s=found.wall_ns / 1e9,
+        goodput_s=None if found.goodput_ns is None else found.goodput_ns / 1e9,
+        badput_s={
+            name: None if taken is None or (not taken and name in unmeasured) else taken / 1e9
+            for name, taken in found.badput_ns.items()
+        },
+        fraction=found.fraction,
+    )
 
 
 def recompile_ids(timeline: Timeline) -> frozenset[tuple[int, int, str]]:

@@ -7,56 +7,39 @@ figure is of one with empty caches of the processor, which no loop ever sees.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.figures.invocations import invocations_in
-from compilediag.timeline.compile_costs import GuardSet, WarmCalls
+from compilediag.receipt.schema.compile_costs import FrameGuards, GuardsSection, WarmCalls
+from compilediag.receipt.schema.record import record_from
+from compilediag.timeline import compile_costs
+from compilediag.timeline.compile_costs import GuardSet
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
-
-@dataclass(frozen=True, slots=True)
-class FrameGuards:
-    """The guards of one frame, by the compile of it whose guards take least."""
-
-    frame: Location
-    guards: GuardSet
-    compiles: int
-    runs_per_step: float | None
-    """None where no warm call of it, or no step, was seen."""
-
-    @property
-    def us_per_step(self) -> float | None:
-        """Microseconds; None where that is not known."""
-        if self.runs_per_step is None or self.guards.eval_us is None:
-            return None
-        return self.guards.eval_us * self.runs_per_step
+KEPT = 200
+"""Frames and callables that a receipt lists: those that cost most."""
 
 
-@dataclass(frozen=True, slots=True)
-class GuardCost:
+class GuardCost(NamedTuple):
     """The guards of the lead process."""
 
-    step_s: float | None
-    """Median of its steps without a compile; None without one."""
-    frames: tuple[FrameGuards, ...]
-    """Those that cost most first."""
-    warm: tuple[WarmCalls, ...]
+    figures: GuardsSection
+    """Of all frames, those that cost most first."""
+    dearest: GuardSet
+    """The guards of the first of them."""
 
-    @property
-    def us_per_step(self) -> float | None:
-        """Microseconds of all frames whose part is known; None where that is none."""
-        known = [item.us_per_step for item in self.frames]
-        found = [value for value in known if value is not None]
-        return sum(found) if found else None
 
-    @property
-    def share(self) -> float | None:
-        """Of a step, from 0 to 1; None where that is not known."""
-        if self.us_per_step is None or not self.step_s:
-            return None
-        return self.us_per_step / 1e6 / self.step_s
+def guards_section(timeline: Timeline) -> GuardsSection | None:
+    """What a receipt lists; None where no guards were looked at."""
+    found = guard_cost(timeline)
+    if found is None:
+        return None
+    figures = found.figures
+    return replace(figures, frames=figures.frames[:KEPT], calls=figures.calls[:KEPT])
 
 
 def guard_cost(timeline: Timeline) -> GuardCost | None:
@@ -69,22 +52,52 @@ def guard_cost(timeline: Timeline) -> GuardCost | None:
             by_frame.setdefault(frames[item.id], []).append(item)
     if not by_frame:
         return None
-    warm = tuple(item for item in timeline.warm_calls if item.process == process)
+    warm = [item for item in timeline.warm_calls if item.process == process]
     runs = _runs_per_step(timeline, warm)
-    found = [
-        FrameGuards(frame, min(sets, key=_cost), len(sets), runs.get(frame))
-        for frame, sets in by_frame.items()
-    ]
-    found.sort(key=lambda item: -(item.us_per_step or 0.0))
+    least = {frame: min(sets, key=_cost) for frame, sets in by_frame.items()}
+    found = [(_of_frame(frame, guards, runs.get(frame)), guards) for frame, guards in least.items()]
+    found.sort(key=lambda pair: -(pair[0].us_per_step or 0.0))
+    known = [item.us_per_step for item, _ in found if item.us_per_step is not None]
+    us_per_step = sum(known) if known else None
     walls = [s.wall_s for s in timeline.steps if s.process == process and not s.compile_s]
-    return GuardCost(median(walls) if walls else None, tuple(found), warm)
+    step_s = median(walls) if walls else None
+    figures = GuardsSection(
+        step_s=step_s,
+        us_per_step=us_per_step,
+        share=None if us_per_step is None or not step_s else us_per_step / 1e6 / step_s,
+        frames=tuple(item for item, _ in found),
+        calls=tuple(
+            WarmCalls(
+                callable=f"{at.function} ({at.file}:{at.line})",
+                calls=item.calls,
+                before_graph_us=item.before_graph_us,
+            )
+            for item in warm
+            for at in (item.function,)
+        ),
+    )
+    return GuardCost(figures, found[0][1])
+
+
+def _of_frame(frame: Location, guards: GuardSet, runs: float | None) -> FrameGuards:
+    """`runs` in a step: None where no warm call of it, or no step, was seen."""
+    return record_from(
+        FrameGuards,
+        guards,
+        frame=frame,
+        kinds=dict(guards.kinds),
+        runs_per_step=runs,
+        us_per_step=None if runs is None or guards.eval_us is None else guards.eval_us * runs,
+    )
 
 
 def _cost(item: GuardSet) -> float:
     return float("inf") if item.eval_us is None else item.eval_us
 
 
-def _runs_per_step(timeline: Timeline, warm: Iterable[WarmCalls]) -> dict[Location, float]:
+def _runs_per_step(
+    timeline: Timeline, warm: Iterable[compile_costs.WarmCalls]
+) -> dict[Location, float]:
     """How often the graph of each frame runs in a step, by the calls that were looked at."""
     calls: dict[Location, float] = {}
     for item in invocations_in(timeline):

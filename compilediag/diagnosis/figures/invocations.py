@@ -12,6 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from msgspec.structs import replace
+
+from compilediag.receipt.schema.invocations import (
+    Invocation,
+    PerStep,
+    Throughput,
+    VaryingSizesRecord,
+)
+from compilediag.receipt.schema.record import record_from
+from compilediag.timeline.call_sizes import varying_sizes
 from compilediag.timeline.invocations import Invocations, ShapeCount
 from compilediag.timeline.timeline import Step, Timeline
 
@@ -19,14 +29,13 @@ OFTEN = 2
 """A callable is called often when no other is called more than this many times as often."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallsPerStep:
-    """Calls in a step, over so many steps."""
+MAX_SHAPES = 16
+"""Combinations of shapes of one callable: the most frequent."""
 
-    steps: int
-    min: int
-    median: float
-    max: int
+MAX_CALLABLES = 64
+
+MAX_SIZES = 8192
+"""Combinations of changing sizes of one callable: the most frequent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +45,11 @@ class InvocationFigures:
     calls: Invocations
     complete: bool
     """Every call was recorded; not where some steps were not sampled."""
-    per_step: CallsPerStep | None
+    per_step: PerStep | None
     """None: no step was seen, or none of them whole."""
     samples: int | None
     """Of all calls; None where the samples of a call are not known, or calls were not recorded."""
     elements: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What the run has done, by one callable: the first that was called of those that were called
-    often, which is the model and not what follows it."""
-
-    callable: str
-    samples: int | None
-    """None: only some steps were sampled, and they were not given equally many."""
-    elements: int | None
-    samples_per_s: float | None
-    """In steps, by their wall seconds."""
-    from_steps: int | None = None
-    """The steps these figures were concluded from, where they were not all sampled."""
 
 
 def invocations_in(timeline: Timeline) -> tuple[InvocationFigures, ...]:
@@ -76,8 +70,54 @@ def invocations_in(timeline: Timeline) -> tuple[InvocationFigures, ...]:
     )
 
 
-def work_of(timeline: Timeline) -> Work | None:
-    """None where it is not known."""
+def invocations_section(timeline: Timeline) -> tuple[Invocation, ...]:
+    """The callables of the lead process, in the order they were first called."""
+    return tuple(_record(item) for item in invocations_in(timeline)[:MAX_CALLABLES])
+
+
+def _record(figures: InvocationFigures) -> Invocation:
+    calls = figures.calls
+    named = [item for item in calls.shapes if item.shapes is not None]
+    kept = tuple(named[:MAX_SHAPES])
+    return record_from(
+        Invocation,
+        figures,
+        name=calls.function.function,
+        file=calls.function.file or None,
+        line=calls.function.line or None,
+        calls=calls.calls,
+        shapes=kept,
+        other_shapes=calls.calls - sum(item.count for item in kept),
+        varying=_varying(calls),
+        padded_calls=calls.padded,
+    )
+
+
+def _varying(calls: Invocations) -> VaryingSizesRecord | None:
+    """What a plan of buckets needs; shapes beyond those kept are counted."""
+    shapes = [(item.shapes, item.count) for item in calls.shapes[:MAX_SIZES]]
+    found = varying_sizes(shapes, calls.tensors)
+    if found is None:
+        return None
+    left_out = sum(item.count for item in calls.shapes[MAX_SIZES:])
+    return replace(found, other_calls=found.other_calls + left_out)
+
+
+def throughput_section(timeline: Timeline) -> Throughput | None:
+    """None when there was neither a step nor a call with a tensor."""
+    lead = timeline.lead
+    walls = [step.wall_s for step in timeline.steps if step.process == lead]
+    work = work_of(timeline)
+    wall_s = sum(walls)
+    steps_per_s = len(walls) / wall_s if wall_s > 0.0 else None
+    if work is None and steps_per_s is None:
+        return None
+    return replace(work or Throughput(), steps_per_s=steps_per_s)
+
+
+def work_of(timeline: Timeline) -> Throughput | None:
+    """What the run has done, by one callable: the first that was called of those that were called
+    often, which is the model and not what follows it. None where it is not known."""
     figures = [
         item
         for item in invocations_in(timeline)
@@ -90,22 +130,33 @@ def work_of(timeline: Timeline) -> Work | None:
     name = model.calls.function.function
     if not model.complete:
         return _concluded(name, model.calls, timeline)
-    return Work(name, model.samples, model.elements, _rate(model.calls, timeline))
+    return Throughput(
+        callable=name,
+        samples=model.samples,
+        elements=model.elements,
+        samples_per_s=_rate(model.calls, timeline),
+    )
 
 
-def _concluded(name: str, item: Invocations, timeline: Timeline) -> Work:
+def _concluded(name: str, item: Invocations, timeline: Timeline) -> Throughput:
     """The work of all steps, from those that were sampled: known where each of these was given the
     same, and nothing compiled in the others, which may have been given something else."""
     every = [step for step in timeline.steps if step.process == item.process]
     steps = _whole_steps(timeline, [item], item.process)
     if any(step.unsampled and step.compile_s for step in every):
-        return Work(name, None, None, None, len(steps))
+        return Throughput(callable=name, from_steps=len(steps))
     indexes = _step_indexes(item, steps)
     samples = _times(_in_each(indexes, item.samples_at, len(steps)), len(every))
     elements = _times(_in_each(indexes, item.elements_at, len(steps)), len(every))
     wall_s = sum(step.wall_s for step in every)
     rate = samples / wall_s if samples is not None and wall_s > 0.0 else None
-    return Work(name, samples, elements, rate, len(steps))
+    return Throughput(
+        callable=name,
+        samples=samples,
+        elements=elements,
+        samples_per_s=rate,
+        from_steps=len(steps),
+    )
 
 
 def _in_each(
@@ -135,14 +186,14 @@ def _whole_steps(timeline: Timeline, calls: Sequence[Invocations], process: int)
     return [step for step in steps if step.end <= last]
 
 
-def _per_step(item: Invocations, steps: Sequence[Step]) -> CallsPerStep | None:
+def _per_step(item: Invocations, steps: Sequence[Step]) -> PerStep | None:
     if not steps:
         return None
     counts = [0] * len(steps)
     for index in _step_indexes(item, steps):
         if index is not None:
             counts[index] += 1
-    return CallsPerStep(len(steps), min(counts), median(counts), max(counts))
+    return PerStep(steps=len(steps), min=min(counts), median=median(counts), max=max(counts))
 
 
 def _step_indexes(item: Invocations, steps: Sequence[Step]) -> list[int | None]:

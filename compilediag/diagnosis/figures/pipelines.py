@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from compilediag.receipt.schema.tracked import PipelineRecord, PipelineSection, PoolSizes
 from compilediag.timeline.pipelines import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.user_api.pipeline_rates import (
@@ -39,45 +39,20 @@ MIN_COUNT = 3
 """Training steps, and sizes of the pool in each third of the run, that are enough to judge."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolFigures:
-    """Sizes of the sample pool."""
+class MeasuredLoop(NamedTuple):
+    """One loop, and the seconds that training waited after its first step."""
 
-    median: float
-    max: int
-    last: int
-    early: float | None
-    """Median of the first third of the sizes; None with too few."""
-    late: float | None
-    """Median of the last third."""
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineFigures:
-    """One loop; rates are in samples a second, None where not measured."""
-
-    name: str
-    trained: int
-    inferred: int
-    throughput: float | None
-    """Trained samples by the time from the first stage run to the end of the last training step."""
-    train_capacity: float | None
-    infer_capacity: float | None
-    infer_call_s: float | None
-    slots: int | None
-    dispatch_wait_s: float | None
-    """All waiting, the filling of the pipeline included."""
+    figures: PipelineRecord
     starved_s: float | None
-    """Waiting after the first training step."""
-    wait_share: float | None
-    """`starved_s` by itself and the training seconds after the first step."""
-    train_steps: int
-    pool: PoolFigures | None
-    bottleneck: Bottleneck | None
-    """None: could not be determined."""
 
 
-def pipelines_of(timeline: Timeline) -> tuple[PipelineFigures, ...]:
+def pipeline_section(timeline: Timeline) -> PipelineSection | None:
+    """None when the program measured no loop."""
+    loops = tuple(each.figures for each in pipelines_of(timeline))
+    return PipelineSection(loops=loops) if loops else None
+
+
+def pipelines_of(timeline: Timeline) -> tuple[MeasuredLoop, ...]:
     """The loops of the lead process, else of the first process that has any."""
     if not timeline.pipelines:
         return ()
@@ -88,25 +63,24 @@ def pipelines_of(timeline: Timeline) -> tuple[PipelineFigures, ...]:
         (item.t - item.seconds, item.t) for item in timeline.compiles if item.process == shown
     ]
     return tuple(
-        figures_of(loop, compiling) for loop in timeline.pipelines if loop.process == shown
+        MeasuredLoop(figures_of(loop, compiling), _starved(loop)[0])
+        for loop in timeline.pipelines
+        if loop.process == shown
     )
 
 
-def figures_of(
-    loop: PipelineLoop, compiling: Sequence[tuple[float, float]] = ()
-) -> PipelineFigures:
+def figures_of(loop: PipelineLoop, compiling: Sequence[tuple[float, float]] = ()) -> PipelineRecord:
     """The figures of one loop; `compiling`: when compiles were in progress."""
     train, infer, waits = (_of(loop, stage) for stage in (TRAIN, INFER, WAIT))
     train_usual, infer_usual = _usual(train, compiling), _usual(infer, compiling)
     calls = [(item.start, item.end) for item in infer]
     named = len({item.slot for item in infer if item.slot >= 0})
     slots = slots_of(loop.slots, named, calls) if infer or loop.slots else None
-    starved_s, share = _starved(train, waits)
-    trained = sum(item.samples for item in train)
+    trained, share = _samples(train), _starved(loop)[1]
     pool = _pool(loop)
     t_rate = rate(_samples(train_usual), _working_s(train_usual, waits))
     i_rate = infer_capacity(_samples(infer_usual), _wall_s(infer_usual), slots or 0)
-    return PipelineFigures(
+    return PipelineRecord(
         name=loop.name,
         trained=trained,
         inferred=_samples(infer),
@@ -116,7 +90,6 @@ def figures_of(
         infer_call_s=_wall_s(infer_usual) / len(infer_usual) if infer_usual else None,
         slots=slots,
         dispatch_wait_s=_wall_s(waits) if waits else None,
-        starved_s=starved_s,
         wait_share=share,
         train_steps=len(train),
         pool=pool,
@@ -127,7 +100,7 @@ def figures_of(
 def _bottleneck(
     train: Sequence[StageRun],
     share: float | None,
-    pool: PoolFigures | None,
+    pool: PoolSizes | None,
     train_rate: float | None,
     infer_rate: float | None,
 ) -> Bottleneck | None:
@@ -149,20 +122,20 @@ def _bottleneck(
     return "inference" if share is None else None
 
 
-def _grows(pool: PoolFigures | None, train: Sequence[StageRun]) -> bool:
+def _grows(pool: PoolSizes | None, train: Sequence[StageRun]) -> bool:
     if pool is None or pool.early is None or pool.late is None:
         return False
     a_step = _samples(train) / len(train)
     return pool.late >= pool.early + a_step and pool.late >= GROWN * pool.early
 
 
-def _pool(loop: PipelineLoop) -> PoolFigures | None:
+def _pool(loop: PipelineLoop) -> PoolSizes | None:
     sizes = [size for _, size in loop.pool]
     if not sizes:
         return None
     third = len(sizes) // 3
     enough = third >= MIN_COUNT
-    return PoolFigures(
+    return PoolSizes(
         median=median(sizes),
         max=max(sizes),
         last=sizes[-1],
@@ -171,10 +144,9 @@ def _pool(loop: PipelineLoop) -> PoolFigures | None:
     )
 
 
-def _starved(
-    train: Sequence[StageRun], waits: Sequence[StageRun]
-) -> tuple[float | None, float | None]:
+def _starved(loop: PipelineLoop) -> tuple[float | None, float | None]:
     """Seconds waited after the first training step, and their share of the time since."""
+    train, waits = _of(loop, TRAIN), _of(loop, WAIT)
     if not waits or len(train) < MIN_COUNT:
         return None, None
     filled = min(item.end for item in train)

@@ -20,6 +20,7 @@ from compilediag.diagnosis.ranks.fingerprint import (
     values_of,
 )
 from compilediag.diagnosis.ranks.summary import RankSummary
+from compilediag.receipt.schema.ranks import RankDivergence, RankStraggler
 
 SHOWN = 5
 """Most differences named of one group of ranks."""
@@ -31,44 +32,14 @@ MAX_STRAGGLERS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Divergence:
-    """Ranks that differ from most of the others in one respect."""
-
-    aspect: str
-    """One of `ASPECTS`."""
-    ranks: tuple[int, ...]
-    """Those that differ, all in the same way."""
-    like_rank: int
-    """The lowest of the ranks they are compared with."""
-    only_here: tuple[str, ...]
-    """What only they have; at most five."""
-    only_there: tuple[str, ...]
-    """What they lack."""
-    more: int = 0
-    """Further differences that are not named."""
-
-
-@dataclass(frozen=True, slots=True)
-class Straggler:
-    """A rank with its time beside the median of all ranks."""
-
-    rank: int
-    what: str
-    """"step" (median seconds of a step) or "compile" (seconds of all compiles)."""
-    seconds: float
-    ratio: float
-    """To the median of the ranks."""
-
-
-@dataclass(frozen=True, slots=True)
 class RankComparison:
     """The ranks of one run, compared."""
 
     ranks: tuple[RankFingerprint, ...]
     missing: tuple[int, ...]
     """Ranks that were expected and of which nothing was found."""
-    divergences: tuple[Divergence, ...]
-    stragglers: tuple[Straggler, ...]
+    divergences: tuple[RankDivergence, ...]
+    stragglers: tuple[RankStraggler, ...]
     """Slowest first; ranks slower than the median only."""
     left_out: int = 0
     """Groups of ranks that differ and are not listed."""
@@ -94,7 +65,7 @@ def compare_fingerprints(
     """The same, where only the ranks that are named are summarised."""
     by_rank = {item.rank: item for item in fingerprints if item.rank is not None}
     by_rank = {rank: by_rank[rank] for rank in sorted(by_rank)}
-    found: list[Divergence] = []
+    found: list[RankDivergence] = []
     differing: set[int] = set()
     left_out = 0
     for index, aspect in enumerate(ASPECTS):
@@ -125,10 +96,16 @@ def compare_fingerprints(
 
 def _divergence(
     aspect: str, ranks: Sequence[int], like_rank: int, here: Sequence[str], there: Sequence[str]
-) -> Divergence:
+) -> RankDivergence:
     more = max(0, len(here) - SHOWN) + max(0, len(there) - SHOWN)
-    return Divergence(
-        aspect, tuple(ranks), like_rank, tuple(here[:SHOWN]), tuple(there[:SHOWN]), more
+    return RankDivergence(
+        aspect=aspect,
+        ranks=tuple(ranks),
+        like_rank=like_rank,
+        only_here=tuple(here[:SHOWN]),
+        only_there=tuple(there[:SHOWN]),
+        more=more,
+        count=len(ranks),
     )
 
 
@@ -152,7 +129,7 @@ _SPLIT = {"collectives": _first_difference, "cache_keys": key_differences}
 """How two ranks are compared in an aspect, where not by all that only one of them has."""
 
 
-def _stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[Straggler, ...]:
+def _stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, ...]:
     """By the time of a step where it was measured, else by the seconds of all compiles."""
     what = "step"
     times = {r: item.step_median_s for r, item in by_rank.items() if item.step_median_s is not None}
@@ -162,7 +139,7 @@ def _stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[Straggler, ...]
     if usual <= 0:
         return ()
     slow = [
-        Straggler(rank, what, seconds, seconds / usual)
+        RankStraggler(rank=rank, what=what, seconds=seconds, ratio=seconds / usual)
         for rank, seconds in times.items()
         if seconds > usual
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from compilediag.diagnosis.figures.guard_cost import FrameGuards, GuardCost, guard_cost
+from compilediag.diagnosis.figures.guard_cost import guard_cost
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
+from compilediag.timeline.compile_costs import GuardSet
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -44,35 +45,56 @@ _UNSAFE = (
 
 def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
     """CD621, once a run, at the frame whose guards cost most."""
-    cost = guard_cost(timeline)
-    if cost is None or cost.share is None or cost.share < SHARE or cost.step_s is None:
+    found = guard_cost(timeline)
+    if found is None:
+        return
+    cost, dearest = found
+    if cost.share is None or cost.share < SHARE or cost.step_s is None:
         return
     steps = [s.number for s in timeline.steps if s.process == timeline.lead and not s.compile_s]
     known = [item for item in cost.frames if item.us_per_step is not None]
-    evaluated = sum((item.guards.evaluated or 0) * (item.runs_per_step or 0.0) for item in known)
+    evaluated = sum((item.evaluated or 0) * (item.runs_per_step or 0.0) for item in known)
     if evaluated < MIN_GUARDS or len(steps) < MIN_STEPS:
         return
     first = known[0]
-    line = _line(first)
+    line = _line(dearest)
     yield make_finding(
         timeline,
         "CD621",
         f"guards take {_us(cost.us_per_step or 0.0)} of each {_us(cost.step_s * 1e6)} step "
-        f"({cost.share:.0%}): {first.guards.evaluated:,} of {first.frame.function}",
+        f"({cost.share:.0%}): {first.evaluated:,} of {first.frame.function}",
         _advice(line),
         caveat="what torch calls unsafe computes with stale values, in silence, where something "
         "that is no longer checked changes after all",
-        location=line or first.frame,
+        location=line or Location(first.frame.file, first.frame.line, first.frame.function),
         count=len(steps),
         steps=steps,
         cost_s=(cost.us_per_step or 0.0) / 1e6 * len(steps),
-        evidence=_evidence(cost, known, evaluated),
+        evidence={
+            **pick(cost, "us_per_step", "step_s", "share"),
+            "guards_per_step": evaluated,
+            "frames": [
+                {
+                    **pick(item.frame, "file", "line", "function"),
+                    **pick(item, "eval_us", "evaluated", "runs_per_step"),
+                }
+                for item in known[:5]
+            ],
+            "kinds": dict(dearest.kinds),
+            "lines": [{**pick(at, "file", "line"), "guards": count} for at, count in dearest.lines],
+            "in_python": dearest.in_python,
+            "python_guards": list(dearest.python_texts),
+            "before_graph_us": {
+                item.function.function: item.before_graph_us
+                for item in timeline.warm_calls
+                if item.process == timeline.lead and item.before_graph_us is not None
+            },
+        },
     )
 
 
-def _line(item: FrameGuards) -> Location | None:
-    """The line that reads the Python values that most of its guards are about."""
-    guards = item.guards
+def _line(guards: GuardSet) -> Location | None:
+    """The line that reads the Python values that most of a frame's guards are about."""
     constants = sum(count for kind, count in guards.kinds if kind in CONSTANTS)
     if not guards.lines or not guards.evaluated or constants < MOST * guards.evaluated:
         return None
@@ -83,34 +105,6 @@ def _line(item: FrameGuards) -> Location | None:
 def _advice(line: Location | None) -> str:
     """What keeps every check first, then what drops some."""
     return (_COMPUTE_ONCE if line is not None else _DICT_TAGS) + _UNSAFE
-
-
-def _evidence(cost: GuardCost, known: Sequence[FrameGuards], evaluated: float) -> dict[str, object]:
-    first = known[0].guards
-    return {
-        "us_per_step": cost.us_per_step,
-        "step_s": cost.step_s,
-        "share": cost.share,
-        "guards_per_step": evaluated,
-        "frames": [
-            {
-                **pick(item.frame, "file", "line", "function"),
-                "eval_us": item.guards.eval_us,
-                "evaluated": item.guards.evaluated,
-                "runs_per_step": item.runs_per_step,
-            }
-            for item in known[:5]
-        ],
-        "kinds": dict(first.kinds),
-        "lines": [{**pick(line, "file", "line"), "guards": count} for line, count in first.lines],
-        "in_python": first.in_python,
-        "python_guards": list(first.python_texts),
-        "before_graph_us": {
-            item.function.function: item.before_graph_us
-            for item in cost.warm
-            if item.before_graph_us is not None
-        },
-    }
 
 
 def _us(value: float) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.diagnosis.figures.pipelines import PipelineFigures, pipelines_of
+from compilediag.diagnosis.figures.pipelines import pipelines_of
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
+from compilediag.receipt.schema.tracked import PipelineRecord
 from compilediag.timeline.timeline import Timeline
 
 _MUCH = 2.0
@@ -32,12 +33,12 @@ _TITLES = {
 def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
     """CD308: training that waits for samples is a warning; a trainer that is always busy is
     information. A balanced loop has no finding."""
-    for figures in pipelines_of(timeline):
+    for figures, starved_s in pipelines_of(timeline):
         side = figures.bottleneck
         if side not in _TITLES:
             continue
         inside = _inside_training(timeline) if side == "training" else None
-        starved = side != "training" and figures.starved_s is not None
+        starved = side != "training" and starved_s is not None
         share = None if side == "training" else figures.wait_share
         waiting = "" if share is None else f": training waits {share:.0%}"
         yield make_finding(
@@ -47,7 +48,7 @@ def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
             _FIXES[side] if side in _FIXES else _TRAINING_FIXES[inside],
             variable=figures.name,
             severity="warning" if starved else "info",
-            cost_s=figures.starved_s if starved else None,
+            cost_s=starved_s if starved else None,
             evidence={
                 "bottleneck": side,
                 **pick(figures, "train_capacity", "infer_capacity", "wait_share", "slots"),
@@ -56,7 +57,7 @@ def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
         )
 
 
-def _capacities(figures: PipelineFigures) -> str:
+def _capacities(figures: PipelineRecord) -> str:
     if figures.infer_capacity is None or figures.train_capacity is None:
         return ""
     return f" (I={figures.infer_capacity:.4g}/s, T={figures.train_capacity:.4g}/s)"

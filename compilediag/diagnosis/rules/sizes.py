@@ -13,7 +13,8 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.fix_choice import Break, is_held_by_package
 from compilediag.diagnosis.rules.marks import marking, since_first_call
 from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, Wording
-from compilediag.timeline.call_sizes import VaryingSizes, varying_sizes
+from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.timeline.call_sizes import varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
 
@@ -172,7 +173,7 @@ def _is_padded(finding: Finding, timeline: Timeline) -> bool:
     return bool(frames) and frames <= padded
 
 
-def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:
+def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizesRecord | None:
     """The changing size of the callable that was compiled again; None where it is not one size, or
     that of another variable or dimension."""
     found = called_sizes(timeline, _frames_of(finding, timeline))
@@ -189,7 +190,7 @@ def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizes | None:
 
 def called_sizes(
     timeline: Timeline, frames: Collection[tuple[int, str, int]]
-) -> VaryingSizes | None:
+) -> VaryingSizesRecord | None:
     """The changing size of the first callable, as (process, file, line), with one such size."""
     for item in timeline.invocations:
         if (item.process, item.function.file, item.function.line) in frames:
@@ -208,7 +209,7 @@ class Padded(NamedTuple):
     """The buckets and their padding, for a sentence."""
 
 
-def padded_to(sizes: VaryingSizes) -> Padded | None:
+def padded_to(sizes: VaryingSizesRecord) -> Padded | None:
     """The fewest buckets that pad little; None where nothing has rows."""
     counts, evidence = _called(sizes)
     if not any(counts):
@@ -218,7 +219,7 @@ def padded_to(sizes: VaryingSizes) -> Padded | None:
     return Padded(evidence, f"{', '.join(map(str, found.buckets))} ({found.waste:.0%} padding)")
 
 
-def _called(sizes: VaryingSizes) -> tuple[dict[int, int], dict[str, object]]:
+def _called(sizes: VaryingSizesRecord) -> tuple[dict[int, int], dict[str, object]]:
     counts = {size[0]: count for size, count in zip(sizes.sizes, sizes.counts, strict=True)}
     most_called = sorted(counts.items(), key=lambda item: -item[1])[:_MAX_SIZES]
     return counts, {

@@ -12,8 +12,12 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.figures.step_stats import sketch_of, spike_positions
-from compilediag.receipt.build.steps import UNEXPLAINED, sketch_record
+from compilediag.diagnosis.figures.steps import (
+    UNEXPLAINED,
+    sketch_of,
+    sketch_record,
+    spike_positions,
+)
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.receipt.schema.running import Spike, StepsSection
 from compilediag.timeline.train_log import TrainLog

@@ -14,9 +14,12 @@ class CacheUsed(Record, frozen=True, kw_only=True):
     hits: int
     misses: int
     bypasses: int
+    """torch decided that it may not cache what it compiled."""
     disabled: int
     failed: int
     saved_s: float | None
+    """What compiling took when the entries were made, without what another cache's entry already
+    holds; None where torch did not tell."""
     written: int | None
     not_written: int | None
     components: dict[str, str] = field(default_factory=dict[str, str])

@@ -5,7 +5,7 @@ from msgspec import field
 from compilediag.receipt.schema.record import Record
 
 
-class GuardedFrame(Record, frozen=True, kw_only=True):
+class FrameName(Record, frozen=True, kw_only=True):
     """A frame by its code object; `line` is the first line of the function."""
 
     function: str
@@ -14,9 +14,9 @@ class GuardedFrame(Record, frozen=True, kw_only=True):
 
 
 class FrameGuards(Record, frozen=True, kw_only=True):
-    """The guards of one frame."""
+    """The guards of one frame, by the compile of it whose guards take least."""
 
-    frame: GuardedFrame
+    frame: FrameName
     evaluated: int | None
     in_python: int | None
     eval_us: float | None
@@ -51,7 +51,9 @@ class CompileMemory(Record, frozen=True, kw_only=True):
     process: int
     forward: bool
     grown_bytes: int
+    """Resident after it beyond what was before; negative where it shrank."""
     peak_bytes: int | None
+    """The most that was resident during it; None where the process had held more before."""
 
 
 class CompileMemorySection(Record, frozen=True, kw_only=True):

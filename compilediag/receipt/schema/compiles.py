@@ -4,16 +4,12 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from compilediag.receipt.schema.compile_costs import CompileMemorySection, GuardsSection
+from compilediag.receipt.schema.compile_costs import (
+    CompileMemorySection,
+    FrameName,
+    GuardsSection,
+)
 from compilediag.receipt.schema.record import Record
-
-
-class FrameName(Record, frozen=True, kw_only=True):
-    """A frame by its code object; `line` is the first line of the function."""
-
-    function: str
-    file: str
-    line: int
 
 
 class Writer(Record, frozen=True, kw_only=True):
@@ -146,6 +142,7 @@ class CompileSeconds(Record, frozen=True, kw_only=True):
     attempts: int
     total: float
     restarted: float
+    """Of the total: attempts of Dynamo that were begun again."""
     by_phase: dict[str, float] = field(default_factory=dict[str, float])
     frames: tuple[FrameSeconds, ...] = ()
 

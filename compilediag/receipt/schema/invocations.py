@@ -20,12 +20,16 @@ class ShapesRecord(Record, frozen=True, kw_only=True):
 
 
 class VaryingSizesRecord(Record, frozen=True, kw_only=True):
-    """Sizes of the tensors that change from call to call; see `compilediag.timeline.call_sizes`."""
+    """Sizes of the tensors that change from call to call, with how often which came together."""
 
     dims: tuple[tuple[str, ...], ...]
+    """Each size that changes, by the places that have it: "obs:0" is dim 0 of argument `obs`."""
     sizes: tuple[tuple[int, ...], ...]
+    """Distinct combinations, ascending; each is parallel to `dims`."""
     counts: tuple[int, ...]
+    """Calls of each, parallel to `sizes`."""
     other_calls: int = 0
+    """Calls whose sizes are not known, or whose tensors are others in number or rank."""
 
 
 class Invocation(Record, frozen=True, kw_only=True):

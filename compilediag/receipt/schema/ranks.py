@@ -26,9 +26,11 @@ class RankDivergence(Record, frozen=True, kw_only=True):
     aspect: str
     ranks: tuple[int, ...]
     like_rank: int
+    """The lowest of the ranks they are compared with."""
     only_here: tuple[str, ...] = ()
     only_there: tuple[str, ...] = ()
     more: int = 0
+    """Further differences that are not named."""
     count: int | None = None
 
 

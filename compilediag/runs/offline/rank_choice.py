@@ -21,7 +21,7 @@ from compilediag.diagnosis.ranks.selection import select_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
-from compilediag.receipt.build.run_metadata import JournalFacts
+from compilediag.receipt.run_metadata import JournalFacts
 from compilediag.runs.metadata import sum_losses
 from compilediag.runs.offline.sources import rank_of, read_source
 from compilediag.runs.pipeline import RunEvents, diagnosis_of

@@ -14,7 +14,7 @@ from compilediag.diagnosis.ranks.selection import has_room
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
 from compilediag.readers.journal import JOURNAL_START, Journal
 from compilediag.readers.parallel import map_ordered
-from compilediag.receipt.build.run_metadata import JournalFacts, RunMetadata
+from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.runs.artifacts import source_artifacts
 from compilediag.runs.metadata import journal_facts, receipt_identity, sum_losses

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.torch_logs.counts import read_text_log
-from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.artifacts import run_artifacts

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from compilediag.readers.tail import JournalTail
-from compilediag.receipt.build.run_metadata import RunMetadata
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.runs.pipeline import RunEvents, receipt_of
 from compilediag.runs.supervised.options import LiveMode
 from compilediag.views.finding_rows import finding_line

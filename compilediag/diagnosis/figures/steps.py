@@ -1,23 +1,17 @@
-"""The steps section of a receipt: step times, their phases, and what made the long ones long."""
+"""Step times: exact figures, a sketch that can be merged between runs and ranks, phases, and what
+made the long ones long."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.figures.goodput import PRODUCTIVE
-from compilediag.diagnosis.figures.span_seconds import by_step, spans_of
-from compilediag.diagnosis.figures.step_stats import (
-    RELATIVE_ERROR,
-    figures_of,
-    sketch_of,
-    spike_positions,
-    warmup_of,
-)
+from compilediag.diagnosis.figures.timings import by_step, spans_of
 from compilediag.diagnosis.findings import Finding
-from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import (
     DeviceTiming,
     Phases,
@@ -26,6 +20,21 @@ from compilediag.receipt.schema.running import (
     StepsSection,
 )
 from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
+
+SUB_BUCKETS = 256
+"""Equal-width buckets in each power of two."""
+
+RELATIVE_ERROR = 0.002
+"""Bound on |middle of a bucket - value| / value: half a bucket is 1/512 of a power of two."""
+
+SHORTEST_S = 1e-9
+"""Shorter durations, zero included, count as this: the clock's resolution."""
+
+SPIKE_RATIO = 2.0
+"""A spike takes more than this many times the median step after warm-up."""
+
+SPIKES_KEPT = 64
+
 
 UNEXPLAINED = "unexplained"
 
@@ -37,9 +46,10 @@ _WHY = {"metrics": "metric", "data_wait": "data"}
 
 
 def steps_section(
-    timeline: Timeline, findings: Sequence[Finding], run: RunMetadata
+    timeline: Timeline, findings: Sequence[Finding], warmup: int | None = None
 ) -> StepsSection | None:
-    """Step times of the lead process; None without a step."""
+    """Step times of the lead process; None without a step. `warmup`: steps that are warm-up by the
+    user's choice; None: found from the compiles."""
     process = timeline.lead
     steps = [
         step for step in timeline.steps if step.process == process and math.isfinite(step.wall_s)
@@ -48,9 +58,9 @@ def steps_section(
     if figures is None:
         return None
     walls = [step.wall_s for step in steps]
-    warmup = run.warmup if run.warmup is not None else _warmup(timeline, steps, process)
-    return record_from(
-        StepsSection,
+    if warmup is None:
+        warmup = _warmup(timeline, steps, process)
+    return replace(
         figures,
         warmup=warmup,
         clock="monotonic",
@@ -71,6 +81,65 @@ def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
         item.step for item in timeline.compiles if item.process == process and item.kind == "first"
     )
     return warmup_of([step.number for step in steps], first)
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def sketch_of(durations: Iterable[tuple[float, int]]) -> dict[str, int]:
+    """Counts by log-linear bucket, in order, of (seconds, how often). Sketches of parts add up to
+    that of the whole."""
+    counts: dict[int, int] = {}
+    for value_s, count in durations:
+        index = bucket_of(value_s)
+        counts[index] = counts.get(index, 0) + count
+    return {str(index): counts[index] for index in sorted(counts)}
+
+
+def bucket_of(value_s: float) -> int:
+    """The bucket of a duration: `SUB_BUCKETS` for each power of two, 0 for one at 1 s."""
+    mantissa, exponent = math.frexp(max(value_s, SHORTEST_S))
+    return (exponent - 1) * SUB_BUCKETS + int((2 * mantissa - 1) * SUB_BUCKETS)
+
+
+def figures_of(walls_s: Sequence[float]) -> StepsSection | None:
+    """Count, mean, median, extremes and percentiles (by nearest rank) of all steps, warm-up
+    included; None without a step."""
+    if not walls_s:
+        return None
+    ordered = sorted(walls_s)
+    return StepsSection(
+        count=len(ordered),
+        mean=fmean(ordered),
+        median=median(ordered),
+        min=ordered[0],
+        max=ordered[-1],
+        p90=_nearest_rank(ordered, 0.90),
+        p99=_nearest_rank(ordered, 0.99),
+    )
+
+
+def _nearest_rank(ordered: Sequence[float], share: float) -> float:
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def spike_positions(walls_s: Sequence[float], warmup: int) -> tuple[int, ...]:
+    """Positions of the steps after warm-up that stand out, in order; the longest if too many."""
+    after = walls_s[warmup:]
+    if not after:
+        return ()
+    bar = SPIKE_RATIO * median(after)
+    found = [warmup + index for index, wall in enumerate(after) if wall > bar]
+    longest = sorted(found, key=lambda index: -walls_s[index])[:SPIKES_KEPT]
+    return tuple(sorted(longest))
+
+
+def warmup_of(numbers: Sequence[int], first_compile_steps: frozenset[int]) -> int:
+    """Leading steps in which some frame was compiled for the first time."""
+    for index, number in enumerate(numbers):
+        if number not in first_compile_steps:
+            return index
+    return len(numbers)
 
 
 # --- phases ----------------------------------------------------------------------------------

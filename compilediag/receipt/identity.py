@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from compilediag.receipt.build.compiles import FRAMES_KEPT, events_left_out
-from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.build.tracked import unlisted_runs
-from compilediag.receipt.build.train_log import logged_counts
+from compilediag.diagnosis.figures.tracked import unlisted_runs
+from compilediag.diagnosis.figures.train_log import logged_counts
+from compilediag.receipt.compiles import FRAMES_KEPT, events_left_out
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import (
     Completeness,
     Environment,
@@ -23,7 +23,7 @@ from compilediag.receipt.schema.identity import (
     Sources,
 )
 from compilediag.receipt.schema.record import Record, record_from
-from compilediag.timeline.timeline import Process, Timeline, ranks_present, world_size
+from compilediag.timeline.timeline import Process, Timeline, lead_process, ranks_present, world_size
 from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import plain
 
@@ -125,11 +125,6 @@ def header_of(timeline: Timeline, run: RunMetadata, version: str, redactor: Reda
             env_allowlisted=redactor.environment(run.environment or _variables(lead)),
         ),
     )
-
-
-def lead_process(timeline: Timeline) -> Process | None:
-    """The process that most sections are about."""
-    return next((item for item in timeline.processes if item.index == timeline.lead), None)
 
 
 def _flags(lead: Process | None) -> Mapping[str, Any]:

@@ -1,18 +1,14 @@
-"""The sections of a receipt that the program measured itself: tracked runs, reports of ablations,
-producer-consumer loops, and windows of torch.profiler."""
+"""Tracked runs, reports of ablations and windows of torch.profiler: the program had them made."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.diagnosis.figures.pipelines import pipelines_of
 from compilediag.receipt.schema.receipt import Artifact
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.tracked import (
     AblationRecord,
     MetricRecord,
-    PipelineRecord,
-    PipelineSection,
     Profile,
     TrackedRecord,
 )
@@ -69,12 +65,6 @@ def ablation_artifacts(timeline: Timeline) -> tuple[Artifact, ...]:
 
 def _reports(timeline: Timeline) -> Sequence[AblationWritten]:
     return list({item.uri: item for item in timeline.ablations}.values())[-MAX_REPORTS:]
-
-
-def pipeline_section(timeline: Timeline) -> PipelineSection | None:
-    """None when the program measured no loop."""
-    loops = tuple(record_from(PipelineRecord, figures) for figures in pipelines_of(timeline))
-    return PipelineSection(loops=loops) if loops else None
 
 
 def profiles_section(timeline: Timeline) -> tuple[Profile, ...]:

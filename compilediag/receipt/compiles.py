@@ -11,24 +11,21 @@ import msgspec
 from compilediag.diagnosis.causes import recompile as recompile_causes
 from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
-from compilediag.diagnosis.figures.compile_seconds import by_frame, compile_seconds
-from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
+from compilediag.diagnosis.figures.compile_seconds import compile_time, seconds_section
+from compilediag.diagnosis.figures.guard_cost import guards_section
+from compilediag.diagnosis.figures.memory import compile_memory
 from compilediag.diagnosis.findings import CauseId, Finding, shown_writers
 from compilediag.diagnosis.rules.break_text import read_break
-from compilediag.receipt.build.compile_costs import guards_section, memory_section
+from compilediag.receipt.schema.compile_costs import FrameName
 from compilediag.receipt.schema.compiles import (
     ChangedAt,
     CompileEvent,
-    CompileSeconds,
     CompileSection,
-    CompileTime,
     EnteredAt,
     EventCause,
     FalseGuard,
     FindingRecord,
     FrameDetail,
-    FrameName,
-    FrameSeconds,
     GraphBreak,
     Headroom,
     MissedEntry,
@@ -42,7 +39,7 @@ from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
-from compilediag_harness.wire import Location, UserCall, ValueChange, plain
+from compilediag_harness.wire import UserCall, ValueChange, plain
 
 EVENTS_KEPT = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
@@ -50,9 +47,6 @@ EVENTS_KEPT = 5_000
 FALSE_GUARDS_KEPT, OF_AN_ENTRY = 5_000, 16
 """Most false guards listed of all entries that did not fit, the first recompiles first, and of one
 entry; each nearest entry's are the causes of its event besides."""
-
-FRAMES_WITH_SECONDS = 200
-"""Frames whose compile seconds are taken apart, the most expensive first."""
 
 FRAMES_KEPT = 50_000
 """Most frames listed, so that `show` can read the receipt; counts stay whole."""
@@ -72,10 +66,10 @@ def compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSection:
         graph_breaks=counts.graph_breaks,
         eager_fallbacks=counts.eager_fallbacks,
         recompile_limit_hits=counts.recompile_limit_hits,
-        time_s=_times(timeline),
-        seconds=_seconds(timeline),
+        time_s=compile_time(timeline),
+        seconds=seconds_section(timeline),
         guards=guards_section(timeline),
-        memory=memory_section(timeline),
+        memory=compile_memory(timeline),
         recompiles_by_family=_by_family(timeline, diagnosis),
         events=tuple(_events(guarded[:EVENTS_KEPT], timeline, diagnosis)),
         breaks=tuple(_break(site, timeline, ids) for site in timeline.breaks),
@@ -92,54 +86,6 @@ def _by_family(timeline: Timeline, diagnosis: Diagnosis) -> dict[str, int]:
     """A recompile counts once: under its primary cause."""
     causes = map(diagnosis.causes.of, timeline.counted_recompiles)
     return dict(Counter(found[0].family if found else "unclassified" for found in causes))
-
-
-def _times(timeline: Timeline) -> CompileTime:
-    """Backward compiles and failed attempts cost time too: the total is of all attempts."""
-    if not timeline.observes("metrics_rows"):
-        return CompileTime(total=None, first_compile=None, recompile=None, backend=None)
-    if not timeline.compiles:
-        return CompileTime(total=0.0, first_compile=0.0, recompile=0.0, backend=0.0)
-    ids = recompile_ids(timeline)
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    for item in timeline.compiles:
-        seconds[is_recompile_time(item, ids)].append(item.seconds)
-    first, again = sum(seconds[False]), sum(seconds[True])
-    backend = [item.backend_s for item in timeline.compiles if item.backend_s is not None]
-    return CompileTime(
-        total=first + again,
-        first_compile=first,
-        recompile=again,
-        backend=sum(backend) if backend else None,
-    )
-
-
-def _seconds(timeline: Timeline) -> CompileSeconds | None:
-    """None where torch's timing of one of the compiles was not seen."""
-    whole = compile_seconds(timeline.compiles)
-    if whole is None:
-        return None
-    frames = [
-        FrameSeconds(
-            frame=frame_name(where),
-            attempts=found.attempts,
-            total=found.total,
-            by_phase=dict(found.by_phase),
-        )
-        for where, found in by_frame(timeline.compiles)[:FRAMES_WITH_SECONDS]
-    ]
-    return CompileSeconds(
-        attempts=whole.attempts,
-        total=whole.total,
-        restarted=whole.restarted,
-        by_phase=dict(whole.by_phase),
-        frames=tuple(frames),
-    )
-
-
-def frame_name(where: Location) -> FrameName:
-    """The frame."""
-    return FrameName(function=where.function, file=where.file, line=where.line)
 
 
 def entered_record(call: UserCall | None) -> EnteredAt | None:
@@ -175,7 +121,7 @@ def _events(
         yield CompileEvent(
             compile_id=item.compile_id,
             epoch=item.epoch,
-            frame=frame_name(item.frame),
+            frame=record_from(FrameName, item.frame),
             step=item.step if stepped else None,
             kind="first" if again is None else "recompile",
             seconds=item.seconds if timed else None,
@@ -291,7 +237,7 @@ def _break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBreak:
 
 def _frame(item: Frame) -> FrameDetail:
     return FrameDetail(
-        frame=frame_name(item.where),
+        frame=record_from(FrameName, item.where),
         compiles=item.compiles,
         guards=item.guards,
         guard_eval_us=item.guard_eval_us,

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from compilediag.receipt.build.identity import lead_process
 from compilediag.receipt.prices import DEVICE, MACHINE, PriceTable
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.receipt.schema.tracked import CostSection
-from compilediag.timeline.timeline import Timeline, world_size
+from compilediag.timeline.timeline import Timeline, lead_process, world_size
 
 _HOUR_S = 3600.0
 

@@ -7,38 +7,35 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import replace
 
 from compilediag._version import __version__
-from compilediag.receipt.build.caches import cache_section
-from compilediag.receipt.build.compiles import compile_section, finding_record, witness_section
-from compilediag.receipt.build.cost import cost_section
-from compilediag.receipt.build.identity import (
+from compilediag.diagnosis.figures.caches import cache_section
+from compilediag.diagnosis.figures.cudagraphs import cudagraph_section
+from compilediag.diagnosis.figures.fixed_shapes import shapes_section
+from compilediag.diagnosis.figures.goodput import goodput_section
+from compilediag.diagnosis.figures.invocations import invocations_section, throughput_section
+from compilediag.diagnosis.figures.memory import memory_section
+from compilediag.diagnosis.figures.pipelines import pipeline_section
+from compilediag.diagnosis.figures.precompiled import precompiled_records
+from compilediag.diagnosis.figures.steps import steps_section
+from compilediag.diagnosis.figures.syncs import syncs_section
+from compilediag.diagnosis.figures.timings import timings_of
+from compilediag.diagnosis.figures.tracked import (
+    ablation_artifacts,
+    ablations_section,
+    profiles_section,
+    tracked_section,
+)
+from compilediag.diagnosis.figures.train_log import logged_steps, with_logged
+from compilediag.diagnosis.ranks.section import ranks_section
+from compilediag.receipt.checks import checks_of, overhead_of
+from compilediag.receipt.compiles import compile_section, finding_record, witness_section
+from compilediag.receipt.cost import cost_section
+from compilediag.receipt.identity import (
     completeness_of,
     environment_of,
     header_of,
     ranks_expected,
 )
-from compilediag.receipt.build.invocations import invocations_section, throughput_section
-from compilediag.receipt.build.memory import memory_section
-from compilediag.receipt.build.precompiled import precompiled_records
-from compilediag.receipt.build.ranks import ranks_section
-from compilediag.receipt.build.run_metadata import RunMetadata
-from compilediag.receipt.build.running import (
-    checks_of,
-    cudagraph_section,
-    goodput_section,
-    overhead_of,
-)
-from compilediag.receipt.build.shapes import shapes_section
-from compilediag.receipt.build.steps import steps_section
-from compilediag.receipt.build.syncs import syncs_section
-from compilediag.receipt.build.timings import timings_of
-from compilediag.receipt.build.tracked import (
-    ablation_artifacts,
-    ablations_section,
-    pipeline_section,
-    profiles_section,
-    tracked_section,
-)
-from compilediag.receipt.build.train_log import logged_steps, with_logged
+from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.sanitize import sanitized, working_directories
 from compilediag.receipt.schema.identity import Redactions
 from compilediag.receipt.schema.receipt import (
@@ -81,7 +78,9 @@ def _unredacted(
     timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
     """The receipt before it is made safe to write."""
-    time = goodput_section(timeline, run)
+    time = goodput_section(
+        timeline, run.wall_s, complete=run.status == "complete", attempt=run.attempt
+    )
     return Receipt(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
@@ -96,7 +95,7 @@ def _unredacted(
         findings=tuple(
             finding_record(item, repeatable=bool(run.argv)) for item in diagnosis.findings
         ),
-        steps=steps_section(timeline, diagnosis.findings, run)
+        steps=steps_section(timeline, diagnosis.findings, run.warmup)
         or logged_steps(timeline, run.warmup),
         timings=timings_of(timeline),
         syncs=syncs_section(timeline),

@@ -1,11 +1,13 @@
-"""The caches of a receipt: what each answered, and what distinguishes the keys of its lookups."""
+"""What each compile cache was asked, what it answered, the seconds that saved, and what
+distinguishes the keys of its lookups."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from compilediag.diagnosis.figures.cache_use import CacheUse, cache_use
-from compilediag.receipt.build.compiles import frame_name
+from msgspec.structs import replace
+
 from compilediag.receipt.schema.caches import (
     CacheFolder,
     CacheLookupRecord,
@@ -16,7 +18,7 @@ from compilediag.receipt.schema.caches import (
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.timeline import CompileId, Timeline
-from compilediag_harness.wire import Location, digest_of
+from compilediag_harness.wire import BYPASS, DISABLED, FAILED, HIT, MISS, CacheLookedUp, digest_of
 
 LOOKUPS_KEPT = 300
 """Most lookups listed; counts stay whole."""
@@ -37,7 +39,9 @@ def cache_section(timeline: Timeline) -> CacheSection | None:
     count = sum(len(part.lookups) for part in parts)
     folder = next((part.folder for part in parts if part.folder is not None), None)
     return CacheSection(
-        caches=tuple(_used(item, shared) for item in cache_use(parts)),
+        caches=tuple(
+            replace(use, components=shared.get(use.cache, {})) for use in cache_use(parts)
+        ),
         refusals=tuple(_refusals(parts)),
         lookups=tuple(_lookups(timeline, shared)),
         lookups_left_out=max(0, count - LOOKUPS_KEPT),
@@ -65,10 +69,6 @@ def _shared(parts: Iterable[ProcessCaches]) -> dict[str, Components]:
     return shared
 
 
-def _used(use: CacheUse, shared: dict[str, Components]) -> CacheUsed:
-    return record_from(CacheUsed, use, components=shared.get(use.cache, {}))
-
-
 def _lookups(timeline: Timeline, shared: dict[str, Components]) -> Iterator[CacheLookupRecord]:
     frames = {item.id: item.frame for item in timeline.compiles if item.forward}
     every = [(part, lookup) for part in timeline.caches for lookup in part.lookups]
@@ -83,14 +83,10 @@ def _lookups(timeline: Timeline, shared: dict[str, Components]) -> Iterator[Cach
             CacheLookupRecord,
             lookup,
             process=part.process,
-            frame=_frame(frames.get(compiled)),
+            frame=at if (at := frames.get(compiled)) is not None and at.file else None,
             components=kept,
             components_left_out=lookup.components_left_out + len(own) - len(kept),
         )
-
-
-def _frame(where: Location | None) -> object:
-    return None if where is None or not where.file else frame_name(where)
 
 
 def _refusals(parts: Iterable[ProcessCaches]) -> list[CacheRefusal]:
@@ -116,3 +112,38 @@ def _refusals(parts: Iterable[ProcessCaches]) -> list[CacheRefusal]:
         )
         for (cache, outcome, reason), ids in most_first[:REFUSALS_KEPT]
     ]
+
+
+def cache_use(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
+    """Each cache that was looked into, in the order of its first lookup."""
+    parts = list(caches)
+    lookups = [item for part in parts for item in part.lookups]
+    seen = [item for part in parts for item in part.writes or ()]
+    sees_writes = any(part.writes is not None for part in parts)
+    names = dict.fromkeys([item.cache for item in lookups] + [item.cache for item in seen])
+    return [
+        _use(
+            name,
+            [item for item in lookups if item.cache == name],
+            [not item.problem for item in seen if item.cache == name] if sees_writes else None,
+        )
+        for name in names
+    ]
+
+
+def _use(cache: str, lookups: list[CacheLookedUp], writes: list[bool] | None) -> CacheUsed:
+    outcomes = Counter(item.outcome for item in lookups)
+    saved = [item.saved_s for item in lookups if item.outcome == HIT and not item.within]
+    known = [seconds for seconds in saved if seconds is not None]
+    return CacheUsed(
+        cache=cache,
+        lookups=len(lookups),
+        hits=outcomes[HIT],
+        misses=outcomes[MISS],
+        bypasses=outcomes[BYPASS],
+        disabled=outcomes[DISABLED],
+        failed=outcomes[FAILED],
+        saved_s=sum(known) if known else None,
+        written=None if writes is None else sum(writes),
+        not_written=None if writes is None else len(writes) - sum(writes),
+    )

@@ -1,13 +1,16 @@
-"""The memory section of a receipt."""
+"""Memory of the host and of CUDA devices, and of the host around each compile."""
 
 from __future__ import annotations
 
-from compilediag.receipt.build.identity import lead_process
-from compilediag.receipt.build.train_log import logged_allocator
+from compilediag.diagnosis.figures.train_log import logged_allocator
+from compilediag.receipt.schema.compile_costs import CompileMemorySection
 from compilediag.receipt.schema.memory import Allocator, DeviceRecord, MemorySection
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.memory import DeviceMemory
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, lead_process
+
+COMPILES_KEPT = 200
+"""Most compiles listed: those that grew most."""
 
 _CURRENT = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes")
 _COUNTS = (
@@ -60,4 +63,19 @@ def _device(item: DeviceMemory) -> DeviceRecord:
         allocated_peak_bytes=item.peak.get("allocated_bytes"),
         reserved_peak_bytes=item.peak.get("reserved_bytes"),
         largest_growing_bucket=item.growth,
+    )
+
+
+def compile_memory(timeline: Timeline) -> CompileMemorySection | None:
+    """None where the memory around no compile was read."""
+    own = [item for item in timeline.compile_memory if item.process == timeline.lead]
+    if not own:
+        return None
+    # The process's highest so far when a compile raised it: of several the highest is the last.
+    peaks = [item.peak_bytes for item in own if item.peak_bytes is not None]
+    return CompileMemorySection(
+        compiles=len(own),
+        grown_bytes=sum(item.grown_bytes for item in own),
+        peak_bytes=max(peaks, default=None),
+        events=tuple(sorted(own, key=lambda item: -item.grown_bytes)[:COMPILES_KEPT]),
     )

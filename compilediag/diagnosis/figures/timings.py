@@ -1,14 +1,14 @@
-"""The timings of a receipt: spans, functions that are not compiled on purpose, and hooks, each by
-the phase of the step it ran in."""
+"""Seconds of spans, of functions that are not compiled on purpose, and of hooks, each by the phase
+of the step it ran in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from compilediag.diagnosis.figures.goodput import MAIN_THREAD
-from compilediag.diagnosis.figures.span_seconds import spans_of
+from compilediag.diagnosis.figures.goodput import CATEGORY_OF, MAIN_THREAD, PRODUCTIVE
 from compilediag.receipt.schema.running import Timing
 from compilediag.timeline.timeline import DisabledCalls, Hook, Timeline
+from compilediag_harness.wire import SpanEnded
 
 MAX_ROWS = 256
 """Rows kept: those that took longest, then those that could not be timed."""
@@ -92,3 +92,42 @@ def _hook(hook: Hook, calls: list[DisabledCalls]) -> Iterator[Timing]:
         file=hook.function.file or None,
         line=hook.function.line or None,
     )
+
+
+# --- spans by step --------------------------------------------------------------------------------
+
+
+def spans_of(timeline: Timeline, process: int) -> Iterator[SpanEnded]:
+    """The spans of one process; none where they cannot be separated from another's."""
+    owners = timeline.span_processes
+    if owners:
+        yield from (
+            span for span, owner in zip(timeline.spans, owners, strict=True) if owner == process
+        )
+    elif len({item.index for item in timeline.processes}) <= 1:
+        yield from timeline.spans
+
+
+def by_step(timeline: Timeline, process: int) -> dict[int, dict[str, float]]:
+    """For each step with spans of the main thread: category to seconds; of nested spans the inner
+    has its time. A span belongs to the step
+    it ended in; what is the work itself ("forward") is no category."""
+    grouped: dict[int, list[SpanEnded]] = {}
+    for span in spans_of(timeline, process):
+        if span.thread == MAIN_THREAD and span.name not in PRODUCTIVE:
+            grouped.setdefault(span.step, []).append(span)
+    return {step: _by_category(spans) for step, spans in grouped.items()}
+
+
+def _by_category(spans: Iterable[SpanEnded]) -> dict[str, float]:
+    """Adds up what each span has beyond the spans inside it."""
+    seconds: dict[str, float] = {}
+    inner: list[tuple[float, float]] = []
+    for span in sorted(spans, key=lambda item: (item.start + item.wall_s, -item.start)):
+        taken = 0.0
+        while inner and inner[-1][0] >= span.start:
+            taken += inner.pop()[1]
+        inner.append((span.start, span.wall_s))
+        category = CATEGORY_OF.get(span.name, span.name)
+        seconds[category] = seconds.get(category, 0.0) + max(0.0, span.wall_s - taken)
+    return seconds

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.ranks.divergence import RankComparison, compare_ranks
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.summary import summaries_of
 from compilediag.receipt.schema.ranks import (
-    RankDivergence,
     RankRow,
     RanksSection,
-    RankStraggler,
     RankTotals,
 )
 from compilediag.receipt.schema.record import record_from
@@ -44,17 +44,10 @@ def ranks_section(
         missing_count=len(found.missing),
         rows=tuple(_row(summary, measured=measured) for summary in found.ranks[:MAX_ROWS]),
         divergences=tuple(
-            record_from(
-                RankDivergence,
-                item,
-                ranks=item.ranks[:MAX_NAMED_RANKS],
-                count=len(item.ranks),
-            )
+            replace(item, ranks=item.ranks[:MAX_NAMED_RANKS])
             for item in found.divergences[:MAX_DIVERGENCES]
         ),
-        stragglers=tuple(record_from(RankStraggler, item) for item in found.stragglers)
-        if measured
-        else (),
+        stragglers=found.stragglers if measured else (),
         totals=_totals(found, measured=measured),
         told=len(ranks_present(timeline)) - counted if counted else None,
         differing=found.differing,
