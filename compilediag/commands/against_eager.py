@@ -12,7 +12,6 @@ from compilediag.commands.options import RunOptions, supervised_options, telemet
 from compilediag.commands.run_report import finish
 from compilediag.commands.terminal import write_stderr
 from compilediag.compare.against_eager.conclude import (
-    Payoff,
     SameNumbers,
     conclude,
     not_concluded,
@@ -23,6 +22,7 @@ from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, OutputUnwritable, U
 from compilediag.fixes.numbers.first_difference import Numbers
 from compilediag.fixes.numbers.narrowing import MAX_RUNS
 from compilediag.fixes.numbers.record import with_numbers
+from compilediag.receipt.schema.against_eager import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.run_directory import save_receipt
 from compilediag.runs.supervised.options import Options, Outcome
@@ -131,7 +131,7 @@ def _of_trials(options: Options) -> Options:
     )
 
 
-def _first_problem(outcome: Outcome, first: Trial) -> Payoff | None:
+def _first_problem(outcome: Outcome, first: Trial) -> AgainstEagerSection | None:
     """Why there is nothing to compare the first run with."""
     assert outcome.receipt is not None
     if first.interrupted:
@@ -143,7 +143,7 @@ def _first_problem(outcome: Outcome, first: Trial) -> Payoff | None:
     return None
 
 
-def _payoff(pairs: Pairs, numbers: SameNumbers | None = None) -> Payoff:
+def _payoff(pairs: Pairs, numbers: SameNumbers | None = None) -> AgainstEagerSection:
     """What the pairs show.
 
     Args:
@@ -163,7 +163,7 @@ def _payoff(pairs: Pairs, numbers: SameNumbers | None = None) -> Payoff:
 
 def _saved(
     outcome: Outcome,
-    payoff: Payoff,
+    payoff: AgainstEagerSection,
     pairs: Pairs,
     options: RunOptions,
     numbers: Numbers | None,

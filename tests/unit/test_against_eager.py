@@ -15,13 +15,13 @@ from compilediag.compare.against_eager.arms import Arm, Work, arm_of
 from compilediag.compare.against_eager.conclude import (
     MIN_STEPS,
     Pair,
-    Payoff,
     conclude,
     not_concluded,
 )
-from compilediag.compare.against_eager.record import ArmRun, slower_than_eager, with_payoff
+from compilediag.compare.against_eager.record import slower_than_eager, with_payoff
 from compilediag.compare.diff import compare
 from compilediag.receipt.contradictions import contradictions
+from compilediag.receipt.schema.against_eager import AgainstEagerSection, ArmRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
@@ -359,8 +359,11 @@ def test_cd631_is_about_the_steps_where_no_callable_is_why() -> None:
 # --- receipt and views ---
 
 
-def receipt_with(payoff: Payoff) -> Receipt:
-    runs = (ArmRun("compiled", 0, 9.5, 60), ArmRun("eager", 0, 12.0, 60, "killed by SIGKILL"))
+def receipt_with(payoff: AgainstEagerSection) -> Receipt:
+    runs = (
+        ArmRecord(arm="compiled", pair=0, wall_s=9.5, steps=60),
+        ArmRecord(arm="eager", pair=0, wall_s=12.0, steps=60, problem="killed by SIGKILL"),
+    )
     return with_payoff(built(), fold([[started()]]), payoff, runs, fresh_caches=True)
 
 
@@ -403,7 +406,7 @@ def test_a_secret_in_a_problem_is_redacted() -> None:
         (not_concluded("the eager run failed: boom"), "not concluded: the eager run failed: boom"),
     ],
 )
-def test_the_verdict_is_one_line(payoff: Payoff, words: str) -> None:
+def test_the_verdict_is_one_line(payoff: AgainstEagerSection, words: str) -> None:
     """On the screen and in Markdown."""
     made = receipt_with(payoff)
     assert made.against_eager is not None

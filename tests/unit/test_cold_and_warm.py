@@ -62,7 +62,7 @@ def concluded(warm: Timeline, cold: Timeline | None = None) -> ColdAndWarm:
 def test_everything_from_the_cache() -> None:
     """A hit is no compile."""
     found = concluded(start(looked_up("hit")))
-    assert (found.verdict, found.compiles, found.again) == ("from_caches", 1, ())
+    assert (found.section.verdict, found.section.compiles, found.again) == ("from_caches", 1, ())
 
 
 def test_a_key_that_changes() -> None:
@@ -70,7 +70,7 @@ def test_a_key_that_changes() -> None:
     warm = start(looked_up("miss", "k2"), components=OTHER_GRAPH)
     found = concluded(warm)
     (again,) = found.again
-    assert (again.why, again.caches) == ("key_changed", ("fx_graph",))
+    assert again.record.why == "key_changed"
     assert again.changes == (KeyChange("gm", "mul(x, 0.25)", "mul(x, 0.75)"),)
     (finding,) = changing_keys(warm, found)
     assert (finding.rule, finding.location) == ("CD612", WHERE)
@@ -81,8 +81,8 @@ def test_a_bypass_has_torchs_reason() -> None:
     """It comes before everything else, and is no changing key."""
     warm = start(looked_up("bypass", "", reason="Unsupported call"), components=OTHER_GRAPH)
     found = concluded(warm)
-    assert found.again[0].why == "bypass"
-    assert found.again[0].reason == "torch does not cache it: Unsupported call"
+    assert found.again[0].record.why == "bypass"
+    assert found.again[0].record.reason == "torch does not cache it: Unsupported call"
     assert not list(changing_keys(warm, found))
 
 
@@ -90,8 +90,8 @@ def test_the_same_key_without_its_entry() -> None:
     """The folder was deleted, or the entry could not be written: torch's reason is a note."""
     cold = start(looked_up("miss"), problem="PermissionError: no room")
     found = concluded(start(looked_up("miss")), cold)
-    assert found.again[0].why == "entry_gone"
-    assert found.notes == (
+    assert found.again[0].record.why == "entry_gone"
+    assert found.section.notes == (
         "the first start could not write 1 entry of a cache: PermissionError: no room",
     )
 
@@ -100,28 +100,28 @@ def test_another_function_under_the_same_id() -> None:
     """Its key is not compared with that of another function."""
     other = start(looked_up("miss", "k0"), components=OTHER_GRAPH, where=Location(FILE, 99, "g"))
     found = concluded(start(looked_up("miss")), other)
-    assert (found.again[0].why, found.again[0].changes) == ("not_compiled_before", ())
+    assert (found.again[0].record.why, found.again[0].changes) == ("not_compiled_before", ())
 
 
 def test_other_counts_of_lookups_are_not_paired() -> None:
     """Forward and backward look up once each: with one more, nothing says which is which."""
     cold = start(looked_up("miss", "k0"), looked_up("miss", "k9"))
     found = concluded(start(looked_up("miss", "k2"), components=OTHER_GRAPH), cold)
-    assert (found.again[0].why, found.again[0].changes) == ("key_changed", ())
-    assert "torch does not record in what" in found.again[0].reason
+    assert (found.again[0].record.why, found.again[0].changes) == ("key_changed", ())
+    assert "torch does not record in what" in found.again[0].record.reason
 
 
 def test_a_program_with_a_folder_of_its_own() -> None:
     """Its caches were not empty: nothing is concluded."""
     found = concluded(start(looked_up("hit"), folder="/home/user/cache"))
-    assert found.verdict == "not_concluded"
-    assert "/home/user/cache" in (found.problem or "")
+    assert found.section.verdict == "not_concluded"
+    assert "/home/user/cache" in (found.section.problem or "")
 
 
 def test_a_backend_without_a_cache() -> None:
     """No lookup is no hit."""
     found = conclude(timeline([attempt("0/0")]), timeline([attempt("0/0")]), FOLDER)
-    assert found.verdict == "not_concluded"
+    assert found.section.verdict == "not_concluded"
 
 
 def test_another_torch_is_one_component() -> None:

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from statistics import fmean, median, stdev
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from compilediag.compare.against_eager.arms import Arm, Work
 from compilediag.compare.gate.ab import LEVEL, SLOWER, intervals, require_scipy
 from compilediag.diagnosis.rules.make_finding import plural
+from compilediag.receipt.schema.against_eager import (
+    AgainstEagerSection,
+    AgainstEagerVerdict,
+    BreakEvenSteps,
+    CallableAgainstEager,
+    EagerRatio,
+)
+from compilediag.receipt.schema.record import record_from
 from compilediag_harness.wire import Location
-
-Verdict = Literal["pays", "does_not_pay", "same", "not_resolved", "outputs_differ", "not_concluded"]
-"""`same`: as fast as eager, within `SLOWER`. `not_concluded`: there was nothing to compare."""
 
 MIN_STEPS = 4
 """Steady steps of a pair below which nothing is compared, as in the cadence probe."""
@@ -60,76 +66,22 @@ class Pair(NamedTuple):
     eager: Arm
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Eager time over compiled time: 2.0 is twice as fast compiled."""
-
-    middle: float
-    low: float
-    high: float
-
-    @property
-    def verdict(self) -> Verdict:
-        """What follows from the interval."""
-        if self.low > 1 + SLOWER:
-            return "pays"
-        if self.high < 1 - SLOWER:
-            return "does_not_pay"
-        return "same" if self.low >= 1 - SLOWER and self.high <= 1 + SLOWER else "not_resolved"
+def verdict_of(ratio: EagerRatio) -> AgainstEagerVerdict:
+    """What follows from the interval."""
+    if ratio.low > 1 + SLOWER:
+        return "pays"
+    if ratio.high < 1 - SLOWER:
+        return "does_not_pay"
+    return "same" if ratio.low >= 1 - SLOWER and ratio.high <= 1 + SLOWER else "not_resolved"
 
 
-@dataclass(frozen=True, slots=True)
-class CallableCost:
-    """One compiled callable in both arms: seconds of a call that begins in eager code, without its
-    backward, usual in steady steps."""
-
-    function: Location
-    calls: float
-    """In a steady step that calls it, on average."""
-    compiled_s: float
-    eager_s: float
-    ratio: Ratio
-
-
-@dataclass(frozen=True, slots=True)
-class BreakEven:
-    """Steps after which the compile seconds are earned back; None: never, within the interval."""
-
-    step: int
-    low: int
-    high: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Payoff:
-    """What the pairs show."""
-
-    verdict: Verdict
-    problem: str | None = None
-    """Why nothing is concluded."""
-    ratio: Ratio | None = None
-    compiled_step_s: float | None = None
-    """Of a usual steady step."""
-    eager_step_s: float | None = None
-    compile_s: float | None = None
-    break_even: BreakEven | None = None
-    pairs: int = 0
-    steps: int = 0
-    """Steady steps that were compared, of all pairs."""
-    finished: int = 0
-    """Steps of one compiled run."""
-    callables: tuple[CallableCost, ...] = ()
-    """Those with the most compiled time first."""
-    notes: tuple[str, ...] = ()
-
-
-def not_concluded(problem: str) -> Payoff:
+def not_concluded(problem: str) -> AgainstEagerSection:
     """There was nothing to compare."""
-    return Payoff("not_concluded", problem)
+    return AgainstEagerSection(verdict="not_concluded", problem=problem)
 
 
-def conclude(pairs: Sequence[Pair], numbers: SameNumbers | None = None) -> Payoff:
-    """What the pairs show.
+def conclude(pairs: Sequence[Pair], numbers: SameNumbers | None = None) -> AgainstEagerSection:
+    """What the pairs show: the section without the runs.
 
     Args:
         pairs: in the order in which they ran; one whose steps cannot be compared counts for none.
@@ -145,23 +97,23 @@ def conclude(pairs: Sequence[Pair], numbers: SameNumbers | None = None) -> Payof
     measured = _measured(
         [_Row(pair.eager.steps, pair.compiled.steps, _common(pair)) for pair in usable]
     )
-    verdict, problem = measured.ratio.verdict, None
+    verdict, problem = verdict_of(measured.ratio), None
     if numbers is not None and numbers.same is False:
         verdict, problem = "outputs_differ", numbers.sentence
     compile_s = _compile_seconds(usable)
-    return Payoff(
-        verdict,
-        problem,
-        measured.ratio,
-        measured.compiled_s,
-        measured.eager_s,
-        compile_s,
-        _break_even(compile_s, measured.gain_s) if verdict == "pays" else None,
-        len(usable),
-        sum(len(_common(pair)) for pair in usable),
-        max(pair.compiled.finished for pair in usable),
-        tuple(_callables(usable)),
-        tuple(_notes(usable, [each for each in problems if each], measured.compiled_s)),
+    return AgainstEagerSection(
+        verdict=verdict,
+        problem=problem,
+        ratio=measured.ratio,
+        compiled_step_s=measured.compiled_s,
+        eager_step_s=measured.eager_s,
+        compile_s=compile_s,
+        break_even=_break_even(compile_s, measured.gain_s) if verdict == "pays" else None,
+        pairs=len(usable),
+        steps=sum(len(_common(pair)) for pair in usable),
+        finished=max(pair.compiled.finished for pair in usable),
+        callables=tuple(_callables(usable)),
+        notes=tuple(_notes(usable, [each for each in problems if each], measured.compiled_s)),
     )
 
 
@@ -211,8 +163,8 @@ class _Row(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    ratio: Ratio
-    gain_s: Ratio
+    ratio: EagerRatio
+    gain_s: EagerRatio
     """Eager seconds less compiled ones."""
     compiled_s: float
     eager_s: float
@@ -230,7 +182,7 @@ def _measured(rows: Sequence[_Row]) -> _Measured:
     every = [item for parts in by_pair for item in parts]
     low, high, _ = intervals([[*chain.from_iterable(logs)], [*chain.from_iterable(gains)]])
     ratio, gain_s = _widened(low[0], high[0], logs), _widened(low[1], high[1], gains)
-    times = Ratio(math.exp(ratio.middle), math.exp(ratio.low), math.exp(ratio.high))
+    times = _ratio(*(math.exp(each) for each in (ratio.middle, ratio.low, ratio.high)))
     compiled_s = median(compiled for compiled, _ in every)
     if len(rows) == 1:
         times = replace(times, low=times.low / ALONE, high=times.high * ALONE)
@@ -242,6 +194,10 @@ def _measured(rows: Sequence[_Row]) -> _Measured:
         compiled_s,
         median(eager for _, eager in every),
     )
+
+
+def _ratio(middle: float, low: float, high: float) -> EagerRatio:
+    return EagerRatio(middle=middle, low=low, high=high)
 
 
 def _each_s(works: Mapping[int, Work], steps: Sequence[int]) -> float:
@@ -256,7 +212,7 @@ def _stretches(steps: Sequence[int]) -> list[Sequence[int]]:
     return [steps[begin:end] for begin, end in pairwise(bounds)]
 
 
-def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> Ratio:
+def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> EagerRatio:
     """The interval with that of the pairs, each for one value (Student's t), in it."""
     middles = [median(values) for values in by_pair]
     whole = median(value for values in by_pair for value in values)
@@ -265,7 +221,7 @@ def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> Rat
         error = stdev(middles) / math.sqrt(len(middles))
         reach = float(stats.t.ppf((1 + LEVEL) / 2, len(middles) - 1)) * error
         low, high = min(low, fmean(middles) - reach), max(high, fmean(middles) + reach)
-    return Ratio(whole, min(low, *middles, whole), max(high, *middles, whole))
+    return _ratio(whole, min(low, *middles, whole), max(high, *middles, whole))
 
 
 def _compile_seconds(pairs: Sequence[Pair]) -> float | None:
@@ -274,21 +230,24 @@ def _compile_seconds(pairs: Sequence[Pair]) -> float | None:
     return median(known) if len(known) == len(pairs) else None
 
 
-def _break_even(compile_s: float | None, gain_s: Ratio) -> BreakEven | None:
+def _break_even(compile_s: float | None, gain_s: EagerRatio) -> BreakEvenSteps | None:
     if compile_s is None or gain_s.middle <= 0 or gain_s.high <= 0:
         return None
-    steps = (math.ceil(compile_s / gain_s.middle), math.ceil(compile_s / gain_s.high))
-    return BreakEven(*steps, math.ceil(compile_s / gain_s.low) if gain_s.low > 0 else None)
+    return BreakEvenSteps(
+        step=math.ceil(compile_s / gain_s.middle),
+        low=math.ceil(compile_s / gain_s.high),
+        high=math.ceil(compile_s / gain_s.low) if gain_s.low > 0 else None,
+    )
 
 
-def _callables(pairs: Sequence[Pair]) -> list[CallableCost]:
+def _callables(pairs: Sequence[Pair]) -> list[CallableAgainstEager]:
     """Those that were timed in both runs of every pair, in enough steps."""
     functions = dict.fromkeys(function for pair in pairs for function in pair.compiled.calls)
     found = [cost for function in functions if (cost := _callable(function, pairs)) is not None]
     return sorted(found, key=lambda each: -each.calls * each.compiled_s)[:MAX_CALLABLES]
 
 
-def _callable(function: Location, pairs: Sequence[Pair]) -> CallableCost | None:
+def _callable(function: Location, pairs: Sequence[Pair]) -> CallableAgainstEager | None:
     rows: list[_Row] = []
     counts: list[int] = []
     for pair in pairs:
@@ -304,8 +263,11 @@ def _callable(function: Location, pairs: Sequence[Pair]) -> CallableCost | None:
         counts += [compiled[step].count for step in steps]
         rows.append(_Row(eager, compiled, steps))
     measured = _measured(rows)
-    return CallableCost(
-        function, fmean(counts), measured.compiled_s, measured.eager_s, measured.ratio
+    return record_from(
+        CallableAgainstEager,
+        measured,
+        function=function,
+        calls=fmean(counts),
     )
 
 

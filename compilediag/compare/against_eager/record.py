@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
-from compilediag.compare.against_eager.conclude import CallableCost, Payoff
+from msgspec.structs import replace
+
+from compilediag.compare.against_eager.conclude import verdict_of
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding, plural
 from compilediag.receipt.amend import amended
@@ -16,8 +16,8 @@ from compilediag.receipt.schema.against_eager import (
     ArmRecord,
     CallableAgainstEager,
 )
+from compilediag.receipt.schema.compiles import Place
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -32,24 +32,11 @@ BRIEF_S = 0.0005
 wrapper and launch take tens of microseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArmRun:
-    """One run that was made."""
-
-    arm: Literal["compiled", "eager"]
-    pair: int
-    """0 for the first."""
-    wall_s: float | None
-    steps: int
-    problem: str | None = None
-    """Why it did not end well."""
-
-
 def with_payoff(
     receipt: Receipt,
     timeline: Timeline,
-    payoff: Payoff,
-    runs: Sequence[ArmRun],
+    payoff: AgainstEagerSection,
+    runs: Sequence[ArmRecord],
     *,
     fresh_caches: bool,
     secret_values: Sequence[str] = (),
@@ -65,18 +52,13 @@ def with_payoff(
         fresh_caches: each run had empty caches of its own.
         secret_values: what must not stand in a receipt.
     """
-    section = record_from(
-        AgainstEagerSection,
-        payoff,
-        caches="fresh" if fresh_caches else "kept",
-        callables=tuple(record_from(CallableAgainstEager, each) for each in payoff.callables),
-        runs=tuple(record_from(ArmRecord, each) for each in runs),
-    )
+    caches = "fresh" if fresh_caches else "kept"
+    section = replace(payoff, caches=caches, runs=tuple(runs))
     slower = slower_than_eager(timeline, payoff)
     return amended(receipt, timeline, slower, secret_values, against_eager=section)
 
 
-def slower_than_eager(timeline: Timeline, payoff: Payoff) -> Iterable[Finding]:
+def slower_than_eager(timeline: Timeline, payoff: AgainstEagerSection) -> Iterable[Finding]:
     """One for each callable that is slower compiled; one for the steps where they are and no
     callable is seen to be why. None where the outputs differ: that is then what to mend."""
     if payoff.verdict in ("outputs_differ", "not_concluded") or payoff.compiled_step_s is None:
@@ -98,12 +80,12 @@ def slower_than_eager(timeline: Timeline, payoff: Payoff) -> Iterable[Finding]:
         )
 
 
-def _is_worth_a_line(each: CallableCost, step_s: float) -> bool:
+def _is_worth_a_line(each: CallableAgainstEager, step_s: float) -> bool:
     lost_s = each.calls * (each.compiled_s - each.eager_s)
-    return each.ratio.verdict == "does_not_pay" and lost_s >= MIN_SHARE * step_s
+    return verdict_of(each.ratio) == "does_not_pay" and lost_s >= MIN_SHARE * step_s
 
 
-def _of_callable(timeline: Timeline, each: CallableCost) -> Finding:
+def _of_callable(timeline: Timeline, each: CallableAgainstEager) -> Finding:
     breaks = _breaks_below(timeline, each.function)
     if breaks:
         fix = (
@@ -123,7 +105,7 @@ def _of_callable(timeline: Timeline, each: CallableCost) -> Finding:
         "CD631",
         f"{name} is slower compiled than eager: {each.ratio.middle:.2g}x",
         fix,
-        location=each.function,
+        location=Location(each.function.file, each.function.line, name),
         evidence={
             "ratio": each.ratio.middle,
             "ratio_low": each.ratio.low,
@@ -136,7 +118,7 @@ def _of_callable(timeline: Timeline, each: CallableCost) -> Finding:
     )
 
 
-def _breaks_below(timeline: Timeline, function: Location) -> int:
+def _breaks_below(timeline: Timeline, function: Place) -> int:
     """Graph breaks met in compiling the function, or what is left of it after one."""
     name = function.function.rpartition(".")[2]
     rest = f"torch_dynamo_resume_in_{name}_at_"

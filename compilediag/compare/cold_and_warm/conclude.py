@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from compilediag.diagnosis.figures.caches import CacheUsed, cache_use
+from compilediag.diagnosis.figures.caches import cache_use
 from compilediag.diagnosis.figures.compile_seconds import compile_seconds
 from compilediag.diagnosis.figures.key_difference import KeyChange, in_words, key_changes
+from compilediag.receipt.schema.cold_and_warm import (
+    ColdAndWarmSection,
+    CompiledAgainRecord,
+    WhyCompiledAgain,
+)
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import (
@@ -22,65 +26,43 @@ from compilediag_harness.wire import (
     Location,
 )
 
-ColdAndWarmVerdict = Literal["from_caches", "compiles_again", "not_concluded"]
-Why = Literal[
-    "bypass", "disabled", "failed", "key_changed", "entry_gone", "guard_miss", "not_compiled_before"
-]
+ANSWERS = ("hits", "misses", "bypasses", "disabled", "failed")
+AGAIN_KEPT, CHANGES_KEPT = 100, 20
+"""Most compiles listed, and components of each."""
 
 OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
 """The caches whose hit spares a compile. The first of them has components of its keys."""
 
 GUARD_MISS = "guard_miss"
 
-_REFUSED: tuple[tuple[str, Why, str], ...] = (
+_REFUSED: tuple[tuple[str, WhyCompiledAgain, str], ...] = (
     (BYPASS, "bypass", "torch does not cache it"),
     (DISABLED, "disabled", "its cache is switched off"),
     (FAILED, "failed", "the cache failed"),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledAgain:
+class CompiledAgain(NamedTuple):
     """A compile of the second start that was not taken from a cache."""
 
-    compile_id: str
-    process: int
+    record: CompiledAgainRecord
     frame: Location | None
-    caches: tuple[str, ...]
-    """Those that did not have it."""
-    why: Why
-    reason: str
-    """One sentence."""
-    seconds: float | None
-    """Of the compile, all attempts of it together; None where that was not measured."""
-    changes: tuple[KeyChange, ...] = ()
+    changes: tuple[KeyChange, ...]
     """Components of the key that differ from the first start; empty where the key is the same, or
     torch did not tell of what it is made."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColdAndWarm:
+class ColdAndWarm(NamedTuple):
     """Two starts, compared."""
 
-    verdict: ColdAndWarmVerdict
-    problem: str | None = None
-    """Why nothing is concluded."""
-    cold_s: float | None = None
-    """Compile seconds of the first start; None where they were not measured."""
-    warm_s: float | None = None
-    cold_by_phase: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Seconds of the first start, as in `CompileSeconds`."""
-    cold_caches: tuple[CacheUsed, ...] = ()
-    """What the caches answered in the first start."""
-    compiles: int = 0
-    """Compiles of the second start that looked into a cache of graphs."""
+    section: ColdAndWarmSection
     again: tuple[CompiledAgain, ...] = ()
-    notes: tuple[str, ...] = ()
+    """All of them; the section lists the first."""
 
 
 def not_concluded(problem: str) -> ColdAndWarm:
     """The outcome where the starts cannot be compared."""
-    return ColdAndWarm("not_concluded", problem)
+    return ColdAndWarm(ColdAndWarmSection(verdict="not_concluded", problem=problem))
 
 
 def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
@@ -95,16 +77,22 @@ def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
         return not_concluded(problem)
     cold_seconds, warm_seconds = compile_seconds(cold.compiles), compile_seconds(warm.compiles)
     again = tuple(_compiled_again(cold, warm))
-    return ColdAndWarm(
+    left_out = len(again) - AGAIN_KEPT
+    more = (f"{left_out} more compiles are not listed",) if left_out > 0 else ()
+    section = ColdAndWarmSection(
         verdict="compiles_again" if again else "from_caches",
         cold_s=None if cold_seconds is None else cold_seconds.total,
         warm_s=None if warm_seconds is None else warm_seconds.total,
         cold_by_phase={} if cold_seconds is None else cold_seconds.by_phase,
-        cold_caches=tuple(cache_use(cold.caches)),
+        cold_answers={
+            use.cache: {name: getattr(use, name) for name in ANSWERS}
+            for use in cache_use(cold.caches)
+        },
         compiles=len(_by_compile(warm)),
-        again=again,
-        notes=tuple(_not_written(cold)),
+        again=tuple(each.record for each in again[:AGAIN_KEPT]),
+        notes=(*_not_written(cold), *more),
     )
+    return ColdAndWarm(section, again)
 
 
 def _problem(cold: Timeline, warm: Timeline, folder: str) -> str | None:
@@ -126,7 +114,7 @@ def _problem(cold: Timeline, warm: Timeline, folder: str) -> str | None:
 
 
 def _not_written(cold: Timeline) -> Iterable[str]:
-    """Why the first start left no entries, each reason once."""
+    """WhyCompiledAgain the first start left no entries, each reason once."""
     problems = [each.problem for part in cold.caches for each in part.writes or () if each.problem]
     for problem in dict.fromkeys(problems):
         times = problems.count(problem)
@@ -175,16 +163,15 @@ def _compiled_again(cold: Timeline, warm: Timeline) -> Iterable[CompiledAgain]:
         same_frame = frame is None or frame_before is None or _same(frame, frame_before)
         why, reason, changes = _why(lookups, missed, before.get(key, []) * same_frame, cold_keys)
         rows = [item.seconds for item in compiles.get(key, ()) if item.has_row]
-        yield CompiledAgain(
+        record = CompiledAgainRecord(
             compile_id=key[2],
-            process=lookups[0][0].process,
-            frame=frame,
-            caches=tuple(dict.fromkeys(each.cache for _, each in missed)),
+            place="" if frame is None else f"{frame.function} at {frame.file}:{frame.line}",
             why=why,
             reason=reason,
             seconds=sum(rows) if rows else None,
-            changes=changes,
+            changes={item.name: (item.before, item.after) for item in changes[:CHANGES_KEPT]},
         )
+        yield CompiledAgain(record, frame, changes)
 
 
 def _is_spared(
@@ -206,14 +193,14 @@ def _same(left: Location, right: Location) -> bool:
     return (left.file, left.line, left.function) == (right.file, right.line, right.function)
 
 
-_Found = tuple[Why, str, tuple[KeyChange, ...]]
+_Found = tuple[WhyCompiledAgain, str, tuple[KeyChange, ...]]
 _Lookups = list[tuple[ProcessCaches, CacheLookedUp]]
 
 
 def _why(
     lookups: _Lookups, missed: _Lookups, before: _Lookups, cold_keys: set[tuple[str, str]]
 ) -> _Found:
-    """Why a compile was not taken from a cache; torch's own reason comes first."""
+    """WhyCompiledAgain a compile was not taken from a cache; torch's own reason comes first."""
     for outcome, why, words in _REFUSED:
         for _, lookup in missed:
             if lookup.outcome == outcome:

@@ -9,10 +9,12 @@ from compilediag.receipt.schema.record import Record
 AgainstEagerVerdict = Literal[
     "pays", "does_not_pay", "same", "not_resolved", "outputs_differ", "not_concluded"
 ]
+"""`same`: as fast as eager, within the tolerance of `gate --ab`. `not_concluded`: there was nothing
+to compare."""
 
 
 class EagerRatio(Record, frozen=True, kw_only=True):
-    """Eager time over compiled time, with its interval."""
+    """Eager time over compiled time, with its interval: 2.0 is twice as fast compiled."""
 
     middle: float
     low: float
@@ -20,7 +22,7 @@ class EagerRatio(Record, frozen=True, kw_only=True):
 
 
 class BreakEvenSteps(Record, frozen=True, kw_only=True):
-    """Steps that earn the compile seconds back, with their interval."""
+    """Steps that earn the compile seconds back, with their interval; no high end: perhaps never."""
 
     step: int
     low: int
@@ -28,10 +30,12 @@ class BreakEvenSteps(Record, frozen=True, kw_only=True):
 
 
 class CallableAgainstEager(Record, frozen=True, kw_only=True):
-    """One compiled callable in both arms."""
+    """One compiled callable in both arms: seconds of a call that begins in eager code, without its
+    backward, usual in steady steps."""
 
     function: Place
     calls: float
+    """In a steady step that calls it, on average."""
     compiled_s: float
     eager_s: float
     ratio: EagerRatio
@@ -59,7 +63,9 @@ class AgainstEagerSection(Record, frozen=True, kw_only=True):
     break_even: BreakEvenSteps | None = None
     pairs: int = 0
     steps: int = 0
+    """Steady steps that were compared, of all pairs."""
     finished: int = 0
+    """Steps of one compiled run."""
     caches: Literal["fresh", "kept"] = "fresh"
     callables: tuple[CallableAgainstEager, ...] = ()
     runs: tuple[ArmRecord, ...] = ()

@@ -6,21 +6,17 @@ from msgspec import field
 
 from compilediag.receipt.schema.record import Record
 
+WhyCompiledAgain = Literal[
+    "bypass", "disabled", "failed", "key_changed", "entry_gone", "guard_miss", "not_compiled_before"
+]
+
 
 class CompiledAgainRecord(Record, frozen=True, kw_only=True):
     """A compile of the second start that was not taken from a cache."""
 
     compile_id: str
     place: str
-    why: Literal[
-        "bypass",
-        "disabled",
-        "failed",
-        "key_changed",
-        "entry_gone",
-        "guard_miss",
-        "not_compiled_before",
-    ]
+    why: WhyCompiledAgain
     reason: str
     seconds: float | None
     changes: dict[str, tuple[str | None, str | None]] = field(

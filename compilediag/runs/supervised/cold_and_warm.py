@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from compilediag.compare.cold_and_warm.conclude import ColdAndWarm, conclude, not_concluded
 from compilediag.compare.cold_and_warm.record import with_starts
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
@@ -134,7 +136,7 @@ def _compared(
     if warm.receipt is None or warm.timeline is None or cold.timeline is None:
         return warm
     found = _conclusion(cold, warm, cache_folder, emptied=emptied)
-    code = warm.exit_code or (EXIT_USAGE if found.verdict == "not_concluded" else EXIT_OK)
+    code = warm.exit_code or (EXIT_USAGE if found.section.verdict == "not_concluded" else EXIT_OK)
     try:
         secrets = secret_values(starts.words, starts.variables)
         receipt = with_starts(warm.receipt, warm.timeline, found, secrets)
@@ -157,10 +159,12 @@ def _conclusion(cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: boo
             f"the second start ended as {warm.receipt.status} with exit code {warm.exit_code}"
         )
     found = conclude(cold.timeline, warm.timeline, cache_folder)
-    if emptied and found.verdict != "not_concluded":
+    if emptied and found.section.verdict != "not_concluded":
         note = (
             "nothing was left in the cache folder after the first start: it was deleted, or "
             "nothing could be written"
         )
-        return replace(found, notes=(*found.notes, note))
+        section = found.section
+        section = msgspec.structs.replace(section, notes=(*section.notes, note))
+        return found._replace(section=section)
     return found

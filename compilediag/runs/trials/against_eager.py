@@ -15,7 +15,7 @@ from typing import Literal
 
 from compilediag.compare.against_eager.arms import Arm, arm_of
 from compilediag.compare.against_eager.conclude import Pair, problem_of
-from compilediag.compare.against_eager.record import ArmRun
+from compilediag.receipt.schema.against_eager import ArmRecord
 from compilediag.runs.tools.ab import in_turns
 from compilediag.runs.trials.campaign import why_not
 from compilediag.runs.trials.one import Program, Trial, run_trial
@@ -58,7 +58,7 @@ class Pairs:
     started: float = field(default_factory=time.monotonic)
     """When the first run began."""
     made: list[Pair] = field(default_factory=list[Pair])
-    runs: list[ArmRun] = field(default_factory=list[ArmRun])
+    runs: list[ArmRecord] = field(default_factory=list[ArmRecord])
     trials: list[tuple[Trial, Trial]] = field(default_factory=list[tuple[Trial, Trial]])
     """Those of the pairs: compiled, eager."""
     stopped: str | None = None
@@ -145,7 +145,9 @@ def _note(pairs: Pairs, arm: Literal["compiled", "eager"], index: int, trial: Tr
     seen = trial.observed.receipt.steps if trial.observed is not None else None
     steps = seen.count if seen is not None else 0
     wall_s = trial.wall_s if trial.observed is not None else None
-    pairs.runs.append(ArmRun(arm, index, wall_s, steps, trial.problem))
+    pairs.runs.append(
+        ArmRecord(arm=arm, pair=index, wall_s=wall_s, steps=steps, problem=trial.problem)
+    )
 
 
 def folder_of(run_dir: str) -> str:
