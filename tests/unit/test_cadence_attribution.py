@@ -73,11 +73,11 @@ def test_a_metrics_cost_is_told_apart_from_its_compile() -> None:
     assert cost.first_hit.compile_s == pytest.approx(0.5)
     assert cost.first_hit.metric_s == pytest.approx(5e-3, rel=0.1)
     assert cost.first_hit.total_s == pytest.approx(0.505, rel=0.01)
-    assert cost.first_hit.by_phase["forward"] == pytest.approx(0.505, rel=0.01)
+    assert cost.first_hit.by_phase.forward == pytest.approx(0.505, rel=0.01)
     assert cost.recurring.compile_s == 0.0
     assert cost.recurring.metric_s == pytest.approx(5e-3, rel=0.1)
     assert cost.recurring.sync_s is None
-    assert cost.recurring.by_phase["rest"] is None
+    assert cost.recurring.by_phase.rest is None
     assert (cost.compile_s, cost.after_warmup) == (pytest.approx(0.5), len(FIRES))
     assert cost.metric_s == pytest.approx(len(FIRES) * 5e-3, rel=0.1)
 
@@ -303,7 +303,7 @@ def test_a_rhythm_that_no_group_explains_is_named() -> None:
     compiles = [again(step, f"0/{step}") for step in range(5, 60, 9)]
     spiky = variant(dict.fromkeys(range(5, 60, 9), 5e-3), compiles)
     (found,) = conclude(PLAN, [A], runs(control=spiky, a=spiky)).periods
-    assert (found.variant, found.every, found.first, found.count) == ("control", 9, 5, 7)
+    assert (found.variant, found.every, found.first_step, found.count) == ("control", 9, 5, 7)
     assert found.compile_s == pytest.approx(3.5)
     (alone,) = conclude(replace(PLAN, every=0), [], runs(configured=spiky)).periods
     assert (alone.variant, alone.every) == ("configured", 9)
@@ -366,7 +366,7 @@ def test_a_firing_in_two_steps_counts_once_and_costs_both() -> None:
     assert cost.after_warmup == len(FIRES)
     assert cost.recurring is not None
     assert cost.recurring.metric_s == pytest.approx(8e-3, rel=0.1)
-    assert cost.recurring.by_phase["forward"] == pytest.approx(8e-3, rel=0.1)
+    assert cost.recurring.by_phase.forward == pytest.approx(8e-3, rel=0.1)
     assert cost.quiet_s == pytest.approx(10e-3, rel=0.05)
 
 

@@ -66,7 +66,7 @@ class ExtraByPhase(ByPhase, frozen=True, kw_only=True):
 
 
 class CostSplit(Record, frozen=True, kw_only=True):
-    """Extra seconds of one firing."""
+    """Extra seconds of one firing; None: not measured, or within the noise."""
 
     total_s: float | None
     compile_s: float | None
@@ -74,6 +74,7 @@ class CostSplit(Record, frozen=True, kw_only=True):
     sync_s: float | None
     by_phase: ExtraByPhase = ExtraByPhase()
     noise_s: float | None = None
+    """The largest metric that would not have been noticed."""
 
 
 class CadenceCause(Record, frozen=True, kw_only=True):
@@ -132,6 +133,7 @@ class PeriodRecord(Record, frozen=True, kw_only=True):
     count: int
     extra_s: float
     compile_s: float
+    """Seconds of compiles in its steps, all together."""
 
 
 class CadenceSection(Record, frozen=True, kw_only=True):

@@ -17,11 +17,14 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
 
+import msgspec
+
 from compilediag.extensions.cadence.diagnosis.samples import (
     StepSample,
     VariantEvidence,
     extra_compiles,
 )
+from compilediag.receipt.schema.cadence import CostSplit, ExtraByPhase
 from compilediag.timeline.timeline import Compile
 
 MIN_QUIET = 4
@@ -119,20 +122,6 @@ MIN_AGREEING = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """Extra seconds of one firing. None: not measured, or within the noise."""
-
-    total_s: float | None
-    compile_s: float | None
-    metric_s: float | None
-    sync_s: float | None
-    by_phase: Mapping[str, float | None] = field(default_factory=dict[str, "float | None"])
-    """Phases that were measured, compiling included."""
-    noise_s: float | None = None
-    """The largest metric that would not have been noticed."""
-
-
-@dataclass(frozen=True, slots=True)
 class Cost:
     """What one group, or several on the same steps, cost over a whole variant."""
 
@@ -140,9 +129,9 @@ class Cost:
     """Steps in which it fired."""
     after_warmup: int
     """How many of them come after warm-up."""
-    first_hit: Split | None
+    first_hit: CostSplit | None
     """Compiles up to the second firing are the first one's: a flag that falls back compiles too."""
-    recurring: Split | None
+    recurring: CostSplit | None
     """Of each later firing: the median; of compiles the mean."""
     compile_s: float | None
     """All compiles that the control did not make; None without a control."""
@@ -322,14 +311,14 @@ def _seconds_of(samples: Iterable[StepSample], phase: str) -> list[tuple[int, fl
     return [(sample.number, sample.phases[phase]) for sample in samples if phase in sample.phases]
 
 
-def _first_hit(step: int, compile_s: float, usual: _Usual, warmup: int) -> Split:
+def _first_hit(step: int, compile_s: float, usual: _Usual, warmup: int) -> CostSplit:
     """In warm-up, where no two steps are alike, only its compiles are reported."""
     if step >= warmup:
         return _split([step], compile_s, usual)
-    return Split(compile_s or None, compile_s, None, None)
+    return CostSplit(total_s=compile_s or None, compile_s=compile_s, metric_s=None, sync_s=None)
 
 
-def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> Split:
+def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSplit:
     """The median of some firings; nothing that stands out gives no total."""
     samples = [usual.by_number[step] for step in steps]
     bound = usual.work.bound(len(steps))
@@ -337,12 +326,12 @@ def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> Split:
     # What was measured as sync is no part of the metric.
     metric = usual.work.median_excess([(s.number, s.work_s) for s in samples]) - (sync or 0.0)
     metric_s = metric if metric > bound else None
-    return Split(
+    return CostSplit(
         total_s=(compile_s + (metric_s or 0.0) + (sync or 0.0)) or None,
         compile_s=compile_s,
         metric_s=metric_s,
         sync_s=sync,
-        by_phase=_phase_split(steps, usual),
+        by_phase=msgspec.convert(_phase_split(steps, usual), ExtraByPhase),
         noise_s=bound,
     )
 
@@ -382,9 +371,9 @@ def _over_all(first: float | None, each: float | None, later: int) -> float | No
     return (first or 0.0) + (each or 0.0) * later
 
 
-def _without_compiles(split: Split | None, control: VariantEvidence | None) -> Split | None:
+def _without_compiles(split: CostSplit | None, control: VariantEvidence | None) -> CostSplit | None:
     """Without a control nobody knows whose the compiles are."""
     if split is None or control is not None:
         return split
     total = (split.metric_s or 0.0) + (split.sync_s or 0.0)
-    return replace(split, total_s=total or None, compile_s=None)
+    return msgspec.structs.replace(split, total_s=total or None, compile_s=None)

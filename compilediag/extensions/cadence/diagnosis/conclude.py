@@ -12,7 +12,6 @@ from compilediag.extensions.cadence.diagnosis.attribution import (
     WORK,
     Baseline,
     Cost,
-    Split,
     attribute,
     baseline_of,
     quiet_samples,
@@ -27,6 +26,7 @@ from compilediag.extensions.cadence.diagnosis.samples import (
     extra_compiles,
     recompiles_among,
 )
+from compilediag.receipt.schema.cadence import CostSplit, PeriodRecord
 
 COMPILE_DRIFT = 0.25
 """The same compile may differ by this share between two processes."""
@@ -60,7 +60,9 @@ def collide(together: Cost, alone: Sequence[Cost]) -> Collision:
     )
 
 
-def _beyond(both: Split | None, alone: Sequence[Split | None], drift: float) -> float | None:
+def _beyond(
+    both: CostSplit | None, alone: Sequence[CostSplit | None], drift: float
+) -> float | None:
     """The total of both beyond that of the parts; None where a part is missing or noise decides."""
     parts = [part for part in alone if part is not None]
     if both is None or len(parts) != len(alone) or not parts:
@@ -78,7 +80,7 @@ def _beyond(both: Split | None, alone: Sequence[Split | None], drift: float) -> 
     return beyond or None
 
 
-def _metric_s(split: Split) -> float:
+def _metric_s(split: CostSplit) -> float:
     return (split.metric_s or 0.0) + (split.sync_s or 0.0)
 
 
@@ -102,25 +104,12 @@ class GroupResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
-    """A rhythm in the step times of one variant."""
-
-    variant: str
-    every: int
-    first: int
-    count: int
-    extra_s: float
-    compile_s: float
-    """Seconds of compiles in its steps, all together."""
-
-
-@dataclass(frozen=True, slots=True)
 class Conclusion:
     """Everything the probe found."""
 
     groups: tuple[GroupResult, ...] = ()
     collision: Collision | None = None
-    periods: tuple[Period, ...] = ()
+    periods: tuple[PeriodRecord, ...] = ()
 
 
 def conclude(plan: Plan, groups: Sequence[ProbeGroup], runs: Runs) -> Conclusion:
@@ -259,7 +248,7 @@ def _collision(
     return collide(together, known)
 
 
-def _periods(plan: Plan, runs: Runs) -> tuple[Period, ...]:
+def _periods(plan: Plan, runs: Runs) -> tuple[PeriodRecord, ...]:
     """The rhythms that no group explains: of the control, or of the only variant there is."""
     kind = "control" if any(item.kind != "configured" for item in runs) else "configured"
     variant = next((item for item in runs if item.kind == kind), None)
@@ -267,10 +256,10 @@ def _periods(plan: Plan, runs: Runs) -> tuple[Period, ...]:
         return ()
     after = runs[variant].after(plan.warmup)
     return tuple(
-        Period(
+        PeriodRecord(
             variant=variant.name,
             every=rhythm.period,
-            first=after[rhythm.first].number,
+            first_step=after[rhythm.first].number,
             count=rhythm.count,
             extra_s=rhythm.extra_s,
             compile_s=sum(after[index].compile_s for index in rhythm.steps(len(after))),

@@ -22,7 +22,6 @@ from compilediag.receipt.schema.cadence import (
     CadenceSection,
     CollisionRecord,
     GroupRecord,
-    PeriodRecord,
     Picture,
     VariantCounts,
     VariantRecord,
@@ -103,9 +102,7 @@ def cadence_section(facts: ProbeFacts, conclusion: Conclusion) -> CadenceSection
             _attribution(item, plan, by_variant) for item in conclusion.groups if plan is not None
         ),
         collision=_collision(conclusion, plan, facts.groups),
-        periods=tuple(
-            record_from(PeriodRecord, item, first_step=item.first) for item in conclusion.periods
-        ),
+        periods=conclusion.periods,
         notes=facts.notes,
     )
 
