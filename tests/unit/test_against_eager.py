@@ -301,7 +301,7 @@ def with_calls(compiled_s: float, eager_s: float, *, step_s: float = 0.1) -> lis
 def test_callables_are_compared_by_call() -> None:
     """Ten calls a step."""
     (cost,) = conclude(with_calls(0.004, 0.001)).callables
-    assert (cost.function, cost.calls) == (CELL, 10)
+    assert (cost.function.function, cost.calls) == (CELL.function, 10)
     assert cost.compiled_s == pytest.approx(0.004)
     assert cost.ratio.middle == pytest.approx(0.25)
 
