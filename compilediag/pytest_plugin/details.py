@@ -14,7 +14,6 @@ from compilediag.compare.keys import CauseKey, cause_key, function_key
 from compilediag.diagnosis.codes import info
 from compilediag.receipt.compiles import cause_record, entered_record
 from compilediag.receipt.sanitize import sanitized, working_directories
-from compilediag.receipt.schema.compile_costs import FrameName
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EventCause,
@@ -23,6 +22,7 @@ from compilediag.receipt.schema.compiles import (
     GraphBreak,
     Place,
 )
+from compilediag.receipt.schema.places import FrameName
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.user_line import is_foreign, is_foreign_record

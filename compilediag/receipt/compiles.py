@@ -16,7 +16,6 @@ from compilediag.diagnosis.figures.guard_cost import guards_section
 from compilediag.diagnosis.figures.memory import compile_memory
 from compilediag.diagnosis.findings import CauseId, Finding, shown_writers
 from compilediag.diagnosis.rules.break_text import read_break
-from compilediag.receipt.schema.compile_costs import FrameName
 from compilediag.receipt.schema.compiles import (
     ChangedAt,
     CompileEvent,
@@ -34,6 +33,7 @@ from compilediag.receipt.schema.compiles import (
     WitnessSection,
     Writer,
 )
+from compilediag.receipt.schema.places import FrameName
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile

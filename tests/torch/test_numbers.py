@@ -85,7 +85,7 @@ def test_the_callable_with_other_numbers_is_found_and_nothing_is_disturbed():
     timeline, result = shadowed(wrong)
     numbers = numbers_of(timeline)
     assert [each.function.function for each in numbers.differences] == ["Head.forward"]
-    assert (numbers.differences[0].call, numbers.differences[0].step) == (0, 0)
+    assert (numbers.differences[0].record.call, numbers.differences[0].record.step) == (0, 0)
     with trying(TrialPlan(seed=1)):
         assert program(wrong) == result
 
@@ -93,8 +93,8 @@ def test_the_callable_with_other_numbers_is_found_and_nothing_is_disturbed():
 def test_a_correct_program_has_no_difference():
     """Random numbers and buffers in it too."""
     numbers = numbers_of(shadowed("eager")[0])
-    assert (numbers.same, numbers.unstable, numbers.undetermined) == (True, 0, 0)
-    assert numbers.calls == 6
+    assert (numbers.same, numbers.section.unstable, numbers.section.undetermined) == (True, 0, 0)
+    assert numbers.section.calls == 6
 
 
 def test_another_backend_for_the_frame_removes_the_difference():

@@ -159,5 +159,5 @@ def test_page_of_other_numbers(load: Load) -> None:
         finally:
             attach.uninstall(session)
         numbers = numbers_of(fold([events]))
-        assert numbers.calls == 1
+        assert numbers.section.calls == 1
         assert numbers.same is same

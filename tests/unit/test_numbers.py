@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from compilediag.fixes.numbers.narrowing import MAX_RUNS, Narrowed, narrowing
+from compilediag.fixes.numbers.narrowing import MAX_RUNS, narrowing
 from compilediag.fixes.numbers.rounding import judged
+from compilediag.receipt.schema.numbers import NarrowedRecord
 from compilediag_harness.wire import Answer, ComparedValue
 
 
@@ -41,7 +42,9 @@ def test_a_value_is_judged_by_float64(value: ComparedValue, kind: str) -> None:
     assert judged(value, floating=True).kind == kind
 
 
-def found(frame: str | None, backends: set[str], own: list[str], others: list[str]) -> Narrowed:
+def found(
+    frame: str | None, backends: set[str], own: list[str], others: list[str]
+) -> NarrowedRecord:
     """The search where `frame` alone makes the difference, gone with `backends`."""
     search = narrowing(own, others)
     value, tried = next(search), set[str]()

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.rules.make_finding import plural
 from compilediag.fixes.answers import difference_of
-from compilediag.fixes.numbers.narrowing import Narrowed
 from compilediag.fixes.numbers.rounding import Judged, judged
+from compilediag.receipt.schema.numbers import NumberDifference, NumbersSection
+from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.answers import ShadowedCall
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Answer, Location
@@ -18,65 +22,42 @@ from compilediag_harness.wire import Answer, Location
 MAX_CALLABLES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The first call of a compiled callable that gives other numbers than eager on the same
-    input."""
+class Difference(NamedTuple):
+    """What the receipt has of a difference, and what the next runs need."""
 
+    record: NumberDifference
     function: Location
     process: int
-    call: int
-    """Of this callable, 0 for the first."""
-    step: int
-    path: str
-    """Which value: as in `ComparedValue`."""
-    dtype: str
     shape: tuple[int, ...]
-    text: str
-    """What eager gives, and what compiled gives."""
-    largest: float | None
-    eager_error: float | None
-    """Root mean square of eager's own rounding, against float64."""
-    compiled_error: float | None
-    calls: int
-    """Sampled calls of the callable that differ."""
     before: int | None
     """The last sampled call before it: what lies between was not looked at; None: there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(NamedTuple):
     """What the comparison found."""
 
-    same: bool | None
-    """None: that is not known."""
-    problem: str | None = None
-    """Why it is not known."""
+    section: NumbersSection
     differences: tuple[Difference, ...] = ()
-    """In the order in which they came."""
-    calls: int = 0
-    """Sampled calls that were compared."""
-    values: int = 0
-    unstable: int = 0
-    """Values that differ between two eager calls on the same input: left out."""
-    undetermined: int = 0
-    """Values of which rounding may or may not be the reason."""
-    notes: tuple[str, ...] = ()
-    narrowed: Narrowed | None = None
-    """Frame and layer of the first difference; None where that was not looked for."""
+    """Those of the section, in the order in which they came."""
+
+    @property
+    def same(self) -> bool | None:
+        """None: that is not known."""
+        return self.section.same
 
     @property
     def sentence(self) -> str:
         """What was compared, and the first difference, in words."""
-        compared = f"{plural(self.values, 'value')} of {plural(self.calls, 'compiled call')}"
-        if self.same is None:
-            return f"not compared: {self.problem}"
-        if self.same:
+        found = self.section
+        compared = f"{plural(found.values, 'value')} of {plural(found.calls, 'compiled call')}"
+        if found.same is None:
+            return f"not compared: {found.problem}"
+        if found.same:
             return f"{compared} are those of eager, within rounding"
-        return difference_sentence(self.differences[0])
+        return difference_sentence(found.differences[0])
 
 
-def difference_sentence(found: Difference) -> str:
+def difference_sentence(found: NumberDifference) -> str:
     """Where and by how much: "loss_of first differs at call 3 (step 3): 0.25 → 0.5 (float32)"."""
     what = f" {found.path.lstrip('.')}" if found.path else ""
     return (
@@ -87,7 +68,7 @@ def difference_sentence(found: Difference) -> str:
 
 def not_compared(problem: str) -> Numbers:
     """Nothing was compared."""
-    return Numbers(None, problem)
+    return Numbers(NumbersSection(same=None, problem=problem))
 
 
 @dataclass(slots=True)
@@ -119,21 +100,30 @@ def numbers_of(timeline: Timeline) -> Numbers:
         return not_compared(_why_none(timeline, sums))
     found = [tally for tally in by_callable.values() if tally.first is not None]
     order = {id(call.seen): place for place, call in enumerate(timeline.shadowed_calls)}
-    differences = [replace(each.first, calls=each.differing) for each in found if each.first]
+    differences = [
+        each.first._replace(record=replace(each.first.record, calls=each.differing))
+        for each in found
+        if each.first
+    ]
     places = {
         (call.process, call.seen.function, call.seen.call): order[id(call.seen)]
         for call in timeline.shadowed_calls
     }
-    differences.sort(key=lambda each: places[each.process, each.function, each.call])
-    return Numbers(
+    differences.sort(key=lambda each: places[each.process, each.function, each.record.call])
+    section = NumbersSection(
         same=not differences,
-        differences=tuple(differences[:MAX_CALLABLES]),
         calls=sums.calls,
         values=sums.values,
         unstable=sums.kinds["unstable"],
         undetermined=sums.kinds["undetermined"],
         notes=tuple(_notes(sums)),
     )
+    return _with(section, differences[:MAX_CALLABLES])
+
+
+def _with(section: NumbersSection, differences: Sequence[Difference]) -> Numbers:
+    records = tuple(each.record for each in differences)
+    return Numbers(replace(section, differences=records), tuple(differences))
 
 
 def _add(sums: _Sums, tally: _Tally, call: ShadowedCall) -> None:
@@ -163,21 +153,17 @@ def _difference(
     call: ShadowedCall, path: str, answer: Answer, result: Judged, before: int | None
 ) -> Difference:
     seen = call.seen
-    return Difference(
-        seen.function,
-        call.process,
-        seen.call,
-        seen.step,
-        path,
-        answer.dtype,
-        answer.shape,
-        result.text,
-        result.largest,
-        result.eager_error,
-        result.compiled_error,
-        1,
-        before,
+    record = record_from(
+        NumberDifference,
+        result,
+        function=seen.function,
+        call=seen.call,
+        step=seen.step,
+        path=path,
+        dtype=answer.dtype,
+        calls=1,
     )
+    return Difference(record, seen.function, call.process, answer.shape, before)
 
 
 def _why_none(timeline: Timeline, sums: _Sums) -> str:
@@ -218,7 +204,7 @@ def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:
     ours, theirs = _outputs(shadowed), _outputs(plain)
 
     def holds(found: Difference) -> bool:
-        key = found.process, found.function, found.call
+        key = found.process, found.function, found.record.call
         before, after = ours.get(key), theirs.get(key)
         if before is None or after is None or len(before) != len(after):
             return False
@@ -231,15 +217,10 @@ def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:
     left = ", ".join(dict.fromkeys(dropped))
     note = f"left out: {left}, which gave different results in a second run of the same program"
     if kept:
-        return replace(numbers, differences=kept, notes=(*numbers.notes, note))
-    return replace(
-        numbers,
-        same=None,
-        problem=(
-            f"the results of {left} differ between two unchanged runs: seed its random numbers"
-        ),
-        differences=(),
-    )
+        section = replace(numbers.section, notes=(*numbers.section.notes, note))
+        return _with(section, kept)
+    problem = f"the results of {left} differ between two unchanged runs: seed its random numbers"
+    return _with(replace(numbers.section, same=None, problem=problem), ())
 
 
 def _outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[Answer]]:

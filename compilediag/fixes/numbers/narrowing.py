@@ -4,39 +4,20 @@ are compiled by another backend (`TORCH_COMPILE_OVERRIDE_BACKENDS`)."""
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
 
-Layer = Literal["backend", "decompositions", "aot_autograd", "dynamo"]
-"""`backend`: graph passes and code generation of inductor, or a backend of the program's own.
-`decompositions`: the operators that inductor has taken apart before. `aot_autograd`:
-functionalization and partition. `dynamo`: what is captured is another program already."""
+from msgspec.structs import replace
+
+from compilediag.receipt.schema.numbers import NarrowedRecord, NumbersLayer
 
 MAX_RUNS = 14
 
-_STEPS: tuple[tuple[str, Layer], ...] = (("aot_eager", "backend"), ("eager", "aot_autograd"))
+_STEPS: tuple[tuple[str, NumbersLayer], ...] = (("aot_eager", "backend"), ("eager", "aot_autograd"))
 """Backends that leave out one layer more each, and the layer that is left out."""
 
 WITH_DECOMPOSITIONS = "aot_eager_decomp_partition"
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowed:
-    """Where a difference comes from."""
-
-    layer: Layer | None
-    frames: tuple[str, ...] = ()
-    """Frame ids that have to be compiled otherwise for it to vanish; empty: not known."""
-    backend: str | None = None
-    """With which it vanishes."""
-    override: str | None = None
-    """The value of the variable with which it was seen to vanish."""
-    runs: int = 0
-    problem: str | None = None
-    """Why it is not narrower than that."""
-
-
-Search = Generator[str, "bool | None", Narrowed]
+Search = Generator[str, "bool | None", NarrowedRecord]
 """Gives values of the variable; gets whether the difference is still there in a run with it, None
 where that run shows nothing."""
 
@@ -56,9 +37,9 @@ def narrowing(own: Sequence[str], others: Sequence[str]) -> Search:
         try:
             value = search.send(differs)
         except StopIteration as done:
-            found: Narrowed = done.value
+            found: NarrowedRecord = done.value
             return replace(found, runs=runs + 1)
-    return Narrowed(None, runs=MAX_RUNS, problem=f"not found in {MAX_RUNS} runs")
+    return NarrowedRecord(layer=None, runs=MAX_RUNS, problem=f"not found in {MAX_RUNS} runs")
 
 
 def _frames(own: tuple[str, ...], others: tuple[str, ...]) -> Search:
@@ -66,7 +47,7 @@ def _frames(own: tuple[str, ...], others: tuple[str, ...]) -> Search:
         value = f">=0:{backend}"
         differs = yield value
         if differs is None:
-            return Narrowed(None, problem=f"the run with {value} shows nothing")
+            return NarrowedRecord(layer=None, problem=f"the run with {value} shows nothing")
         if differs:
             continue
         candidates, sure = (*own, *others), False
@@ -76,9 +57,10 @@ def _frames(own: tuple[str, ...], others: tuple[str, ...]) -> Search:
         named = (yield from _of_backend(found)) if layer == "backend" else layer
         override = _value(found, backend) if sure else value
         problem = None if sure else "several frames together: only all of them were tried"
-        return Narrowed(named, found if sure else (), backend, override, problem=problem)
-    return Narrowed(
-        "dynamo",
+        frames = found if sure else ()
+        return NarrowedRecord(layer=named, frames=frames, override=override, problem=problem)
+    return NarrowedRecord(
+        layer="dynamo",
         problem="it differs with every frame on the backend eager, too: the graphs themselves do",
     )
 
@@ -101,7 +83,7 @@ def _halved(
     return frames, sure
 
 
-def _of_backend(frames: tuple[str, ...]) -> Generator[str, bool | None, Layer]:
+def _of_backend(frames: tuple[str, ...]) -> Generator[str, bool | None, NumbersLayer]:
     """Whether the decompositions make the difference, without any code that is generated."""
     return "decompositions" if (yield _value(frames, WITH_DECOMPOSITIONS)) else "backend"
 

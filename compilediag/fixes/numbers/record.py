@@ -11,15 +11,9 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.fixes.environment import export_line
 from compilediag.fixes.numbers.first_difference import Difference, Numbers, difference_sentence
-from compilediag.fixes.numbers.narrowing import Narrowed
 from compilediag.receipt.amend import amended
-from compilediag.receipt.schema.numbers import (
-    NarrowedRecord,
-    NumberDifference,
-    NumbersSection,
-)
+from compilediag.receipt.schema.numbers import NarrowedRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Timeline
 
 VARIABLE = "TORCH_COMPILE_OVERRIDE_BACKENDS"
@@ -41,47 +35,43 @@ def with_numbers(
     """
     if receipt.against_eager is None:
         return receipt
-    narrowed = numbers.narrowed
-    section = record_from(
-        NumbersSection,
-        numbers,
-        differences=tuple(record_from(NumberDifference, each) for each in numbers.differences),
-        narrowed=None if narrowed is None else record_from(NarrowedRecord, narrowed),
-    )
     return amended(
         receipt,
         timeline,
         other_numbers(timeline, numbers),
         secret_values,
-        against_eager=msgspec.structs.replace(receipt.against_eager, numbers=section),
+        against_eager=msgspec.structs.replace(receipt.against_eager, numbers=numbers.section),
     )
 
 
 def other_numbers(timeline: Timeline, numbers: Numbers) -> list[Finding]:
     """One for each callable that gives other numbers than eager on the same input."""
     return [
-        _finding(timeline, each, numbers.narrowed if place == 0 else None)
+        _finding(timeline, each, numbers.section.narrowed if place == 0 else None)
         for place, each in enumerate(numbers.differences)
     ]
 
 
-def _finding(timeline: Timeline, found: Difference, narrowed: Narrowed | None) -> Finding:
+def _finding(
+    timeline: Timeline, difference: Difference, narrowed: NarrowedRecord | None
+) -> Finding:
+    found = difference.record
     name = found.function.function
     return make_finding(
         timeline,
         "CD651",
         difference_sentence(found),
         _fix(narrowed),
-        location=found.function,
+        location=difference.function,
         variable=name,
         count=found.calls,
         steps=(found.step,),
         evidence={
             "call": found.call,
-            "sampled_before": found.before,
+            "sampled_before": difference.before,
             "path": found.path,
             "dtype": found.dtype,
-            "shape": [*found.shape],
+            "shape": [*difference.shape],
             "largest": found.largest,
             "eager_error": found.eager_error,
             "compiled_error": found.compiled_error,
@@ -99,7 +89,7 @@ _WHERE = {
 }
 
 
-def _fix(narrowed: Narrowed | None) -> str:
+def _fix(narrowed: NarrowedRecord | None) -> str:
     if narrowed is None or (narrowed.layer is None and narrowed.problem is None):
         return f"find the frame and the layer: compilediag run --against-eager {BISECT}"
     if narrowed.override is None:
@@ -112,7 +102,7 @@ def _fix(narrowed: Narrowed | None) -> str:
     return f"{export_line(VARIABLE, narrowed.override)}: it is in {where(narrowed)}"
 
 
-def where(narrowed: Narrowed) -> str:
+def where(narrowed: NarrowedRecord) -> str:
     """Layer and frames in words."""
     frames = ", ".join(narrowed.frames)
     layer = _WHERE[narrowed.layer] if narrowed.layer is not None else "an unknown layer"

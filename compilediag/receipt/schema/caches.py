@@ -2,7 +2,7 @@
 
 from msgspec import field
 
-from compilediag.receipt.schema.compiles import FrameName
+from compilediag.receipt.schema.places import FrameName
 from compilediag.receipt.schema.record import Record
 
 

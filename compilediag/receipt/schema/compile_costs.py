@@ -2,15 +2,8 @@
 
 from msgspec import field
 
+from compilediag.receipt.schema.places import FrameName
 from compilediag.receipt.schema.record import Record
-
-
-class FrameName(Record, frozen=True, kw_only=True):
-    """A frame by its code object; `line` is the first line of the function."""
-
-    function: str
-    file: str
-    line: int
 
 
 class FrameGuards(Record, frozen=True, kw_only=True):

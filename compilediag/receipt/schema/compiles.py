@@ -4,11 +4,8 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from compilediag.receipt.schema.compile_costs import (
-    CompileMemorySection,
-    FrameName,
-    GuardsSection,
-)
+from compilediag.receipt.schema.compile_costs import CompileMemorySection, GuardsSection
+from compilediag.receipt.schema.places import FrameName
 from compilediag.receipt.schema.record import Record
 
 

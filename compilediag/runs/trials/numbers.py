@@ -4,7 +4,9 @@ one more where something differs, and those that narrow it."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.numbers.first_difference import (
@@ -15,7 +17,8 @@ from compilediag.fixes.numbers.first_difference import (
     numbers_of,
     still_differs,
 )
-from compilediag.fixes.numbers.narrowing import Narrowed, narrowing
+from compilediag.fixes.numbers.narrowing import narrowing
+from compilediag.receipt.schema.numbers import NarrowedRecord
 from compilediag.runs.trials.against_eager import Pairs
 from compilediag.runs.trials.campaign import why_not
 from compilediag.runs.trials.one import Trial, run_trial
@@ -72,15 +75,16 @@ def _compared(runs: _Runs, *, bisect: bool) -> Numbers:
     if not bisect or not found.differences:
         return found
     try:
-        return replace(found, narrowed=_narrowed(runs, beside, found.differences[0]))
+        narrowed = _narrowed(runs, beside, found.differences[0])
     except (_Stop, CompilediagError) as why:
-        return replace(found, narrowed=Narrowed(None, problem=str(why)))
+        narrowed = NarrowedRecord(layer=None, problem=str(why))
     except KeyboardInterrupt:
         runs.pairs.interrupted = True
-        return replace(found, narrowed=Narrowed(None, problem="interrupted"))
+        narrowed = NarrowedRecord(layer=None, problem="interrupted")
+    return found._replace(section=replace(found.section, narrowed=narrowed))
 
 
-def _narrowed(runs: _Runs, beside: Timeline, first: Difference) -> Narrowed:
+def _narrowed(runs: _Runs, beside: Timeline, first: Difference) -> NarrowedRecord:
     frames = [each for each in beside.compiles if each.process == first.process]
     ids = dict.fromkeys(each.key.frame_id for each in frames)
     numbers = [each for each in ids if each.isdigit()]
