@@ -50,19 +50,17 @@ def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
     in the form of a receipt's events: a receipt lists only what ended with code."""
     ids = run.diagnosis.finding_ids
     attempts = [
-        CompileEvent(
-            compile_id=item.compile_id,
-            epoch=item.epoch,
-            frame=record_from(FrameName, item.frame),
-            step=item.step,
+        record_from(
+            CompileEvent,
+            item,
             kind="recompile",
-            seconds=item.seconds,
             graph_ops=None,
             guards=None,
             causes=tuple(cause_record(found, ids) for found in run.diagnosis.causes.blamed(item)),
-            process=item.process,
             entered_at=entered_record(item.entered_at),
             entered_from=item.entered_from or None,
+            entries=(),
+            entries_left_out=0,
         )
         for item in run.timeline.recompiles
         if not item.produced

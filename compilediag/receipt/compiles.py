@@ -33,7 +33,6 @@ from compilediag.receipt.schema.compiles import (
     WitnessSection,
     Writer,
 )
-from compilediag.receipt.schema.places import FrameName
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile
@@ -56,16 +55,11 @@ FindingIds = Mapping[CauseId | BreakLine, str]
 
 def compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSection:
     """Counts by the definitions of docs/reference/receipt.md, and what they count."""
-    counts, ids = timeline.counts, diagnosis.finding_ids
+    ids = diagnosis.finding_ids
     guarded = [item for item in timeline.compiles if is_compile(item)]
-    return CompileSection(
-        frames=counts.frames,
-        compiles=counts.compiles,
-        recompiles=counts.recompiles,
-        graphs=counts.graphs,
-        graph_breaks=counts.graph_breaks,
-        eager_fallbacks=counts.eager_fallbacks,
-        recompile_limit_hits=counts.recompile_limit_hits,
+    return record_from(
+        CompileSection,
+        timeline.counts,
         time_s=compile_time(timeline),
         seconds=seconds_section(timeline),
         guards=guards_section(timeline),
@@ -118,17 +112,13 @@ def _events(
         listed = tuple(map(_missed, missed))
         room -= sum(len(entry.guards) for entry in listed)
         listed = listed if room >= 0 else ()
-        yield CompileEvent(
-            compile_id=item.compile_id,
-            epoch=item.epoch,
-            frame=record_from(FrameName, item.frame),
+        yield record_from(
+            CompileEvent,
+            item,
             step=item.step if stepped else None,
             kind="first" if again is None else "recompile",
             seconds=item.seconds if timed else None,
-            graph_ops=item.graph_ops,
-            guards=item.guards,
             causes=tuple(cause_record(found, ids) for found in causes),
-            process=item.process,
             entered_at=entered_record(item.entered_at),
             entered_from=item.entered_from or None,
             entries=listed,
@@ -220,14 +210,12 @@ def witness_section(timeline: Timeline) -> WitnessSection | None:
 
 def _break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBreak:
     report = read_break(site.text)
-    return GraphBreak(
-        file=site.file,
-        line=site.line,
-        function=site.function,
+    return record_from(
+        GraphBreak,
+        site,
         gb_id=report.gb_id,
         category=report.category,
         reason=report.title,
-        count=site.count,
         ownership=ownership_of(site.file, timeline.user_roots),
         finding=ids.get(site.at),
         entered_at=entered_record(site.entered_at),
@@ -236,14 +224,11 @@ def _break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBreak:
 
 
 def _frame(item: Frame) -> FrameDetail:
-    return FrameDetail(
-        frame=record_from(FrameName, item.where),
-        compiles=item.compiles,
-        guards=item.guards,
-        guard_eval_us=item.guard_eval_us,
+    return record_from(
+        FrameDetail,
+        item,
+        frame=item.where,
         headroom=Headroom(variants=item.compiles, limit=item.limit),
-        ran_eager=item.ran_eager,
-        eager_reason=item.eager_reason,
         epoch=item.key.epoch,
         process=item.key.process,
         entered_at=entered_record(item.entered_at),
