@@ -42,10 +42,8 @@ def test_a_value_is_judged_by_float64(value: ComparedValue, kind: str) -> None:
     assert judged(value, floating=True).kind == kind
 
 
-def found(
-    frame: str | None, backends: set[str], own: list[str], others: list[str]
-) -> NarrowedRecord:
-    """The search where `frame` alone makes the difference, gone with `backends`."""
+def found(frame: str | None, cures: set[str], own: list[str], others: list[str]) -> NarrowedRecord:
+    """The search where `frame` alone makes the difference, gone with the backends `cures`."""
     search = narrowing(own, others)
     value, tried = next(search), set[str]()
     while True:
@@ -54,7 +52,7 @@ def found(
         frames, _, backend = value.partition(":")
         hit = frames == ">=0" or frame in frames.split(",")
         try:
-            value = search.send(not (hit and backend in backends))
+            value = search.send(not (hit and backend in cures))
         except StopIteration as done:
             return done.value
 

@@ -34,10 +34,7 @@ from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt import compiles
 from compilediag.receipt.assemble import TAIL_BYTES, build
 from compilediag.receipt.file import to_json
-from compilediag.receipt.run_metadata import (
-    JournalFacts,
-    RunMetadata,
-)
+from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.sanitize import MAX_TEXT
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline

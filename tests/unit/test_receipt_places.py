@@ -19,19 +19,25 @@ def short(value: Any, *directories: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("file", "expected"),
+    ("directories", "file", "expected"),
     [
-        ("/home/me/p/model.py", "model.py"),
-        ("/home/me/p/src/a b.py", "src/a b.py"),
-        ("/home/me/p2/model.py", "/home/me/p2/model.py"),
-        ("/home/me/model.py", "/home/me/model.py"),
-        ("model.py", "model.py"),
-        ("<string>", "<string>"),
+        (["/home/me/p"], "/home/me/p/model.py", "model.py"),
+        (["/home/me/p"], "/home/me/p/src/a b.py", "src/a b.py"),
+        (["/home/me/p"], "/home/me/p2/model.py", "/home/me/p2/model.py"),
+        (["/home/me/p"], "/home/me/model.py", "/home/me/model.py"),
+        (["/home/me/p"], "model.py", "model.py"),
+        (["/home/me/p"], "<string>", "<string>"),
+        (["/p", "/p/sub"], "/p/sub/x.py", "x.py"),
+        (["/p", "/p/sub"], "/p/y.py", "y.py"),
+        ([], "at /x.py", "at /x.py"),
+        (["/"], "at /x.py", "at /x.py"),
+        ([""], "at /x.py", "at /x.py"),
     ],
 )
-def test_short(file: str, expected: str) -> None:
-    """Only what lies below the folder loses it; a folder with a longer name is another."""
-    assert short(file, "/home/me/p") == expected
+def test_short(directories: list[str], file: str, expected: str) -> None:
+    """Only what lies below a folder loses it, the longest that fits; a folder with a longer name is
+    another. Run from the root, or with no process known, paths stay whole."""
+    assert short(file, *directories) == expected
 
 
 def test_texts() -> None:
@@ -41,17 +47,6 @@ def test_texts() -> None:
         "a": ["at x.py:3 and (y.py)", 5, None],
         "b": "/q/p/x.py z.py ./p/x.py",
     }
-
-
-def test_several_processes() -> None:
-    """The longest working directory that fits counts."""
-    assert short(["/p/sub/x.py", "/p/y.py"], "/p", "/p/sub") == ["x.py", "y.py"]
-
-
-@pytest.mark.parametrize("directories", [(), ("/",), ("",)])
-def test_no_useful_folder(directories: tuple[str, ...]) -> None:
-    """Run from the root, or with no process known, paths stay whole."""
-    assert short("at /x.py", *directories) == "at /x.py"
 
 
 def test_sections() -> None:

@@ -14,7 +14,6 @@ from compilediag.diagnosis.figures.steps import steps_section
 from compilediag.diagnosis.figures.syncs import syncs_section
 from compilediag.diagnosis.figures.timings import by_step, timings_of
 from compilediag.diagnosis.findings import Finding, Fix
-from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import StepsSection
 from compilediag.timeline.syncs import SyncSite
@@ -33,7 +32,6 @@ from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Location, SpanEnded
 
 HOOK = Location("/job/metrics.py", 21, "Meter.hook")
-RUN = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", warmup=0)
 LOOK = RenderOptions(width=100)
 DATA = Path(__file__).parents[1] / "data" / "views"
 
@@ -60,7 +58,7 @@ def compiled(t: float, seconds: float, *, forward: bool = True) -> Compile:
 
 
 def section(timeline: Timeline, findings: tuple[Finding, ...] = ()) -> StepsSection:
-    made = steps_section(timeline, findings, RUN.warmup)
+    made = steps_section(timeline, findings, 0)
     assert made is not None
     return made
 
@@ -266,7 +264,7 @@ def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
     whole = msgspec.convert(json.loads((DATA / "clean.json").read_text(encoding="utf-8")), Receipt)
     made = msgspec.structs.replace(
         whole,
-        steps=steps_section(timeline, (), RUN.warmup),
+        steps=steps_section(timeline, (), 0),
         timings=timings_of(timeline),
         syncs=syncs_section(timeline),
     )
