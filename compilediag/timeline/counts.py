@@ -7,31 +7,11 @@ all count by them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from compilediag.receipt.schema.counts import Counts
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.compiles import Compile
 from compilediag.timeline.frames import Frame
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The counts of a run, or of some of its processes."""
-
-    frames: int
-    """Frames that Dynamo attempted."""
-    compiles: int
-    """Forward compiles that ended with guarded code."""
-    recompiles: int
-    """Those of them that a failed guard caused."""
-    graphs: int
-    """Those of `compiles` that hold a graph with operations."""
-    graph_breaks: int
-    """Lines at which a graph breaks."""
-    eager_fallbacks: int
-    """Frames of which some call ran without guarded code."""
-    recompile_limit_hits: int
-    """Frames that ran into the recompile limit."""
 
 
 def is_compile(item: Compile) -> bool:

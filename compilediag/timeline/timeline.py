@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compilediag.receipt.schema.compile_costs import CompileMemory
+from compilediag.receipt.schema.counts import Counts
 from compilediag.timeline.answers import (
     HeldState,
     RandomState,
@@ -29,7 +30,7 @@ from compilediag.timeline.compiles import (
     CompileId,
     Recompile,
 )
-from compilediag.timeline.counts import Counts, counts_of
+from compilediag.timeline.counts import counts_of
 from compilediag.timeline.cudagraphs import CudagraphRun
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.frames import Frame, Hazards, SkippedFrame

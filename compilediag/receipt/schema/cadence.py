@@ -2,6 +2,7 @@
 
 from msgspec import field
 
+from compilediag.receipt.schema.counts import VariantCounts
 from compilediag.receipt.schema.record import Record
 from compilediag.receipt.schema.running import ByPhase
 
@@ -22,17 +23,6 @@ class VariantSteps(Record, frozen=True, kw_only=True):
     median: float | None
     min: float | None
     max: float | None
-
-
-class VariantCounts(Record, frozen=True, kw_only=True):
-    """What `compile` of the variant's receipt counts."""
-
-    frames: int
-    compiles: int
-    recompiles: int
-    graphs: int
-    graph_breaks: int
-    eager_fallbacks: int
 
 
 class Picture(Record, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from compilediag.receipt.schema.compile_costs import CompileMemorySection, GuardsSection
+from compilediag.receipt.schema.counts import Counts
 from compilediag.receipt.schema.places import FrameName
 from compilediag.receipt.schema.record import Record
 
@@ -184,16 +185,9 @@ class FrameDetail(Record, frozen=True, kw_only=True):
     entered_from: str | None = None
 
 
-class CompileSection(Record, frozen=True, kw_only=True):
+class CompileSection(Counts, frozen=True, kw_only=True):
     """The counts, and what they count."""
 
-    frames: int
-    compiles: int
-    recompiles: int
-    graphs: int
-    graph_breaks: int
-    eager_fallbacks: int
-    recompile_limit_hits: int
     time_s: CompileTime = CompileTime()
     seconds: CompileSeconds | None = None
     guards: GuardsSection | None = None

@@ -23,10 +23,10 @@ from compilediag.receipt.schema.cadence import (
     CollisionRecord,
     GroupRecord,
     Picture,
-    VariantCounts,
     VariantRecord,
     VariantSteps,
 )
+from compilediag.receipt.schema.counts import VariantCounts
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Compile
