@@ -7,6 +7,8 @@ import os
 from dataclasses import replace
 from functools import partial
 
+import msgspec
+
 from compilediag.commands.confirm import confirm_reruns
 from compilediag.commands.options import RunOptions, supervised_options, telemetry_of
 from compilediag.commands.run_report import finish
@@ -158,7 +160,7 @@ def _payoff(pairs: Pairs, numbers: SameNumbers | None = None) -> AgainstEagerSec
     if pairs.stopped is None or limited:  # the latter has a note of its own
         return found
     stopped = f"{len(pairs.made)} of {pairs.rounds} pairs: {pairs.stopped}"
-    return replace(found, notes=(stopped, *found.notes))
+    return msgspec.structs.replace(found, notes=(stopped, *found.notes))
 
 
 def _saved(
