@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from step_sources import counting_steps
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps import steps
 from compilediag_harness.wire import Event
 
 torch = pytest.importorskip("torch")
@@ -20,12 +20,8 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture
 def session() -> Iterator[tuple[Session, list[Event]]]:
-    """A session that counts the steps of this process."""
-    events: list[Event] = []
-    one = Session(events.append)
-    steps.install(one, torch)
-    yield one, events
-    steps.uninstall(one)
+    with counting_steps() as session:
+        yield session
 
 
 PROGRAM = """

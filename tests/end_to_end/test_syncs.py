@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sync_pieces import observed, warm_up
@@ -19,23 +18,6 @@ from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.wire import SyncsSampled  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-
-def sampled(work: Any) -> dict[tuple[str, int], tuple[int, int]]:
-    """(kind, line below the first of `work`) to (count, loop line) of one sampled step."""
-    with observed() as events:
-        warm_up()
-        work()
-        steps.step()
-    told = [event for event in events if isinstance(event, SyncsSampled)]
-    assert told
-    assert not tensor_reads.names_of(torch.Tensor)
-    first, sample = work.__code__.co_firstlineno, told[-1]
-    rows = zip(sample.places, sample.kinds, sample.counts, sample.loops, strict=True)
-    return {
-        (kind, place.line - first): (count, loop - first if loop else 0)
-        for place, kind, count, loop in rows
-    }
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -1,10 +1,29 @@
-"""What is known of optimizers in a program without any."""
+"""Sessions that count steps: those of this process, and those of a program without optimizers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from compilediag_harness.base.session import Session
+from compilediag_harness.steps import steps
+from compilediag_harness.wire import Event
+
+
+@contextmanager
+def counting_steps() -> Iterator[tuple[Session, list[Event]]]:
+    """A session that counts the steps of this process."""
+    import torch
+
+    events: list[Event] = []
+    session = Session(events.append)
+    steps.install(session, torch)
+    yield session, events
+    steps.uninstall(session)
+
 
 class NoOptimizers:
-    """None is alive, none steps, and gradients are as the test says."""
+    """What is known of optimizers where none is alive; gradients are as the test says."""
 
     def __init__(self, *, training: bool = False) -> None:
         self._training = training

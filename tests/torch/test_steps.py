@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from step_sources import counting_steps
 
 from compilediag.timeline.process import unbatch
 from compilediag_harness.base.session import Session
@@ -18,12 +19,8 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture
 def session() -> Iterator[tuple[Session, list[Event]]]:
-    """A session that counts the steps of this process."""
-    events: list[Event] = []
-    one = Session(events.append)
-    steps.install(one, torch)
-    yield one, events
-    steps.uninstall(one)
+    with counting_steps() as session:
+        yield session
 
 
 def told(session: tuple[Session, list[Event]]) -> list[StepsEnded]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from attached import attached
-from sync_pieces import QUIET, Clock, observed, warm_up
+from sync_pieces import QUIET, Clock, observed, sampled, warm_up
 
 torch = pytest.importorskip("torch")
 
@@ -29,23 +29,6 @@ from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled  # noqa:
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
 READS = ("item", "tolist", "cpu", "nonzero", "to", "__bool__", "__float__", "__int__", "__index__")
-
-
-def sampled(work: Any) -> dict[tuple[str, int], tuple[int, int]]:
-    """(kind, line below the first of `work`) to (count, loop line) of one sampled step."""
-    with observed() as events:
-        warm_up()
-        work()
-        steps.step()
-    told = [event for event in events if isinstance(event, SyncsSampled)]
-    assert told
-    assert not tensor_reads.names_of(torch.Tensor)
-    first, sample = work.__code__.co_firstlineno, told[-1]
-    rows = zip(sample.places, sample.kinds, sample.counts, sample.loops, strict=True)
-    return {
-        (kind, place.line - first): (count, loop - first if loop else 0)
-        for place, kind, count, loop in rows
-    }
 
 
 def test_reads_are_told_by_line_kind_and_loop() -> None:

@@ -441,18 +441,6 @@ class Appending(nn.Module):
         return (self.seen * x).sum()
 
 
-class Remembering(nn.Module):
-    """Concatenates what it has seen, beginning with nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: Any = None
-
-    def forward(self, x: Any) -> Any:
-        self.seen = x * 1 if self.seen is None else torch.cat([self.seen, x])
-        return (self.seen * x).sum()
-
-
 class WritingAt(nn.Module):
     """Writes what it has seen at a position."""
 

@@ -13,28 +13,12 @@ GENERATING = """
 import torch
 
 
-class Cache:
-    def __init__(self, longest):
-        self.longest = longest
-
-
-class Config:
-    kind = None
-
-
 class Model:
-    def __init__(self, config=None):
-        self.config = config
-
     def forward(self, *args, **kwargs):
         return self.step(*args, **kwargs)
 
-    def step(self, x, cache=None, mask=None):
-        if self.config is not None and self.config.kind is None:
-            self.config.kind = "short"
-        y = x if mask is None else x + mask
-        y = y * 3 if self.config is not None and self.config.kind == "short" else y * 2
-        return y if cache is None else y + cache.longest
+    def step(self, x, mask=None):
+        return (x if mask is None else x + mask) * 2
 
 
 def generate(call, sizes):
@@ -44,11 +28,6 @@ def generate(call, sizes):
 def masked(call, masks):
     x = torch.ones(2, 4)
     return [call(x=x, mask=x) if mask else call(x=x) for mask in masks]
-
-
-def continued(call, lengths):
-    x = torch.ones(2, 4)
-    return [call(x=x, cache=Cache(length)) for length in lengths]
 """
 
 
@@ -119,14 +98,6 @@ case(
     lambda: losses(8, 5, 6, dynamic=True),
     lambda: losses(8, 5, 6, pad=8),
 )
-
-
-def configured(kind: str | None = None) -> list[Any]:
-    library = package(GENERATING)
-    config = library.Config()
-    config.kind = kind
-    call = compiled(library.Model(config).forward)
-    return [call(X) for _ in range(3)]
 
 
 FREEZING = """

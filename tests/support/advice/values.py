@@ -19,10 +19,6 @@ from torch import nn
 from advice.case import X, case, compiled, warmed
 
 
-def choose(x: Any, first: Any) -> Any:
-    return x * 2 if first else x - 1
-
-
 def doubled(x: Any) -> Any:
     return x * 2
 
@@ -120,7 +116,8 @@ case(
 )
 
 
-def captured_callable(acts: Any = (torch.sin, torch.cos), warm: bool = False) -> Any:
+def captured_callable(*, warm: bool = False) -> Any:
+    acts = (torch.sin, torch.cos)
     act = acts[0]
 
     def call(x: Any) -> Any:
@@ -156,7 +153,7 @@ case(
 )
 
 
-def captured_tensor(in_place: bool = False, dtype: Any = torch.float64) -> Any:
+def captured_tensor(*, in_place: bool = False) -> Any:
     table = torch.zeros(4)
 
     def add(x: Any) -> Any:
@@ -165,9 +162,9 @@ def captured_tensor(in_place: bool = False, dtype: Any = torch.float64) -> Any:
     run = compiled(add)
     results = [run(X)]
     if in_place:
-        table.copy_(torch.ones(4, dtype=dtype))
+        table.copy_(torch.ones(4, dtype=torch.float64))
     else:
-        table = torch.ones(4, dtype=dtype)
+        table = torch.ones(4, dtype=torch.float64)
     return [item.float() for item in (*results, run(X))]
 
 
@@ -499,9 +496,9 @@ class Untouched(nn.Module):
         return x / value
 
 
-def called(module: Any, times: int = 5) -> Any:
+def called(module: Any) -> Any:
     call = compiled(module)
-    return [call(X) for _ in range(times)]
+    return [call(X) for _ in range(5)]
 
 
 case(
@@ -581,17 +578,6 @@ case(
     lambda: counted_up(warm=False),
     lambda: counted_up(warm=True),
 )
-
-
-class Adapted(nn.Module):
-    """Which adapter is active is a string."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.active = "double"
-
-    def forward(self, x: Any) -> Any:
-        return {"double": x * 2, "less": x - 1}[self.active]
 
 
 class Dropping(nn.Module):
