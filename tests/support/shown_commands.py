@@ -104,7 +104,8 @@ def environment() -> dict[str, str]:
     return {
         **kept,
         **someone,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        # The second has `torchrun`, where the first is that of a fork server.
+        "PATH": f"{Path(sys.executable).parent}:{sys.prefix}/bin:{os.environ['PATH']}",
         "LC_ALL": "C.UTF-8",
         "COLUMNS": "100",
         "NO_COLOR": "1",
