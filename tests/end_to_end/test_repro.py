@@ -18,7 +18,6 @@ from compilediag.extensions.repro.views.script import script_of
 
 pytestmark = pytest.mark.usefixtures("forked")
 
-DATA = Path(__file__).parents[1] / "data" / "views"
 ORACLE = Path(__file__).parents[1] / "support" / "oracle.py"
 
 DRIVER = """
