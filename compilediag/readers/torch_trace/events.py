@@ -27,6 +27,7 @@ from compilediag.readers.torch_trace.metadata import (
     StackEntry,
     Start,
     calls_of_stack,
+    compile_id_in,
     compile_id_of,
     compiled_of,
     count_of,
@@ -37,7 +38,7 @@ from compilediag.readers.torch_trace.metadata import (
     text_of,
 )
 from compilediag.readers.torch_trace.phases import TracePhases
-from compilediag.readers.torch_trace.scan import TraceRecord
+from compilediag.readers.torch_trace.scan import Losses, TraceRecord
 from compilediag.readers.torch_trace.size_guards import SizeGuardRecords
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import (
@@ -77,9 +78,6 @@ EVENTS_KEPT = 36_000
 
 REASONS_KEPT = 8
 """Most printed reasons kept of one recompile; only the first one decides its cause."""
-
-TIMING = "chromium_event"
-"""The event of a timed phase's begin or end, and of instants within it."""
 
 EXPORTING = "/torch/export/_trace.py"
 """How the name of the file ends that stands in the stack of all that an export records."""
@@ -122,7 +120,9 @@ _UNKNOWN = Location("", 0, "")
 class TraceProcess:
     """One process id of one file."""
 
-    def __init__(self, first: TraceRecord, rank: int | None, strings: dict[int, str]) -> None:
+    def __init__(
+        self, first: TraceRecord, rank: int | None, strings: dict[int, str], losses: Losses
+    ) -> None:
         self.rank = rank
         self._pid = first.pid
         self._begun_s = first.at_s
@@ -154,9 +154,13 @@ class TraceProcess:
         self._caches = CacheRecords()
         self._exports: set[Key] = set()
         """Compiles that began below `torch.export`."""
-        self._phases = TracePhases()
+        self._phases = TracePhases(lambda: losses.add("bad_json"))
         self._cut = False
         """Whether records were left out."""
+
+    def take_timing(self, record: TraceRecord) -> None:
+        """A record of a timed phase."""
+        self._phases.take_record(record.payload, compile_id_in(record.metadata))
 
     def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
         """One record; the reason why it is lost, if it is."""
@@ -166,9 +170,6 @@ class TraceProcess:
             self.rank, self._has_rank = rank, True
         if metadata.str is not None:
             return self._string(metadata.str)
-        if record.kind == TIMING:
-            known = self._phases.take_record(record.payload, compile_id_of(metadata))
-            return None if known else "bad_json"
         if self._is_full():
             self._cut = True
             return "over_limit"
@@ -190,6 +191,7 @@ class TraceProcess:
 
     def finished(self, name: str) -> Journal:
         """All events of the process."""
+        self._phases.decode_rest()
         events = (*self._opening(), *self._events, *(() if self._cut else self._unended()))
         if self._is_old or _BEFORE_2_7.match(self._torch or ""):
             # Its records are of another form: what was counted of them would be wrong.
@@ -243,25 +245,30 @@ class TraceProcess:
             self._reset()
             row = replace(row, epoch=self._epoch)
         timed = self._phases.of_row(row.compile_id)
-        if timed is not None:
-            row = replace(row, phases=timed.own, phase_spans=timed.spans)
-        if (self._epoch, row.compile_id) in self._exports:
-            row = replace(row, exported=True)
+        key = (self._epoch, row.compile_id)
+        call, thread = None, ""
         self._versions(metrics)
         if row.forward:
-            key = (self._epoch, row.compile_id)
             self._rows.add(key)
             if row.frame.file:
                 self._frames[_frame_key(key)] = row.frame
             self._open.pop(key, None)
             call, thread = self._entered.pop(key, (None, ""))
             call = self._calls.setdefault(call, call)
-            row = replace(row, entered_at=call, entered_from=intern(thread))
             if key in self._reasons:
                 self._events.append(self._recompiled(key, row.frame))
                 del self._reasons[key]
         self._sized(row.compile_id)
-        self._events.append(row)
+        self._events.append(
+            replace(
+                row,
+                phases=None if timed is None else timed.own,
+                phase_spans=() if timed is None else timed.spans,
+                exported=key in self._exports,
+                entered_at=call,
+                entered_from=intern(thread),
+            )
+        )
 
     def _sized(self, compile_id: str) -> None:
         guards, left_out = self._sizes.of(compile_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from sys import intern
 from typing import Any, NamedTuple, cast
 
@@ -15,8 +16,7 @@ from compilediag_harness.wire import Compiled, Location, clip
 MAX_TEXT_CHARS = 4096
 """Longest reason kept from a metrics row."""
 
-_LIMIT_NAME = b'\\"recompile_limit\\": '
-_DIGITS = re.compile(rb"\d{1,9}")
+_LIMIT = re.compile(rb'\\"recompile_limit\\": (\d{1,9})')
 _MAX_COUNT = 2**53
 """Larger numbers than this are no counts."""
 
@@ -171,10 +171,17 @@ def compile_id_of(line: Metadata) -> str:
     return "/".join(parts)
 
 
+@lru_cache(maxsize=1024)
+def compile_id_in(line: bytes) -> str:
+    """The same of a line of metadata that many records have; "" where it has none."""
+    metadata = decode(line)
+    return "" if metadata is None else compile_id_of(metadata)
+
+
 def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled:
     """The event that the live collector makes of the same row, of step 0."""
     # torch's configuration, which holds the limit, is JSON within a JSON string of 40 kB.
-    limit = _DIGITS.match(line.partition(_LIMIT_NAME)[2])
+    limit = _LIMIT.search(line)
     restarts = items_of(metrics.restart_reasons)
     return Compiled(
         t=t,
@@ -197,7 +204,7 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
         fail_type=text_of(metrics.fail_type),
         fail_reason=text_of(metrics.fail_reason),
         restart_reasons=tuple(sorted(short_text(item) for item in restarts[:16])),
-        limit=int(limit[0]) if limit else None,
+        limit=int(limit[1]) if limit else None,
         guard_eval_us=_number(metrics.guard_latency_us),
         cache_hits=_cache_count(metrics, "hit"),
         cache_misses=_cache_count(metrics, "miss"),

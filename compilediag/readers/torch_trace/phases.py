@@ -1,12 +1,13 @@
 """The timed phases of compiles in a trace: torch's `chromium_event` records, begin and end.
 
-Their thread is always 0, so those of several threads lie among each other; their compile keeps
-them apart.
+There are more of them than of all other records together, so those of a compile are kept as bytes
+and decoded at once. Their thread is always 0, so those of several threads lie among each other;
+their compile keeps them apart.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -16,75 +17,98 @@ from compilediag_harness.wire.phase_stack import PhaseStack, TimedPhases
 STACKS_KEPT = 12_000
 """Most compiles whose phases are followed: as many as have rows that are kept."""
 
+PAYLOADS_KEPT = 256
+"""Most records of one compile that are not decoded yet."""
+
 _MAX_NAME_CHARS = 200
 _MAX_MICROSECONDS = 2.0**53
-_BEGIN, _END = "B", "E"
 
 
-class _Timing(msgspec.Struct):
-    """The fields that are used, of any type."""
+class _Timing(msgspec.Struct, gc=False):
+    """The fields that are used."""
 
-    name: Any = None
-    ph: Any = None
-    ts: Any = None
+    name: str
+    ts: float
+    ph: str = ""
 
 
-_DECODER = msgspec.json.Decoder(_Timing)
+_DECODER = msgspec.json.Decoder(list[_Timing])
 
 
 class TracePhases:
     """The phases of the compiles of one process, until their rows come."""
 
-    def __init__(self) -> None:
+    def __init__(self, count_lost: Callable[[], None]) -> None:
+        """`count_lost` is called for each record that is none of torch's."""
+        self._count_lost = count_lost
         self._seen = False
+        self._payloads: dict[str, list[bytes]] = {}
+        """By compile; those that are not decoded yet."""
         self._stacks: dict[str, PhaseStack] = {}
         self._full = False
 
-    def take_record(self, payload: bytes, compile_id: str) -> bool:
-        """One record of `compile_id`; False where it is none of torch's."""
-        timing = _timing_of(payload)
-        if timing is None:
-            return False
-        self._seen = True
-        # Without an id it is of no compile: an import that the first one waits for.
-        if timing.ph not in (_BEGIN, _END) or not compile_id:
-            return True
-        name, at_ns = timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000)
-        stack = self._stacks.get(compile_id)
-        if timing.ph == _END:
-            if stack is not None:
-                stack.ended(name, at_ns)
-                self._forget_if_done(compile_id, stack)
-        elif stack is not None or self._has_room():
-            self._stacks.setdefault(compile_id, PhaseStack()).began(name, at_ns)
-        return True
-
-    def _has_room(self) -> bool:
-        self._full = self._full or len(self._stacks) >= STACKS_KEPT
-        return not self._full
+    def take_record(self, payload: bytes, compile_id: str) -> None:
+        """One record of `compile_id`; "" is none: an import that the first compile waits for."""
+        payloads = self._payloads.get(compile_id)
+        if payloads is None:
+            payloads = self._payloads[compile_id] = []
+        payloads.append(payload)
+        if len(payloads) >= PAYLOADS_KEPT or len(self._payloads) > STACKS_KEPT:
+            self._decode(compile_id)
 
     def of_row(self, compile_id: str) -> TimedPhases | None:
         """The phases of the compile whose row comes now; None where the trace has no timing, or
         more than is kept."""
-        if not self._seen:
+        self._decode(compile_id)
+        if not (self._seen or any(map(self._decode, list(self._payloads)))):
             return None
-        stack = self._stacks.get(compile_id)
+        stack = self._stacks.pop(compile_id, None)
         if stack is None:
             return None if self._full else TimedPhases((), ())
         found = stack.take()
-        self._forget_if_done(compile_id, stack)
+        self._keep(compile_id, stack)
         return found
 
-    def _forget_if_done(self, compile_id: str, stack: PhaseStack) -> None:
-        if not stack.open and not stack.own_ns:
-            del self._stacks[compile_id]
+    def decode_rest(self) -> None:
+        """Counts what is lost of the records whose compile has no row."""
+        for compile_id in list(self._payloads):
+            self._decode(compile_id)
 
+    def _decode(self, compile_id: str) -> bool:
+        """Follows the phases of a compile to its last record; whether any record was one."""
+        timings = self._timings_in(self._payloads.pop(compile_id, ()))
+        self._seen = self._seen or bool(timings)
+        stack = self._stacks.pop(compile_id, None) or PhaseStack()
+        for timing in timings if compile_id else ():
+            if timing.ph == "B":
+                stack.began(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
+            elif timing.ph == "E":
+                stack.ended(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
+        self._keep(compile_id, stack)
+        return self._seen
 
-def _timing_of(payload: bytes) -> _Timing | None:
-    try:
-        timing = _DECODER.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    def _timings_in(self, payloads: Iterable[bytes]) -> list[_Timing]:
+        try:
+            timings = _DECODER.decode(b"[%s]" % b",".join(payloads))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            timings = [timing for payload in payloads if (timing := self._lenient(payload))]
+        known = [timing for timing in timings if 0 <= timing.ts < _MAX_MICROSECONDS]
+        for _ in range(len(timings) - len(known)):
+            self._count_lost()
+        return known
+
+    def _lenient(self, payload: bytes) -> _Timing | None:
+        """A record that is no plain JSON, or has fields of other types."""
         fields = lenient_json.parse_object(payload) or {}
-        timing = _Timing(fields.get("name"), fields.get("ph"), fields.get("ts"))
-    known = isinstance(timing.name, str) and type(timing.ts) in (int, float)
-    return timing if known and 0 <= timing.ts < _MAX_MICROSECONDS else None
+        name, at_us, ph = fields.get("name"), fields.get("ts"), fields.get("ph")
+        if isinstance(name, str) and type(at_us) in (int, float):
+            return _Timing(name, at_us, ph if isinstance(ph, str) else "")
+        self._count_lost()
+        return None
+
+    def _keep(self, compile_id: str, stack: PhaseStack) -> None:
+        """Keeps a stack that holds anything for the row of its compile."""
+        if stack.open or stack.own_ns:
+            self._full = self._full or len(self._stacks) >= STACKS_KEPT
+            if not self._full:
+                self._stacks[compile_id] = stack

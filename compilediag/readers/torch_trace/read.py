@@ -15,7 +15,7 @@ from compilediag.readers.compression import open_stream
 from compilediag.readers.journal import Journal, with_loss, with_problem
 from compilediag.readers.torch_trace.events import TraceProcess
 from compilediag.readers.torch_trace.metadata import ARTIFACTS, WANTED, decode
-from compilediag.readers.torch_trace.scan import Losses, TraceRecord, TraceScanner
+from compilediag.readers.torch_trace.scan import TIMING, Losses, TraceRecord, TraceScanner
 
 PROCESS_LIMIT = 1024
 """Most process ids distinguished in one file; torch 2.7 lets forked children write into it."""
@@ -44,8 +44,11 @@ def trace_of(chunks: Iterable[bytes], name: str) -> tuple[Journal, ...]:
             if len(processes) >= PROCESS_LIMIT:
                 scanner.losses.add("over_limit")
                 continue
-            processes[record.pid] = TraceProcess(record, rank, strings)
-        _take(processes[record.pid], record, scanner.losses)
+            processes[record.pid] = TraceProcess(record, rank, strings, scanner.losses)
+        if record.kind == TIMING:
+            processes[record.pid].take_timing(record)
+        else:
+            _take(processes[record.pid], record, scanner.losses)
     losses = scanner.losses
     if not processes and not losses.counts:
         losses.add("empty")

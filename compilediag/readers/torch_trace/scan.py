@@ -29,14 +29,32 @@ HEADS = re.compile(
 """Records of which the beginning of the payload is enough: torch prints a reason for each cache
 entry of a frame, and the first few are used; a lookup of a compile cache holds the whole graph."""
 
-# The event is the first key of the object, and its quotation mark the first of the line. A line
-# that begins with anything but a tab begins a record, or is none of torch's.
-_RECORD = re.compile(rb'.\d{4} [^"]{20,4096}(?<=\] \{)"', re.DOTALL)
+TIMING = "chromium_event"
+"""The kind of a timed phase's begin or end. There are more of them than of all others together, so
+the usual form of it is read by one look, and its metadata is without what differs each time."""
+
+# The event is the first key of the object, and its quotation mark the first of the line.
+_RECORD = rb'.\d{4} [^"\n]{20,4096}(?<=\] \{)"'
+_TIMING = re.compile(
+    rb"V(\d{4} \d\d:\d\d):(\d\d\.\d{1,9}) (\d{1,20}) [^\"\n]{0,4096}\] "
+    rb'(\{"chromium_event": \{\}, (?:"\w{1,40}": \d{1,20}, ){0,8})'
+    rb'"has_payload": "[0-9a-f]{32}"\}\n(\t.{1,65000})',
+    re.DOTALL,
+)
 _HEAD = re.compile(
     rb"[VDIWEC](\d{4} \d\d:\d\d):(\d\d\.\d{1,9}) (\d{1,20}) ?[^\"]{0,4096}(?<=\] \{)\"(\w{1,80})\""
 )
-_BLOCK_END = re.compile(rb"\n(?=[^\t])")
 _HASH = re.compile(rb'"has_payload": ?"([0-9a-f]{32})"')
+
+
+class Block(NamedTuple):
+    """A line that begins without a tab, and the lines that follow it and begin with one."""
+
+    text: bytes
+    ended: bool = True
+    """Whether the end of its last line is there."""
+    last: bool = False
+    """Whether the file ends with it."""
 
 
 class TraceRecord(NamedTuple):
@@ -44,13 +62,19 @@ class TraceRecord(NamedTuple):
 
     kind: str
     """The event, which is the first key: "compilation_metrics", "artifact"."""
-    at_s: float
-    """Local time as seconds since the beginning of the year."""
+    minute: bytes
+    second: bytes
+    """Local time, b"1121 14:17" and b"00.227000"."""
     pid: int
     metadata: bytes
     """The JSON object."""
     payload: bytes
     """Empty where it has none."""
+
+    @property
+    def at_s(self) -> float:
+        """Local time as seconds since the beginning of the year."""
+        return _minute_s(self.minute) + float(self.second)
 
 
 @dataclass(slots=True)
@@ -72,37 +96,65 @@ class TraceScanner:
         names = b"|".join(map(re.escape, artifacts))
         wanted = [re.escape(kind) + b'"' for kind in kinds]
         wanted.append(b'artifact": \\{"name": "(?:%s)"' % names)
-        self._wanted = re.compile(b"|".join(wanted))
+        unwanted = b"%s(?!%s)" % (_RECORD, b"|".join(wanted))
+        self._unwanted = re.compile(unwanted, re.DOTALL)
+        # A line that begins with anything but a tab begins a record, or is none of torch's. What is
+        # not wanted is passed over by the search for the next such line.
+        self._begin = re.compile(b"\n(?=[^\t])(?:%s)?" % unwanted, re.DOTALL)
         self.losses = Losses()
 
     def records(self, chunks: Iterable[bytes]) -> Iterator[TraceRecord]:
         """The wanted records, in the order of the file."""
-        before: tuple[bytes, bool] | None = None
-        for block in _blocks(chunks):
-            if before is not None and (record := self._record(*before)) is not None:
+        for block in self._blocks(chunks):
+            timing = None if block.last else _TIMING.fullmatch(block.text)
+            record = self._record(block) if timing is None else _record_of(timing)
+            if record is not None:
                 yield record
-            before = block
-        if before is not None and (record := self._record(*before, last=True)) is not None:
-            yield record
 
-    def _record(self, block: bytes, ended: bool, *, last: bool = False) -> TraceRecord | None:
+    def _blocks(self, chunks: Iterable[bytes]) -> Iterator[Block]:
+        """The blocks of a file, but for those that lie in one chunk and are not wanted; what is
+        over the limits is cut."""
+        limit = LINE_LIMIT + PAYLOAD_LIMIT
+        rest = bytearray()
+        newline = b""
+        for chunk in chunks:
+            text = newline + chunk
+            begin, is_wanted = 0, True
+            for found in self._begin.finditer(text):
+                if begin == 0:
+                    rest += text[: min(found.start(), limit - len(rest))]
+                    yield Block(bytes(rest))
+                    rest.clear()
+                elif is_wanted:
+                    yield Block(text[begin : min(found.start(), begin + limit)])
+                begin = found.start() + 1
+                is_wanted = found.end() == begin
+            rest += text[begin : begin + limit - len(rest)]
+            # What follows the last line end decides whether it ends the block.
+            newline = b"\n" if rest.endswith(b"\n") else b""
+            del rest[len(rest) - len(newline) :]
+        if rest:
+            yield Block(bytes(rest), ended=bool(newline), last=True)
+
+    def _record(self, block: Block) -> TraceRecord | None:
         """The record of a line of metadata and its payload, if it is wanted and whole."""
-        line, newline, payload = block.partition(b"\n")
+        line, newline, payload = block.text.partition(b"\n")
         if not line.strip(b"\r") or line.startswith(b"\t"):
             return None
-        if not ended and not newline and not line.rstrip().endswith(b"}"):
+        if not block.ended and not newline and not line.rstrip().endswith(b"}"):
             self.losses.torn = True
             return None
-        start = _RECORD.match(line)
-        if start is not None and not self._wanted.match(line, start.end()):
+        if self._unwanted.match(line):
             return None
         head = _HEAD.match(line)
         hashed = _HASH.search(line, max(0, len(line) - 200))
         if len(line) > LINE_LIMIT:
             self.losses.add("too_long")
             return None
-        may_cut = start is not None and HEADS.match(line, start.end()) is not None
-        whole = b"" if hashed is None else self._payload(payload, hashed[1], may_cut, last=last)
+        may_cut = head is not None and HEADS.match(line, head.start(4)) is not None
+        whole = (
+            b"" if hashed is None else self._payload(payload, hashed[1], may_cut, last=block.last)
+        )
         if whole is None:
             return None
         if head is None:
@@ -110,7 +162,8 @@ class TraceScanner:
             return None
         return TraceRecord(
             kind=head[4].decode("ascii", "replace"),
-            at_s=_minute_s(head[1]) + float(head[2]),
+            minute=head[1],
+            second=head[2],
             pid=int(head[3]),
             metadata=line[head.start(4) - 2 :],
             payload=whole,
@@ -133,23 +186,11 @@ class TraceScanner:
         return None
 
 
-def _blocks(chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Each line that begins without a tab, with the lines that follow it and begin with one, and
-    whether its end is there; what is over the limits is cut."""
-    limit = LINE_LIMIT + PAYLOAD_LIMIT
-    rest = bytearray()
-    newline = b""
-    for chunk in chunks:
-        first, *blocks = _BLOCK_END.split(newline + chunk)
-        rest += first[: max(0, limit - len(rest))]
-        for block in blocks:
-            yield bytes(rest), True
-            rest = bytearray(block[:limit])
-        # What follows the last line end decides whether it ends the block.
-        newline = b"\n" if rest.endswith(b"\n") else b""
-        del rest[len(rest) - len(newline) :]
-    if rest:
-        yield bytes(rest), bool(newline)
+def _record_of(timing: re.Match[bytes]) -> TraceRecord:
+    """The record of a timed phase. Its digest is not looked at: that it is torch's shows when it is
+    decoded, for which its tabs are white space."""
+    minute, second, pid, metadata, payload = timing.groups()
+    return TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
 
 
 def _unfolded(raw: bytes) -> bytes:

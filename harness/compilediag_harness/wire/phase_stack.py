@@ -63,7 +63,7 @@ class PhaseStack:
     def ended(self, name: str, at_ns: int) -> None:
         """The innermost phase of this name ends, and with it what began within it: torch's own
         logger does the same."""
-        if not any(phase.name == name for phase in self.open):
+        if name not in [phase.name for phase in self.open]:
             return
         phase = self.open.pop()
         while phase.name != name:
