@@ -101,7 +101,7 @@ class TracePhases:
         """A record that is no plain JSON, or has fields of other types."""
         fields = lenient_json.parse_object(payload) or {}
         name, at_us, ph = fields.get("name"), fields.get("ts"), fields.get("ph")
-        if isinstance(name, str) and type(at_us) in (int, float):
+        if isinstance(name, str) and isinstance(at_us, (int, float)) and at_us is not True:
             return _Timing(name, at_us, ph if isinstance(ph, str) else "")
         self._count_lost()
         return None
