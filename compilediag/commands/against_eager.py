@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from compilediag.commands.confirm import confirm_reruns
-from compilediag.commands.options import RunOptions, supervised_options, telemetry_of
+from compilediag.commands.options import TELEMETRY, refuse, with_files_read
 from compilediag.commands.run_report import finish
 from compilediag.commands.terminal import write_stderr
 from compilediag.compare.against_eager.conclude import (
@@ -27,7 +27,8 @@ from compilediag.fixes.numbers.record import with_numbers
 from compilediag.receipt.schema.against_eager import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.run_directory import save_receipt
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials.against_eager import (
     COMPILED,
     FOLDER,
@@ -45,7 +46,7 @@ from compilediag.views.text import clean
 from compilediag_harness.redaction.known_values import secret_values
 
 _ONE_RUN = ("fix", "cadence_probe", "witness", "trace", "tlparse", "depyf", "profile_on_signal")
-"""Options that change the runs that are compared, or make others."""
+"""RunOptions that change the runs that are compared, or make others."""
 
 
 def run_against_eager(options: RunOptions) -> int:
@@ -66,7 +67,7 @@ def run_against_eager(options: RunOptions) -> int:
         yes=options.yes,
         quiet=options.quiet,
     )
-    run_options = supervised_options(options)
+    run_options = with_files_read(options)
     stage = f"run 0: compiled, pair 1 of {pairs}"
     _announce(options, f"{stage}; its output goes to a file")
     with WorkProgress(stage=stage, silent=options.quiet):
@@ -104,13 +105,9 @@ def run_against_eager(options: RunOptions) -> int:
 
 
 def _require_possible(options: RunOptions) -> None:
-    for name in _ONE_RUN:
-        if getattr(options, name):
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} changes the runs that --against-eager compares: leave it out")
-    if telemetry := telemetry_of(options):
-        flag = f"--{next(iter(telemetry)).replace('_', '-')}"
-        raise UsageError(f"{flag} reports one run, and --against-eager makes several: leave it out")
+    refuse(options, _ONE_RUN, "changes the runs that --against-eager compares: leave it out")
+    several = "reports one run, and --against-eager makes several: leave it out"
+    refuse(options, TELEMETRY, several)
     if not options.target:
         raise UsageError("name the program: `compilediag run --against-eager train.py`")
     if options.target[0] == "-":
@@ -123,9 +120,9 @@ def _announce(options: RunOptions, text: str) -> None:
         write_stderr(f"compilediag: {clean(text, limit=300)}\n")
 
 
-def _of_trials(options: Options) -> Options:
+def _of_trials(options: RunOptions) -> RunOptions:
     """The steps, limits and warm-up of the first run, and nothing of what it leaves."""
-    return Options(
+    return RunOptions(
         steps=options.steps,
         warmup=options.warmup,
         timeout_s=options.timeout_s,

@@ -13,9 +13,10 @@ from msgspec.structs import replace as changed
 
 from compilediag import extension_points
 from compilediag.commands.show import Views, drawn
-from compilediag.commands.subcommand import argument, flag, option, subcommand
+from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import write, write_message
 from compilediag.errors import UsageError
+from compilediag.option_fields import argument, flag, option
 from compilediag.readers.inputs import TRACE, Source, TrainLogReader
 from compilediag.readers.parallel import pool_of
 from compilediag.receipt.file import write_receipt

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from compilediag.commands.confirm import confirm_reruns
-from compilediag.commands.options import RunOptions, supervised_options
+from compilediag.commands.options import refuse, with_files_read
 from compilediag.commands.run_report import finish
 from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.cold_and_warm import run_twice
+from compilediag.runs.supervised.options import RunOptions
 
 _OTHERS = ("fix", "cadence_probe", "witness", "depyf", "group", "keep_caches")
 """Options that make other runs, or change what is compiled."""
@@ -19,15 +20,12 @@ def run_cold_and_warm(options: RunOptions) -> int:
     Raises:
         UsageError: nothing was started.
     """
-    for name in _OTHERS:
-        if getattr(options, name):
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} makes other runs than --cold-and-warm: leave one of them out")
+    refuse(options, _OTHERS, "makes other runs than --cold-and-warm: leave one of them out")
     if not options.target:
         raise UsageError("name the program: `compilediag run --cold-and-warm train.py`")
     confirm_reruns("--cold-and-warm", options.target, "twice", yes=options.yes, quiet=options.quiet)
     return finish(
-        run_twice(options.target, supervised_options(options), lambda text: _say(options, text)),
+        run_twice(options.target, with_files_read(options), lambda text: _say(options, text)),
         options,
     )
 

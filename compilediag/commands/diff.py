@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import click
 
 from compilediag.commands.receipts import load, suffix_for
-from compilediag.commands.subcommand import argument, flag, option, subcommand
+from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
+from compilediag.option_fields import argument, flag, option
 
 
 @dataclass(frozen=True, slots=True)

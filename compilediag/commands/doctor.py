@@ -22,9 +22,10 @@ from typing import Any
 import click
 
 from compilediag._version import __version__
-from compilediag.commands.subcommand import flag, option, subcommand
+from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import EXIT_OK, EXIT_UNUSABLE
+from compilediag.option_fields import flag, option
 from compilediag.views.checkup import Check, Checkup, Hook, document_of, render_checkup
 
 OLDEST_TORCH = (2, 7)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compilediag.commands.subcommand import argument, flag, receipt_argument, subcommand
+from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
+from compilediag.option_fields import argument, flag, receipt_argument
 from compilediag.views.text import clean, hanging_indent
 
 if TYPE_CHECKING:

@@ -11,15 +11,13 @@ import click
 
 from compilediag.commands.confirm import confirm_reruns
 from compilediag.commands.options import (
-    RunOptions,
     TargetCommand,
-    TrialOptions,
-    positive,
     pyproject_defaults,
-    supervised_options,
+    refuse,
+    with_files_read,
 )
 from compilediag.commands.run_report import finish
-from compilediag.commands.subcommand import argument, flag, option, subcommand
+from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import (
     render_options,
     write,
@@ -29,10 +27,12 @@ from compilediag.commands.terminal import (
 )
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
 from compilediag.fixes.edits.edit import NEEDS_LIBCST
+from compilediag.option_fields import argument, flag, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions, TrialOptions, positive
 from compilediag.runs.supervised.repeat import changed_files, newest
+from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials.campaign import (
     candidates_by_finding,
     editable_files,
@@ -160,14 +160,14 @@ def _require_writable(name: str, path: str) -> None:
 
 def _fix_target(options: FixOptions) -> int:
     _confirm(options, options.target)
-    run_options = Options(steps=options.steps, timeout_s=options.timeout_s)
+    run_options = RunOptions(steps=options.steps, timeout_s=options.timeout_s)
     outcome, trial = _first(options, run_options)
     for note in outcome.notes:
         write_message(note)
     return fix_run(options, outcome, trial, run_options)
 
 
-def _first(options: FixOptions | RunOptions, run_options: Options) -> tuple[Outcome, Trial]:
+def _first(options: FixOptions | RunOptions, run_options: RunOptions) -> tuple[Outcome, Trial]:
     first = "run 0: the program as it is"
     _announce(options, f"{first}; its output goes to a file")
     with WorkProgress(stage=first, silent=options.quiet):
@@ -178,19 +178,18 @@ def run_and_fix(options: RunOptions) -> int:
     """`run --fix`: the verdict of the run, then what `fix` does; the run is its first one."""
     if not options.target:
         raise UsageError("say what to run: `compilediag run --fix train.py`, or `compilediag fix`")
-    if options.cadence_probe or options.witness:
-        other = "--cadence-probe" if options.cadence_probe else "--witness"
-        raise UsageError(f"{other} changes the runs that --fix compares: leave one of them out")
+    changed = "changes the runs that --fix compares: leave one of them out"
+    refuse(options, ("cadence_probe", "witness"), changed)
     require_possible(options)
     _confirm(options, options.target)
-    outcome, trial = _first(options, supervised_options(options))
+    outcome, trial = _first(options, with_files_read(options))
     code = finish(outcome, replace(options, as_json=False))
-    trials = Options(steps=options.steps, timeout_s=options.timeout_s, grace_s=options.grace_s)
+    trials = RunOptions(steps=options.steps, timeout_s=options.timeout_s, grace_s=options.grace_s)
     return fix_run(options, outcome, trial, trials) or code
 
 
 def fix_run(
-    options: FixOptions | RunOptions, outcome: Outcome, trial: Trial, run_options: Options
+    options: FixOptions | RunOptions, outcome: Outcome, trial: Trial, run_options: RunOptions
 ) -> int:
     """Tries changes for the findings of a run that was made as a trial.
 
@@ -231,7 +230,7 @@ def _fix_latest(options: FixOptions, number: int | None) -> int:
     words = receipt.header.run.argv_redacted
     if any(each.possible for each in candidates_by_finding(receipt, findings).values()):
         _confirm(options, words)
-    run_options = Options(steps=options.steps, timeout_s=options.timeout_s)
+    run_options = RunOptions(steps=options.steps, timeout_s=options.timeout_s)
     return _fix(options, receipt, path, findings, None, run_options)
 
 
@@ -262,7 +261,7 @@ def _fix(
     path: str,
     findings: tuple[FindingRecord, ...],
     baseline: Trial | None,
-    run_options: Options,
+    run_options: RunOptions,
 ) -> int:
     folder = campaign_folder(os.path.dirname(os.path.abspath(path)))
     words = options.target if baseline is not None else receipt.header.run.argv_redacted

@@ -13,7 +13,7 @@ import click
 
 from compilediag.commands.pyproject import read_defaults
 from compilediag.commands.receipts import load, suffix_for
-from compilediag.commands.subcommand import Given, argument, flag, option, subcommand, toml_keys
+from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import write, write_stderr
 from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS
 from compilediag.compare.gate.baseline import Baseline, read
@@ -21,6 +21,7 @@ from compilediag.compare.gate.baseline_file import find_lock, read_lock
 from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.compare.gate.inconclusive import CodeComparison, compare_code
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
+from compilediag.option_fields import Given, argument, flag, option, toml_keys
 from compilediag.receipt.contradictions import refuse_contradictions
 
 if TYPE_CHECKING:

@@ -1,306 +1,22 @@
-"""The options of `run` and `probe`: one table for the command line, pyproject.toml and the code.
-
-To add one, add a field here, and the field with its name to `runs.supervised.Options`.
-"""
+"""How `run`, `probe` and `fix` get their options: TARGET's words, and pyproject.toml."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
 from compilediag import extension_points
 from compilediag.commands.pyproject import read_defaults
-from compilediag.commands.subcommand import (
-    Command,
-    Given,
-    argument,
-    entries,
-    flag,
-    option,
-    subcommand,
-    toml_keys,
-)
-from compilediag.compare.gate.expression import Limit, parse_limits
+from compilediag.commands.subcommand import Command, subcommand
 from compilediag.errors import UsageError
-from compilediag.runs.supervised.options import GRACE_S, LiveMode, Options
+from compilediag.option_fields import Given, entries, toml_keys
+from compilediag.runs.supervised.options import JSON_FILE_FLAG, PROBE_FLAG, RunOptions
 from compilediag.runs.supervised.price_file import VARIABLE, read_prices
-
-PROBE_FLAG = "--cadence-probe"
-"""The one option of ours that is also accepted after TARGET."""
-
-JSON_FILE_FLAG = "--json-file"
-"""What --json=FILE is parsed as: an option of click has a value always, or never."""
-
-_NUMBER = (int, float)
-
-
-def positive(key: str, value: float) -> float:
-    """The value of an option that must be more than 0."""
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{key} must be more than 0, not {value}")
-    return value
-
-
-def _lane_name(key: str, value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}", value):
-        raise UsageError(f"{key} may hold letters, digits, '.', '_' and '-' only, at most 80")
-    return value
-
-
-def _warmup(key: str, value: str | int) -> int | None:
-    if value == "auto":
-        return None
-    if str(value).isdecimal():
-        return int(value)
-    raise UsageError(f"{key} must be a number of steps or auto, not {value!r}")
-
-
-def _new_file(key: str, value: str) -> str:
-    """Looked at before the target starts: what cannot be written costs no run."""
-    folder = os.path.dirname(os.path.abspath(value))
-    if not value or os.path.isdir(value) or not os.path.isdir(folder):
-        raise UsageError(f"--json={value} names no file in an existing folder")
-    return value
-
-
-def _new_page(key: str, value: str) -> str:
-    """Looked at before the target starts, as `_new_file`."""
-    from compilediag.runs.offline.own_file import PAGE, check_file
-
-    check_file(value, PAGE)
-    return value
-
-
-def _live(key: str, value: str | bool) -> LiveMode | None:
-    if value in (True, False):
-        return "both" if value else None
-    for mode in get_args(LiveMode):
-        if value == mode:
-            return mode
-    raise UsageError(f"{key} must be true, false, 'title', 'lines' or 'both', not {value!r}")
-
-
-_BUDGET = re.compile(r"(\d+(?:\.\d+)?)([smh]?)\Z")
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _budget(key: str, value: str | float) -> float:
-    found = _BUDGET.match(str(value))
-    if found is None or not float(found[1]):
-        raise UsageError(f"--{key} must be a time such as 90s, 10m or 1h, not {value!r}")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-@dataclass(frozen=True, slots=True)
-class TrialOptions:
-    """How long changes are tried, and what becomes of those that are proved."""
-
-    budget_s: float | None = option(
-        "--budget TIME",
-        "Start no run after this time: 90s, 10m, 1h. With --fix and --against-eager.",
-        toml=(str, *_NUMBER),
-        tables=("fix",),
-        only=("run", "fix"),
-        check=_budget,
-    )
-    rounds: int | None = option(
-        "--rounds R",
-        "Run the changes that work R times together; default: 2. With --against-eager: pairs of "
-        "runs; default: 3.",
-        type=click.IntRange(min=1),
-        only=("run", "fix"),
-    )
-    env: str | None = option(
-        "--env FILE", "Write the proved `export` lines to a file.", only=("run", "fix")
-    )
-    patch: str | None = option(
-        "--patch FILE",
-        "Write the proved edits to a file, for `git apply`.",
-        only=("run", "fix"),
-    )
-    apply: bool = flag(
-        "--apply", "Make the proved edits in the program's files.", only=("run", "fix")
-    )
-    force: bool = flag(
-        "--force",
-        "With --apply: also edit files with changes that git has not committed.",
-        only=("run", "fix"),
-    )
-    yes: bool = flag(
-        "--yes", "Do not ask before running the program several times.", only=("run", "fix")
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions(TrialOptions):
-    """What to run, how, and what to print of it."""
-
-    target: tuple[str, ...] = argument(
-        default=(), nargs=-1, type=click.UNPROCESSED, metavar="TARGET [ARGS]..."
-    )
-    output: str | None = option(
-        "-o --output DIR", "Directory for this run, new or empty.", toml=str
-    )
-    name: str | None = option(
-        "--name NAME",
-        "Name of the lane; default: the name of the script.",
-        toml=str,
-        check=_lane_name,
-    )
-    steps: int | None = option(
-        "--steps",
-        "Stop cleanly after this many steps.",
-        type=click.IntRange(min=1),
-        toml=int,
-        tables=("", "probe", "fix"),
-        check=positive,
-    )
-    warmup: int | None = option(
-        "--warmup N|auto",
-        "First steps that count as warm-up; default: auto.",
-        toml=(int, str),
-        check=_warmup,
-    )
-    timeout_s: float | None = option(
-        "--timeout S",
-        "End the target after S seconds.",
-        type=float,
-        toml=_NUMBER,
-        tables=("", "fix"),
-        check=positive,
-    )
-    grace_s: float = option(
-        "--grace S",
-        f"Seconds from a second Ctrl-C until the target is killed; default: {GRACE_S:g}.",
-        default=GRACE_S,
-        type=float,
-        toml=_NUMBER,
-        check=positive,
-    )
-    limits: tuple[Limit, ...] = option(
-        "--fail-on EXPR",
-        "Exit with 3 if a limit is exceeded: 'recompiles>0,graph_breaks>2'.",
-        default=(),
-        toml=str,
-        check=lambda key, value: parse_limits(value),
-    )
-    trace: bool = flag("--trace", "Keep torch's trace (TORCH_TRACE).", toml=bool)
-    tlparse: bool = flag("--tlparse", "Keep it, and link tlparse's report of it.", toml=bool)
-    depyf: bool = flag("--depyf", "Run it a second time and decompile its frames.", toml=bool)
-    profile_on_signal: bool = flag(
-        "--profile-on-signal",
-        "Begin a torch.profiler window when the target gets SIGUSR1, end it on SIGUSR2.",
-        toml=bool,
-    )
-    price_file: str | None = option(
-        "--prices FILE", "Price table (TOML), to estimate what the run cost.", toml=str
-    )
-    html: str | None = option(
-        "--html FILE",
-        "Write the report to FILE as one offline page.",
-        toml=str,
-        check=_new_page,
-    )
-    quiet: bool = flag("--quiet", "Print no verdict.", toml=bool)
-    as_json: bool = flag(
-        "--json",
-        "Print the receipt as JSON instead; --json=FILE writes it to a file.",
-        toml=bool,
-    )
-    json_file: str | None = option(f"{JSON_FILE_FLAG} FILE", "", hidden=True, check=_new_file)
-    live: LiveMode | None = flag(  # noqa: RUF009 - it is dataclasses.field
-        "--live/--no-live",
-        "On a terminal, show progress in the title and a line for each recompile.",
-        default="both",
-        toml=(bool, str),
-        check=_live,
-    )
-    live_lines: bool = flag("--live-lines", "Show the lines without the title.")
-    otlp: str | None = option(
-        "--otlp URL|env",
-        "Report to an OpenTelemetry collector; env: at the address in its own variables.",
-        toml=str,
-        only="run",
-    )
-    prometheus_textfile: str | None = option(
-        "--prometheus-textfile FILE",
-        "Report to Prometheus through a file, X.prom.",
-        toml=str,
-        only="run",
-    )
-    pushgateway: str | None = option(
-        "--pushgateway URL", "Report to Prometheus through its push gateway.", toml=str, only="run"
-    )
-    prometheus_listen: str | int | None = option(
-        "--prometheus-listen [HOST:]PORT",
-        "Serve a page for Prometheus to scrape.",
-        toml=(str, int),
-        only="run",
-    )
-    telemetry_every: float | None = option(
-        "--telemetry-every S",
-        "Seconds between pushes; default and minimum: 15.",
-        type=float,
-        toml=_NUMBER,
-        only="run",
-    )
-    experiments: bool = flag(
-        "--experiments",
-        "Report to the W&B, MLflow or TensorBoard run that the target opened.",
-        toml=bool,
-        only="run",
-    )
-    witness: bool = flag(
-        "--witness",
-        "Record which line changes a guarded value; without TARGET, repeat the last run.",
-        only="run",
-    )
-    fix: bool = flag(
-        "--fix",
-        "Then try changes for its findings and prove those that work: see `compilediag fix`.",
-        only="run",
-    )
-    against_eager: bool = flag(
-        "--against-eager",
-        "Run it compiled and eager in turn, several times: does compiling pay off?",
-        only="run",
-    )
-    cold_and_warm: bool = flag(
-        "--cold-and-warm",
-        "Run it twice with the same caches, empty at first: what does the second start compile?",
-        only="run",
-    )
-    bisect_numerics: bool = flag(
-        "--bisect-numerics",
-        "With --against-eager: find the frame and layer whose numbers differ, in further runs.",
-        only="run",
-    )
-    cadence_probe: bool = flag(
-        PROBE_FLAG,
-        "Measure what periodic work costs: see `compilediag probe`. Also after TARGET.",
-        only="run",
-    )
-    group: tuple[str, ...] = option(
-        "--group NAME=TEMPLATE",
-        "Periodic work and how its period {n} is set; NAME alone: only this group of the code.",
-        default=(),
-        multiple=True,
-    )
-    keep_caches: bool = flag(
-        "--keep-caches",
-        "Use the existing caches, not empty ones for each variant or run of --against-eager.",
-        toml=bool,
-        tables=("probe",),
-    )
-    groups: Mapping[str, str] | None = option("", "", toml=dict, tables=("probe",))
-    """Templates of pyproject.toml, by the names of their groups."""
-
 
 TELEMETRY = tuple(
     name for name, entry in entries(RunOptions).items() if entry.only == ("run",) and entry.toml
@@ -323,28 +39,32 @@ def pyproject_defaults(given: Given) -> Mapping[str, Any]:
     return {key: value for key, value in defaults.items() if key not in TELEMETRY} | probe
 
 
-def telemetry_of(options: RunOptions) -> dict[str, Any]:
-    """The telemetry that was configured, by the keys of pyproject.toml."""
-    values = {name: getattr(options, name) for name in TELEMETRY}
-    return {name: value for name, value in values.items() if value not in (None, False)}
+def refuse(options: RunOptions, names: Sequence[str], why: str) -> None:
+    """Refuses the first of these options that was given.
+
+    Raises:
+        UsageError: one was; the sentence is its flag and `why`.
+    """
+    for name in given_of(options, names):
+        raise UsageError(f"--{name.replace('_', '-')} {why}")
 
 
-def supervised_options(options: RunOptions) -> Options:
-    """The part of the options that says how to run."""
-    same = {item.name for item in fields(Options)} & set(entries(RunOptions))
-    values = {name: getattr(options, name) for name in same}
-    values["live"] = "lines" if options.live_lines else options.live
-    if options.quiet:
-        values["live"] = None
-    values["stdout_to_stderr"] = options.as_json
-    # Read before the target starts: a table that is wrong costs no run.
+def given_of(options: RunOptions, names: Sequence[str]) -> dict[str, Any]:
+    """Those of the options that were given, by field."""
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value not in (None, False, ())}
+
+
+def with_files_read(options: RunOptions) -> RunOptions:
+    """The options with the price table and the settings of telemetry, which are read before the
+    target starts: what is wrong with them costs no run."""
     if price_file := options.price_file or os.environ.get(VARIABLE):
-        values["prices"] = read_prices(price_file)
-    if telemetry := telemetry_of(options):
+        options = replace(options, prices=read_prices(price_file))
+    if telemetry := given_of(options, TELEMETRY):
         flag = f"--{next(iter(telemetry)).replace('_', '-')}"
         settings = extension_points.load(extension_points.TELEMETRY_SETTINGS, flag)
-        values["telemetry"] = settings(os.environ, **telemetry)
-    return Options(**values)
+        options = replace(options, telemetry=settings(os.environ, **telemetry))
+    return options
 
 
 class TargetCommand(Command):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compilediag import extension_points
-from compilediag.commands.options import RunOptions, supervised_options, target_command
+from compilediag.commands.options import target_command, with_files_read
 from compilediag.commands.run_report import finish
 from compilediag.commands.terminal import write_message
 from compilediag.errors import UsageError
 from compilediag.runs import supervised
+from compilediag.runs.supervised.options import RunOptions
 
 
 @target_command(
@@ -70,7 +71,7 @@ def command(options: RunOptions) -> int:
             "--against-eager, too"
         )
     if options.target:
-        return finish(supervised.run(options.target, supervised_options(options)), options)
+        return finish(supervised.run(options.target, with_files_read(options)), options)
     if not options.witness:
         raise UsageError("say what to run: `compilediag run train.py`")
     from compilediag.runs.supervised.witness import last_run
@@ -78,5 +79,5 @@ def command(options: RunOptions) -> int:
     again = last_run()
     if not options.quiet:
         write_message(again.sentence)
-    chosen = replace(supervised_options(options), witness_plan=again.plan)
+    chosen = replace(with_files_read(options), witness_plan=again.plan)
     return finish(supervised.run(again.words, chosen), options)

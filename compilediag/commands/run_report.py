@@ -9,7 +9,6 @@ import sys
 import msgspec
 
 from compilediag import extension_points
-from compilediag.commands.options import RunOptions
 from compilediag.commands.receipts import suffix_for, verdict
 from compilediag.commands.terminal import (
     abandon_stdout,
@@ -21,7 +20,8 @@ from compilediag.commands.terminal import (
 )
 from compilediag.errors import EXIT_GATE, CompilediagError, OutputUnwritable
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised.options import Outcome
+from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag_harness.base import atomic_write
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from compilediag import extension_points
 from compilediag.commands.pages import report_page
 from compilediag.commands.receipts import load, load_finding, suffix_for, verdict
-from compilediag.commands.subcommand import flag, option, receipt_argument, subcommand
+from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import json_text, render_options, write
 from compilediag.errors import ReproImpossible, UsageError
+from compilediag.option_fields import flag, option, receipt_argument
 from compilediag.receipt.file import read_json
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.lookups import main_findings

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from compilediag_harness.base.session import Session, TrialPart, WitnessPlan
+    from compilediag_harness.base.session import Session, TrialPart
     from compilediag_harness.wire import Event
 else:
     import _signal  # `signal` itself would bring `enum` along
@@ -87,8 +87,6 @@ class Attached:
         session.text_log = os.path.join(self.run_dir, "torch_logs.txt")
         session.records_left_out = self.journal.left_out
         session.trace_folder = os.path.join(self.run_dir, "artifacts", "torch_trace")
-        if plan := os.environ.get("COMPILEDIAG_WITNESS"):
-            session.witness_plan = _witness_plan(plan)
         session.trial = self._trial
         if self._trial_fault is not None:
             session.fault("trial: the plan", self._trial_fault)
@@ -97,12 +95,12 @@ class Attached:
             from compilediag_harness import attach
 
             attach.install(session)
-            if os.environ.get("COMPILEDIAG_EXPERIMENTS"):
+            if session.options.experiments_s is not None:
                 from compilediag_harness import extension_points
 
                 install = extension_points.load(extension_points.EXPERIMENTS)
                 if install is not None:
-                    install(self.run_dir)
+                    install(self.run_dir, session.options.experiments_s)
         except Exception as error:
             session.fault("attach.install", error)
 
@@ -180,19 +178,6 @@ class Attached:
         self.journal.append("ProcessEnded", ended)
 
 
-def _witness_plan(text: str) -> WitnessPlan:
-    """What the run says of it; everything, where that cannot be read."""
-    import json
-
-    from compilediag_harness.base.session import WitnessPlan
-
-    try:
-        given = json.loads(text)
-        return WitnessPlan(frozenset(given["steps"]), frozenset(given["sources"]))
-    except (ValueError, TypeError, KeyError):
-        return WitnessPlan()
-
-
 class TorchFinder:
     """Meta-path finder that fires once, when torch is found, and then is gone."""
 
@@ -242,7 +227,9 @@ def start(run_dir: str) -> Attached:
     if current is not None:
         return current
     current = attached = Attached(run_dir)
-    if os.environ.get("COMPILEDIAG_PROFILE_DIR"):
+    # The options are decoded when torch is imported, which takes `json`; a quote inside a string of
+    # JSON has a backslash before it, so that this is the key.
+    if '"profile_dir":' in os.environ.get("COMPILEDIAG_OPTIONS", ""):
         from compilediag_harness.collectors import profiling
 
         profiling.arm()  # now, for a signal before torch is there would end the program

@@ -34,7 +34,7 @@ def settings() -> list[dict[str, str]]:
 
 def plain_runs() -> float:
     """CPU seconds of the same five runs, one after the other, without compilediag around them."""
-    shared = environment() | {"COMPILEDIAG_STEPS": STEPS}
+    shared = environment() | {"COMPILEDIAG_OPTIONS": f'{{"steps": {STEPS}}}'}
     command = [sys.executable, str(PROGRAM)]
     return sum(cpu_seconds(command, shared | moved) for moved in settings())
 

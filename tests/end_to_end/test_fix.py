@@ -21,7 +21,7 @@ from compilediag.fixes.points import Certificate
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
-from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.trials.one import Program, Trial, run_trial
 
 pytest.importorskip("torch")
@@ -74,7 +74,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     folder = tmp_path_factory.mktemp("fix")
     (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
     program = Program(
-        (str(folder / "program.py"),), Options(), dict(os.environ), str(folder / "trials")
+        (str(folder / "program.py"),), RunOptions(), dict(os.environ), str(folder / "trials")
     )
 
     def run(number: int, lie: str = "", stance: str | None = None) -> Trial:

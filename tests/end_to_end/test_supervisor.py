@@ -17,11 +17,11 @@ import pytest
 
 from compilediag.errors import EXIT_INTERNAL, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised import Options, Outcome, run
+from compilediag.runs.supervised import Outcome, RunOptions, run
 from compilediag.runs.supervised import run as supervisor_run
 from compilediag.runs.supervised.child import ExitInfo
 
-QUIET = Options(live=None)
+QUIET = RunOptions(live=None)
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +134,7 @@ def test_a_time_limit_ends_the_target(limit_from_ready: None) -> None:
         open("ready", "w")
         while True: signal.pause()
     """
-    outcome = run([script(code)], Options(live=None, timeout_s=0.1, grace_s=0.1))
+    outcome = run([script(code)], RunOptions(live=None, timeout_s=0.1, grace_s=0.1))
     assert outcome.exit_code == 137
     receipt = receipt_of(outcome)
     assert receipt.status == "killed"
@@ -155,7 +155,7 @@ def test_a_time_limit_ends_the_whole_tree(limit_from_ready: None) -> None:
     """
     code = f"import subprocess; subprocess.Popen([{sys.executable!r}, 'inner.py']).wait()"
     script(inner, "inner.py")
-    run([script(code)], Options(live=None, timeout_s=0.1, grace_s=0.1))
+    run([script(code)], RunOptions(live=None, timeout_s=0.1, grace_s=0.1))
     pid = int(Path("pid").read_text())
     assert not Path(f"/proc/{pid}").exists() or "zombie" in Path(f"/proc/{pid}/status").read_text()
 
@@ -394,7 +394,7 @@ def test_torch_that_is_missing_is_said_in_a_sentence(folder: Path) -> None:
 
 def test_a_used_output_directory_is_refused() -> None:
     """A second run into the same directory: one sentence, nothing started, the files intact."""
-    options = Options(output="out", live=None)
+    options = RunOptions(output="out", live=None)
     first = run([script("open('count', 'a').write('x')")], options)
     before = Path("out/receipt.json").read_bytes()
     with pytest.raises(UsageError, match="out is already used by a run"):
@@ -408,13 +408,13 @@ def test_a_directory_with_files_of_the_user_is_refused() -> None:
     """`--output .` does not mix our files with the user's."""
     script("pass")
     with pytest.raises(UsageError, match="not empty"):
-        run(["x.py"], Options(output=".", live=None))
+        run(["x.py"], RunOptions(output=".", live=None))
 
 
 def test_an_empty_output_directory_is_used() -> None:
     """A directory made beforehand is fine; `latest` stays away from it."""
     Path("out").mkdir()
-    outcome = run([script("pass")], Options(output="out", live=None))
+    outcome = run([script("pass")], RunOptions(output="out", live=None))
     assert outcome.run_dir == os.path.abspath("out")
     assert not Path(".compilediag").exists()
 
@@ -423,7 +423,7 @@ def test_an_empty_output_directory_is_used() -> None:
 def test_an_unwritable_output_directory_stops_before_the_target(output: str) -> None:
     """Also for root: below a file, and where the kernel makes the files."""
     with pytest.raises(OutputUnwritable, match="cannot be written") as caught:
-        run([script("open('ran', 'w')")], Options(output=output, live=None))
+        run([script("open('ran', 'w')")], RunOptions(output=output, live=None))
     assert caught.value.exit_code == EXIT_USAGE
     assert not Path("ran").exists()
 

@@ -16,7 +16,7 @@ from collector import Collector, attributes
 from compilediag.extensions.telemetry import exporter
 from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised import Options, Outcome, run
+from compilediag.runs.supervised import Outcome, RunOptions, run
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -99,7 +99,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
             experiments=True,
             every_s=0.2,
         )
-        options = Options(output=str(folder / "run"), live=None, telemetry=wishes)
+        options = RunOptions(output=str(folder / "run"), live=None, telemetry=wishes)
         environ = {**os.environ, "SEEN": str(folder / "seen")}
         with pytest.MonkeyPatch.context() as patch, out.open("wb") as file:
             patch.setattr(
@@ -111,7 +111,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         yield Told(outcome, outcome.receipt, collector, text, out.read_text(encoding="utf-8"))
 
 
-def _run_with_stdout(fd: int, words, options: Options, environ) -> Outcome:
+def _run_with_stdout(fd: int, words, options: RunOptions, environ) -> Outcome:
     kept = os.dup(1)
     os.dup2(fd, 1)
     try:

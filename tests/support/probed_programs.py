@@ -13,7 +13,8 @@ from compilediag.diagnosis.diagnose import diagnose
 from compilediag.receipt.assemble import build
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.run_metadata import RunMetadata
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.timeline import Compile, Step, Timeline
 from compilediag_harness.user_api.cadence import read_setting, variable
@@ -40,7 +41,7 @@ class Program:
     status: Callable[[Sequence[str], Mapping[str, str]], str] = lambda w, e: "complete"
     first_number: int = 0
 
-    def run(self, words: Sequence[str], options: Options, environ: Mapping[str, str]) -> Outcome:
+    def run(self, words: Sequence[str], options: RunOptions, environ: Mapping[str, str]) -> Outcome:
         """In place of `compilediag.runs.supervised.run.run`."""
         status = self.status(words, environ)
         steps = min(self.steps, options.steps or self.steps)

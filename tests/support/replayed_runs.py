@@ -14,7 +14,7 @@ from recordings import Recording
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import ExitInfo
-from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import Target
 
@@ -30,7 +30,7 @@ def replay(recording: Recording, folder: Path) -> dict[str, Any]:
     run = SupervisedRun(
         words=(program,),
         target=target,
-        options=Options(output=str(folder), live=None, quiet=True),
+        options=RunOptions(output=str(folder), live=None, quiet=True),
         variables=recording.variables,
         run_dir=str(folder),
         started_unix=STARTED_UNIX,

@@ -18,7 +18,7 @@ from compilediag.extensions.telemetry import exporter
 from compilediag.extensions.telemetry.exporter import METRICS_FILE
 from compilediag.extensions.telemetry.run import experiment_counts, experiment_note
 from compilediag.extensions.telemetry.settings import TelemetrySettings
-from compilediag.runs.supervised import Options, run
+from compilediag.runs.supervised import RunOptions, run
 from compilediag_harness.extensions import experiments
 from compilediag_harness.extensions.experiments import Experiments
 
@@ -56,10 +56,7 @@ def no_thread(monkeypatch):
 
 def test_the_two_halves_name_the_same_file() -> None:
     """The inside imports nothing of the outside: a name that both need stands in both."""
-    from compilediag.runs.supervised.child_env import EXPERIMENTS_VARIABLE
-
     assert experiments.METRICS_FILE == METRICS_FILE
-    assert experiments.VARIABLE == EXPERIMENTS_VARIABLE
 
 
 def test_an_open_run_is_told_once_a_period(tmp_path: Path, monkeypatch, no_thread) -> None:
@@ -158,14 +155,6 @@ def test_doctored_counts_are_left_out(tmp_path: Path) -> None:
     assert experiment_counts(str(tmp_path)) == {}
 
 
-def test_nothing_is_armed_unless_asked(tmp_path: Path, monkeypatch) -> None:
-    """Without the variable of `run --experiments` not even imports are watched."""
-    monkeypatch.delenv(experiments.VARIABLE, raising=False)
-    before = list(sys.meta_path)
-    experiments.install(str(tmp_path))
-    assert sys.meta_path == before
-
-
 PROGRAM = """
 import os, time
 import torch
@@ -218,7 +207,7 @@ def test_the_real_ones_are_told(name: str, tmp_path: Path, monkeypatch) -> None:
     script.write_text(PROGRAM.format(begin=begin, log=log, end=end), encoding="utf-8")
     monkeypatch.setattr(exporter, "SHUTDOWN_TIMEOUT_S", 60.0)  # a slow machine is no slow receiver
     wishes = TelemetrySettings(experiments=True, every_s=0.2)
-    outcome = run([str(script)], Options(live=None, telemetry=wishes))
+    outcome = run([str(script)], RunOptions(live=None, telemetry=wishes))
     assert outcome.receipt is not None, outcome.notes
     assert (outcome.exit_code, outcome.notes) == (0, ())
     counts = outcome.receipt.extensions["telemetry"]["experiments"][name]

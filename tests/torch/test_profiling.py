@@ -15,7 +15,6 @@ import pytest
 from profiling_pieces import told
 
 from compilediag.diagnosis.figures.tracked import profiles_section
-from compilediag.runs.supervised.child_env import PROFILE_VARIABLE, child_environment
 from compilediag.timeline.fold import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import profiling
@@ -79,9 +78,7 @@ def default_signals() -> Iterator[None]:
 def test_signals_are_the_program_s_unless_asked_for(
     default_signals: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the variable nothing is installed, and no session watches a step."""
-    monkeypatch.delenv(profiling.FOLDER_VARIABLE, raising=False)
-    profiling.arm()
+    """Where they were not taken over, no session watches a step."""
     session = Session(lambda _: None)
     profiling.install(session, None)
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
@@ -93,7 +90,6 @@ def test_a_program_s_own_handler_stays(
     default_signals: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where it has one for the second signal only, or ignores it."""
-    monkeypatch.setenv(profiling.FOLDER_VARIABLE, "/nowhere")
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     profiling.arm()
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
@@ -102,7 +98,6 @@ def test_a_program_s_own_handler_stays(
 
 def test_the_signals_set_a_flag(default_signals: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no more: what runs when a signal arrives is the program's."""
-    monkeypatch.setenv(profiling.FOLDER_VARIABLE, "/nowhere")
     monkeypatch.setattr(profiling, "_requested", False)
     profiling.arm()
     os.kill(os.getpid(), signal.SIGUSR1)
@@ -225,13 +220,6 @@ def test_a_fork_has_no_window(
     profiles.forget()
     profiles.end(1)
     assert events == []
-
-
-def test_the_environment_asks() -> None:
-    """Only where the option was given, and never handed on from an outer run."""
-    assert PROFILE_VARIABLE == profiling.FOLDER_VARIABLE
-    assert child_environment({}, "/run", profile_dir="/run/a")[PROFILE_VARIABLE] == "/run/a"
-    assert PROFILE_VARIABLE not in child_environment({PROFILE_VARIABLE: "/outer"}, "/run")
 
 
 def test_the_receipt_links() -> None:

@@ -238,7 +238,7 @@ def test_functions_that_are_not_compiled_are_seen_inside_of_compiled_calls() -> 
 
 def test_a_probe_samples_where_its_groups_fire(monkeypatch: pytest.MonkeyPatch) -> None:
     """The steps of the period and three on each side, counted from the first one and from 0."""
-    monkeypatch.setenv(sync_sample.STEPS_VARIABLE, "20+15")
+    monkeypatch.setenv("COMPILEDIAG_OPTIONS", '{"sync_steps": [20, 15]}')
     with observed() as events:
         for _ in range(60):
             steps.step()

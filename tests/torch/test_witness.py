@@ -19,7 +19,8 @@ torch = pytest.importorskip("torch")
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
 from compilediag_harness import attach  # noqa: E402
-from compilediag_harness.base.session import Session, WitnessPlan  # noqa: E402
+from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan  # noqa: E402
+from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.collectors.witness import collector, line_events  # noqa: E402
 from compilediag_harness.wire import FaultOccurred, Recompiled, Witnessed  # noqa: E402
 
@@ -65,7 +66,7 @@ def witnessing(plan=EVERYTHING):
     dynamo_utils.counters.clear()
     events = Events()
     session = Session(events.append)
-    session.witness_plan = plan
+    session.options = ProcessOptions(witness=plan)
     with attached(session):
         yield events
     torch._dynamo.reset()

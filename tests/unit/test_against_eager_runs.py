@@ -18,7 +18,8 @@ from compilediag.compare.gate import ab
 from compilediag.errors import UsageError
 from compilediag.fixes.observed import Observed
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials import against_eager as runs
 from compilediag.runs.trials.against_eager import COMPILED, Pairs, run_pairs
 from compilediag.runs.trials.one import Program, Trial
@@ -76,7 +77,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 
 def pairs(**changes: Any) -> Pairs:
-    program = Program(("train.py",), Options(), {}, "folder")
+    program = Program(("train.py",), RunOptions(), {}, "folder")
     return Pairs(program, lambda _: None, quiet=True, **changes)
 
 
@@ -113,7 +114,7 @@ def test_an_eager_run_has_a_limit(made: Runs) -> None:
 
 def test_the_users_limit_and_the_budget_are_limits_too(made: Runs) -> None:
     campaign = pairs(rounds=1, budget_s=1e6)
-    campaign.program = replace(campaign.program, options=Options(timeout_s=7.0))
+    campaign.program = replace(campaign.program, options=RunOptions(timeout_s=7.0))
     run_pairs(campaign, FIRST)
     assert made.limits == [7.0]
 

@@ -15,7 +15,7 @@ import pytest
 from sources import ROOT, Source, imports, project
 
 ROOMS = (
-    {"errors", "_version", "json_document", "project_urls"},
+    {"errors", "_version", "json_document", "option_fields", "project_urls"},
     {"extension_points"},
     {"receipt.schema"},
     {"timeline"},

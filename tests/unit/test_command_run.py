@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from compilediag.cli import main
-from compilediag.commands.options import TOML_KEYS, RunOptions, supervised_options
+from compilediag.commands.options import TOML_KEYS, with_files_read
 from compilediag.commands.pyproject import checked, read_defaults
-from compilediag.commands.subcommand import entries, filled
 from compilediag.compare.gate.expression import Limit
 from compilediag.errors import UsageError
 from compilediag.extensions.telemetry.settings import TelemetrySettings
-from compilediag.runs.supervised.options import Options
+from compilediag.option_fields import entries, filled
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.price_file import read_prices
 
 
@@ -77,18 +77,27 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
     }  # fmt: skip
     assert values.keys() == TOML_KEYS[""].keys()
     options = filled(RunOptions, {}, checked(values, TOML_KEYS, "here"))
-    assert supervised_options(options) == Options(
+    assert with_files_read(options) == RunOptions(
         output="o",
         name="n",
         steps=3,
         warmup=2,
         timeout_s=5,
         grace_s=1.5,
+        limits=(Limit("recompiles", ">", 0),),
         trace=True,
         live="lines",
         profile_on_signal=True,
         tlparse=True,
         depyf=True,
+        price_file=str(prices),
+        html=str(tmp_path / "page.html"),
+        otlp="http://localhost:4318",
+        prometheus_textfile=figures,
+        pushgateway="http://localhost:9091",
+        prometheus_listen=9464,
+        telemetry_every=20,
+        experiments=True,
         prices=read_prices(str(prices)),
         telemetry=TelemetrySettings(
             otlp="http://localhost:4318",
@@ -99,21 +108,20 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
             every_s=20.0,
         ),
     )
-    assert options.limits == (Limit("recompiles", ">", 0),)
 
 
 def test_without_settings_the_defaults_hold() -> None:
     """No table, no flags."""
     assert filled(RunOptions, {}, {}) == RunOptions()
-    assert supervised_options(RunOptions()) == Options()
+    assert with_files_read(RunOptions()) == RunOptions()
     assert RunOptions().limits == ()
 
 
 def test_every_option_of_a_run_is_in_the_table() -> None:
-    """A field of the supervisor's options that no flag fills is noticed, but for its own label."""
-    fields = {field.name for field in dataclasses.fields(Options)}
+    """A field that no flag fills is noticed, but for what the commands find out."""
+    fields = {field.name for field in dataclasses.fields(RunOptions)}
     assert fields - set(entries(RunOptions)) == {
-        *("prices", "telemetry", "label", "output_file", "stdout_to_stderr", "witness_plan"),
+        *("prices", "telemetry", "label", "output_file", "sync_steps", "witness_plan"),
     }
 
 
@@ -131,7 +139,7 @@ def test_every_option_of_a_run_is_in_the_table() -> None:
 )
 def test_flags_win(given: dict[str, bool], table: dict[str, object], live: str | None) -> None:
     """Over the table of pyproject.toml, whichever of both has the default."""
-    assert supervised_options(filled(RunOptions, given, table)).live == live
+    assert filled(RunOptions, given, table).live_mode == live
 
 
 def test_a_file_that_nests_too_deep(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from step_sources import NoOptimizers
 
+from compilediag_harness.base.process_options import VARIABLE
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import step_hooks, step_limit
 from compilediag_harness.steps.drive import drive
@@ -33,14 +34,14 @@ def test_it_calls_the_function_once_a_step() -> None:
 
 def test_the_run_decides_the_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """`compilediag run --steps N` lengthens and shortens the loop."""
-    monkeypatch.setenv(step_limit.STEPS_VARIABLE, "5")
+    monkeypatch.setenv(VARIABLE, '{"steps": 5}')
     assert drive(lambda _: None, steps=3) == 5
     assert drive(lambda _: None, steps=60) == 5
 
 
 def test_a_meaningless_number_of_steps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program's own number holds."""
-    monkeypatch.setenv(step_limit.STEPS_VARIABLE, "many")
+    monkeypatch.setenv(VARIABLE, '{"steps": "many"}')
     assert drive(lambda _: None, steps=2) == 2
 
 
@@ -77,7 +78,7 @@ def test_a_limit_does_not_cut_what_follows(
     monkeypatch: pytest.MonkeyPatch, source: tuple[StepSource, list[Event]]
 ) -> None:
     """With `--steps N` the loop ends by itself, and the lines after it run."""
-    monkeypatch.setenv(step_limit.STEPS_VARIABLE, "2")
+    monkeypatch.setenv(VARIABLE, '{"steps": 2}')
     monkeypatch.setattr(step_limit, "limit", 2)
     assert drive(lambda _: None) == 2
 

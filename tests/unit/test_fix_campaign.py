@@ -25,7 +25,7 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.trials import running
 from compilediag.runs.trials.campaign import run_campaign
 from compilediag.runs.trials.first_run import campaign_folder
@@ -117,7 +117,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 
 def campaign(of: Receipt = BEFORE, **more: Any) -> Campaign:
-    program = Program(("train.py",), Options(), {}, "/nowhere")
+    program = Program(("train.py",), RunOptions(), {}, "/nowhere")
     return Campaign(program, of, of.findings, lambda text: None, **more)
 
 

@@ -18,7 +18,8 @@ from compilediag.extensions.cadence.runs.probe import ProbeOptions, probe
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
 from compilediag.runs.supervised.empty_caches import CACHE_VARIABLES
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.supervised_run import Outcome
 
 Environ = Mapping[str, str]
 
@@ -36,10 +37,10 @@ class Probing:
         program: Program,
         *groups: str,
         words: Sequence[str] = ("model.py",),
-        options: Options | None = None,
+        options: RunOptions | None = None,
         **more: bool,
     ) -> tuple[Outcome, CadenceSection]:
-        def run(words: Sequence[str], options: Options, environ: Environ) -> Outcome:
+        def run(words: Sequence[str], options: RunOptions, environ: Environ) -> Outcome:
             self.given.append((list(words), dict(environ)))
             return program.run(words, options, environ)
 
@@ -47,7 +48,7 @@ class Probing:
         Path("model.py").write_text("")
         outcome = probe(
             words,
-            options or Options(),
+            options or RunOptions(),
             ProbeOptions(parse_groups(groups, {}), **more),
             lambda number, total, variant: self.announced.append(variant.name),
             {"HOME": "/home/user"},

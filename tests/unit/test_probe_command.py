@@ -18,7 +18,8 @@ from compilediag.extensions.cadence.runs import probe
 from compilediag.extensions.cadence.runs.probe import ProbeOptions
 from compilediag.extensions.cadence.views.cadence import render_cadence
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.views.live import Progress, status
 from compilediag.views.sparkline import ASCII_BARS, BARS, sparkline
 from compilediag.views.style import RenderOptions
@@ -31,11 +32,13 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     Path("x.py").write_text("")
     calls: list[Any] = []
 
-    def probe(words: Any, options: Options, probe_options: ProbeOptions, announce: Any) -> Outcome:
+    def probe(
+        words: Any, options: RunOptions, probe_options: ProbeOptions, announce: Any
+    ) -> Outcome:
         calls.append((list(words), options, probe_options))
         return Outcome(0, ".", None, "receipt.json")
 
-    def run(words: Any, options: Options) -> Outcome:
+    def run(words: Any, options: RunOptions) -> Outcome:
         calls.append((list(words), options, None))
         return Outcome(0, ".", None, "receipt.json")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -19,6 +20,7 @@ from compilediag.runs.supervised.exit_status import exit_status_of
 from compilediag.runs.supervised.kill_schedule import KillSchedule
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
+from compilediag_harness.base.process_options import ProcessOptions
 
 SCRIPT = Target("script", ("python", "x.py"), "x", script="x.py")
 PROGRAM = Target("program", ("torchrun", "x.py"), "torchrun")
@@ -211,10 +213,10 @@ def test_signals_are_messages_and_handlers_come_back() -> None:
 def test_the_environment_of_the_child() -> None:
     """Ours first, the user's entries after it in their order, nothing else changed."""
     base = {"PYTHONPATH": "/a::/b", "TORCH_LOGS": "graph_breaks", "X": "1"}
-    child = child_environment(base, "/run", steps=5, trace_dir="/run/t")
+    child = child_environment(base, "/run", ProcessOptions(steps=5), trace_dir="/run/t")
     assert child["PYTHONPATH"] == f"{bootstrap_dir()}:/a::/b"
     assert child["COMPILEDIAG_RUN_DIR"] == "/run"
-    assert child["COMPILEDIAG_STEPS"] == "5"
+    assert json.loads(child["COMPILEDIAG_OPTIONS"]) == {"steps": 5}
     assert child["TORCH_TRACE"] == "/run/t"
     assert (child["TORCH_LOGS"], child["X"]) == ("graph_breaks", "1")
 
@@ -228,11 +230,11 @@ def test_no_path_stays_no_path(paths) -> None:
 
 def test_a_run_in_a_run_attaches_once() -> None:
     """The inner run's directory and one entry of ours."""
-    outer = child_environment({"PYTHONPATH": "/a"}, "/outer", steps=3)
+    outer = child_environment({"PYTHONPATH": "/a"}, "/outer", ProcessOptions(steps=3))
     inner = child_environment(outer, "/inner")
     assert inner["PYTHONPATH"] == f"{bootstrap_dir()}:/a"
     assert inner["COMPILEDIAG_RUN_DIR"] == "/inner"
-    assert "COMPILEDIAG_STEPS" not in inner
+    assert "COMPILEDIAG_OPTIONS" not in inner
 
 
 # --- the output directory --------------------------------------------------------------------

@@ -13,7 +13,7 @@ from many_receipts import measured, written
 
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.supervised.options import Outcome
+from compilediag.runs.supervised.supervised_run import Outcome
 
 DATA = Path(__file__).parents[1] / "data" / "views"
 EVIL = "é\x07\x1b[2J\x7f\x9b2J\u202e→"

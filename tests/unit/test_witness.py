@@ -17,15 +17,14 @@ from false_guards import FLAG, FRAME, PE
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.receipt.schema.compiles import WitnessSection
-from compilediag.runs.supervised.witness import as_variable, plan_of
+from compilediag.runs.supervised.witness import limited, plan_of
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag.views.verdict import render
-from compilediag_harness.base.session import WitnessPlan
+from compilediag_harness.base.process_options import WitnessPlan
 from compilediag_harness.collectors.witness.line_events import Monitoring
 from compilediag_harness.collectors.witness.paths import MISSING, Hop, path_of, read
 from compilediag_harness.collectors.witness.values import differ, look_at, text_of
 from compilediag_harness.collectors.witness.watches import Watches
-from compilediag_harness.process import _witness_plan  # pyright: ignore[reportPrivateUsage]
 from compilediag_harness.wire import (
     FalseGuard,
     Location,
@@ -260,12 +259,12 @@ def test_the_plan_has_the_steps_and_guards_of_the_recompiles() -> None:
     assert WitnessPlan().follows(99)
 
 
-def test_the_plan_reaches_the_program() -> None:
+def test_a_plan_is_no_larger_than_a_variable_may_be() -> None:
     plan = WitnessPlan(frozenset({3, 7}), frozenset({"L['self'].flag"}))
-    assert _witness_plan(as_variable(plan)) == plan
-    assert _witness_plan(as_variable(None)) == _witness_plan("no JSON") == WitnessPlan()
+    assert limited(plan) == plan
     many = WitnessPlan(frozenset({3}), frozenset({"x" * 70_000}))
-    assert json.loads(as_variable(many)) == {"steps": [3], "sources": []}
+    assert limited(many) == WitnessPlan(frozenset({3}))
+    assert limited(WitnessPlan(frozenset(range(20_000)))) == WitnessPlan()
 
 
 # --- sys.monitoring, as Python 3.12 has it ---------------------------------------------------

@@ -1,11 +1,12 @@
-"""Runs the user's program as a supervised child: `run(words, Options()) -> Outcome`.
+"""Runs the user's program as a supervised child: `run(words, RunOptions()) -> Outcome`.
 
 The child is the program exactly as it would run without us: docs/reference/run.md.
 """
 
 from __future__ import annotations
 
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import run
+from compilediag.runs.supervised.supervised_run import Outcome
 
-__all__ = ["Options", "Outcome", "run"]
+__all__ = ["Outcome", "RunOptions", "run"]

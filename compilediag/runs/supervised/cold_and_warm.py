@@ -17,8 +17,9 @@ from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwrita
 from compilediag.receipt.locate import RECEIPT_NAME
 from compilediag.runs.run_directory import make_run_dir, save_receipt
 from compilediag.runs.supervised.empty_caches import caches
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import fault_note, run
+from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.supervised.target import parse_target
 from compilediag_harness.redaction.known_values import secret_values
 
@@ -36,7 +37,7 @@ class _Starts:
     """Two starts in progress."""
 
     words: tuple[str, ...]
-    options: Options
+    options: RunOptions
     variables: Mapping[str, str]
     """The environment of both, with the caches."""
     folder: str
@@ -46,7 +47,7 @@ class _Starts:
 
 def run_twice(
     words: Sequence[str],
-    options: Options,
+    options: RunOptions,
     announce: Announce = lambda text: None,
     environ: Mapping[str, str] | None = None,
 ) -> Outcome:

@@ -12,6 +12,7 @@ from compilediag.runs.supervised.child_env import child_environment
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.tools.depyf import decompile_run, time_for
+from compilediag_harness.base.process_options import ProcessOptions
 
 _STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 
@@ -29,7 +30,7 @@ def decompile(run: SupervisedRun, ended: ExitInfo, inbox: SignalInbox) -> tuple[
         with tempfile.TemporaryDirectory(prefix="compilediag-second-") as scratch:
             made = decompile_run(
                 run.target.command,
-                child_environment(run.variables, scratch, steps=run.options.steps),
+                child_environment(run.variables, scratch, ProcessOptions(steps=run.options.steps)),
                 into,
                 time_s=run.options.timeout_s or time_for(ended.wall_s),
                 known=run.secrets,

@@ -20,20 +20,21 @@ from compilediag.runs.supervised.depyf_run import decompile
 from compilediag.runs.supervised.group_witness import GroupWitness
 from compilediag.runs.supervised.kept_files import KeptFiles
 from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.provenance import ProvenanceProbe, digest_script
 from compilediag.runs.supervised.signals import SignalInbox
-from compilediag.runs.supervised.supervised_run import SupervisedRun
+from compilediag.runs.supervised.supervised_run import Outcome, SupervisedRun
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.supervised.telemetry import TelemetryReport
-from compilediag.runs.supervised.witness import as_variable
+from compilediag.runs.supervised.witness import limited
 from compilediag.runs.work_progress import WorkProgress
+from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
 
 REMOVED = "the directory of the run, {}, or a file in it was removed while the program ran"
 
 
 def run(
-    words: Sequence[str], options: Options, environ: Mapping[str, str] | None = None
+    words: Sequence[str], options: RunOptions, environ: Mapping[str, str] | None = None
 ) -> Outcome:
     """Runs TARGET and its arguments.
 
@@ -81,11 +82,14 @@ def _run_child(
     environment = child_environment(
         run.variables,
         run.run_dir,
-        steps=options.steps,
+        ProcessOptions(
+            steps=options.steps,
+            profile_dir=artifacts if options.profile_on_signal else None,
+            experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
+            sync_steps=options.sync_steps,
+            witness=limited(options.witness_plan or WitnessPlan()) if options.witness else None,
+        ),
         trace_dir=trace_dir,
-        profile_dir=artifacts if options.profile_on_signal else None,
-        experiments_s=options.telemetry.experiments_every_s if options.telemetry else None,
-        witness=as_variable(options.witness_plan) if options.witness else None,
     )
     digests = digest_script(script)  # before the target can change it
     started = time.monotonic()
@@ -93,7 +97,7 @@ def _run_child(
         child = start(
             run.target.command,
             environment,
-            stdout_to_stderr=options.stdout_to_stderr,
+            stdout_to_stderr=options.as_json,
             output_file=options.output_file,
         )
     except UsageError:
@@ -123,7 +127,7 @@ def _run_child(
 
 
 def _live(run: SupervisedRun) -> LiveView | None:
-    mode = run.options.live
+    mode = run.options.live_mode
     mode = drawn(STDERR, run.variables, mode) if mode is not None else None
     if mode is None:
         return None

@@ -1,13 +1,18 @@
-"""One supervised run, as it is known when the target starts."""
+"""A supervised run: as it is known when the target starts, and how it ended."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from compilediag.runs.supervised.options import Options
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.target import Target
 from compilediag_harness.redaction.known_values import secret_values
+
+if TYPE_CHECKING:
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +22,7 @@ class SupervisedRun:
     words: tuple[str, ...]
     """TARGET and its arguments as they were typed."""
     target: Target
-    options: Options
+    options: RunOptions
     variables: Mapping[str, str]
     """The environment of the target, before ours is added."""
     run_dir: str
@@ -33,3 +38,27 @@ class SupervisedRun:
     def secrets(self) -> tuple[str, ...]:
         """Values that are redacted wherever they appear."""
         return secret_values(self.words, self.variables)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    exit_code: int
+    """For the shell: the target's own, 128 + signal when killed, 70 after a fault of ours."""
+    run_dir: str
+    """Where its files are: another directory than that requested where the target removed it."""
+    receipt: Receipt | None
+    """None when it could not be made; `notes` say why."""
+    receipt_path: str | None
+    """None when it could not be written."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user, beside the verdict."""
+    timeline: Timeline | None = None
+    """What the receipt was made from; None when there is none."""
+    moved: bool = False
+    """The files are not where they were requested to be."""
+    stopped: bool = False
+    """Ctrl-C, or a signal to us: no further run is wanted."""
+    timed_out: bool = False
+    """The time limit ended it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from compilediag.errors import UsageError
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.repeat import changed_files, newest
-from compilediag_harness.base.session import WitnessPlan
+from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
 
 _MAX_CHARS = 64 << 10
 """Of the plan in the environment: with more, all that is guarded is watched."""
@@ -58,11 +57,8 @@ def plan_of(receipt: Receipt) -> WitnessPlan:
     )
 
 
-def as_variable(plan: WitnessPlan | None) -> str:
-    """A plan as the target's environment has it."""
-    plan = plan or WitnessPlan()
-    steps, sources = sorted(plan.steps), sorted(plan.sources)
-    text = json.dumps({"steps": steps, "sources": sources})
-    if len(text) > _MAX_CHARS:
-        text = json.dumps({"steps": steps, "sources": []})
-    return text if len(text) <= _MAX_CHARS else json.dumps({"steps": [], "sources": []})
+def limited(plan: WitnessPlan) -> WitnessPlan:
+    """The plan, or as much of it as an environment variable can hold."""
+    if len(ProcessOptions(witness=plan).encode()) > _MAX_CHARS:
+        plan = WitnessPlan(plan.steps)
+    return plan if len(ProcessOptions(witness=plan).encode()) <= _MAX_CHARS else WitnessPlan()

@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from compilediag.fixes.changes import plan_of
 from compilediag.runs.supervised.empty_caches import caches
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import run
+from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials.one import FOLDER, OUTPUT, VARIABLE, Trial, trial_of
 from compilediag.runs.trials.state import SEED
 from compilediag_harness.wire import TrialPlan
@@ -21,7 +22,7 @@ from compilediag_harness.wire import TrialPlan
 
 def first_run(
     words: Sequence[str],
-    options: Options,
+    options: RunOptions,
     environ: Mapping[str, str],
     plan: TrialPlan | None = None,
     below: str = FOLDER,

@@ -15,8 +15,9 @@ from compilediag.fixes.observed import Observed
 from compilediag.fixes.printed import results_in
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.empty_caches import caches
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import run
+from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag_harness.wire import TrialPlan, clip
 
 FOLDER = "fix"
@@ -36,7 +37,7 @@ class Program:
 
     words: tuple[str, ...]
     """TARGET and everything after it."""
-    options: Options
+    options: RunOptions
     variables: Mapping[str, str]
     """The environment of the target."""
     folder: str

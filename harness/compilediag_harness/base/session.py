@@ -15,25 +15,10 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from compilediag_harness.base import process_options
 from compilediag_harness.wire import Event, FaultOccurred, clip
-
-
-@dataclass(frozen=True, slots=True)
-class WitnessPlan:
-    """What of a run is followed to see who changes what is guarded."""
-
-    steps: frozenset[int] = frozenset()
-    """Steps in which an earlier run recompiled: only they and those before are followed. Empty: all
-    are."""
-    sources: frozenset[str] = frozenset()
-    """Guards that were false in it. Empty: every guarded value is watched."""
-
-    def follows(self, step: int) -> bool:
-        """Whether what comes after a compiled call in a step may change what a recompile is for."""
-        return not self.steps or step in self.steps or step + 1 in self.steps
 
 
 class TrialPart(Protocol):
@@ -81,8 +66,6 @@ class Session:
         """File for torch's compile logs; None where nothing is kept (`watch()`)."""
         self.trace_folder: str | None = None
         """Where torch's trace lies if the run switched it on; None where nothing is kept."""
-        self.witness_plan: WitnessPlan | None = None
-        """What is followed to see who changes what is guarded; None: nothing."""
         self.trial: TrialPart | None = None
         self.failure: str | None = None
         """Text of the exception that ends the process; known only when it ends."""
@@ -91,6 +74,7 @@ class Session:
         self.step_listeners: list[Callable[[int, bool], None]] = []
         """Called after each watched step, and after the last of several that were only noted, with
         its number and whether something compiled in it."""
+        self.options = process_options.read(self.fault)
 
     @property
     def step(self) -> int:

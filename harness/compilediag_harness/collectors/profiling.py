@@ -23,9 +23,6 @@ from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import ProfileEnded
 
-FOLDER_VARIABLE = "COMPILEDIAG_PROFILE_DIR"
-"""Environment variable: where traces are written; absent, nothing happens."""
-
 MAX_STEPS = 20
 MAX_S = 60.0
 """A window ends by itself after so many steps, or at the first step after so many seconds."""
@@ -45,10 +42,9 @@ _armed = False
 
 
 def arm() -> None:
-    """Takes the two signals over, in the main thread, if the variable is set and the program has
-    not."""
+    """Takes the two signals over, in the main thread, if the program has not."""
     global _armed
-    if not os.environ.get(FOLDER_VARIABLE) or _armed or not hasattr(signal, "SIGUSR1"):
+    if _armed or not hasattr(signal, "SIGUSR1"):
         return
     if threading.current_thread() is not threading.main_thread():
         return
@@ -168,7 +164,7 @@ def install(session: Session, torch_module: Any) -> None:
     """Watches the steps of `session`, if the signals were taken over for this process and no other
     session watches them."""
     global _profiling
-    folder = os.environ.get(FOLDER_VARIABLE)
+    folder = session.options.profile_dir
     if _armed and folder and _profiling is None:
         _profiling = Profiling(session, torch_module, folder)
         session.step_listeners.append(_profiling.step_ended)

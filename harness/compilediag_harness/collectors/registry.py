@@ -81,10 +81,10 @@ class CollectorSet:
         """Creates those that look at the program's tensors, modules and logs."""
         session = self._session
         self._baselines = baselines = Baselines(torch.Tensor)
-        if session.witness_plan is not None:
+        if session.options.witness is not None:
             from compilediag_harness.collectors.witness.collector import Witness
 
-            self.witness = Witness(session, session.witness_plan)
+            self.witness = Witness(session, session.options.witness)
         self.recompiles = RecompileCollector(session, baselines, self.witness, self._phases)
         self.sizes = SizeGuardCollector(session)
         self.compiles = CompileCollector(session, self.recompiles, self.sizes, self._phases)

@@ -10,7 +10,6 @@ step 0, or one step beside, in nearly every program.
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import time
 import types
@@ -24,11 +23,7 @@ from compilediag_harness.source import source_locations
 from compilediag_harness.source.writes_in_source import loop_around
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.user_api import spans
-from compilediag_harness.user_api.cadence import read_setting
 from compilediag_harness.wire import Location, SyncsSampled
-
-STEPS_VARIABLE = "COMPILEDIAG_SYNC_STEPS"
-"""Environment variable of a probe's variants: period and first step of what fires, as in "7+6"."""
 
 IN_A_ROW = 3
 """Samples that follow each other; the interval doubles after each later one."""
@@ -235,11 +230,6 @@ class SyncSample:
 
 
 def schedule_of(session: Session) -> SyncSchedule:
-    """The schedule that the environment sets."""
-    text = os.environ.get(STEPS_VARIABLE, "")
-    try:
-        every, first = read_setting(text) if text else (0, 0)
-    except ValueError as error:
-        session.fault(STEPS_VARIABLE, error)
-        return SyncSchedule()
-    return ProbeSchedule(every, first) if every else SyncSchedule()
+    """The schedule of an ordinary run, or of a variant of a probe."""
+    moved = session.options.sync_steps
+    return SyncSchedule() if moved is None else ProbeSchedule(*moved)

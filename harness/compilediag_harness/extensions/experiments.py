@@ -22,9 +22,6 @@ from compilediag_harness.base import atomic_write
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.redaction import in_process
 
-VARIABLE = "COMPILEDIAG_EXPERIMENTS"
-"""Seconds from one logging to the next; absent where nothing is to be logged."""
-
 METRICS_FILE = "telemetry.json"
 MAX_BYTES = 65_536
 POLLS = 3
@@ -179,8 +176,6 @@ def _mlflow_run() -> Any:
     return kept[-1] if isinstance(kept, list) and kept else None  # pyright: ignore[reportUnknownVariableType]
 
 
-def install(run_dir: str) -> None:
-    """Begins, where `run` has set a period."""
-    period = os.environ.get(VARIABLE)
-    if period:
-        Experiments(run_dir, float(period)).arm()
+def install(run_dir: str, period_s: float) -> None:
+    """Begins to log every `period_s` seconds."""
+    Experiments(run_dir, period_s).arm()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
+from compilediag_harness.base import process_options
 from compilediag_harness.steps import step_hooks, step_limit
 
 
@@ -20,9 +20,7 @@ def drive(train: Callable[[int], object], steps: int = 60) -> int:
     if steps < 0:
         raise ValueError(f"drive: steps must be 0 or more, not {steps}")
     step_limit.own_the_loop()
-    limit = os.environ.get(step_limit.STEPS_VARIABLE, "")
-    if limit.isdecimal() and int(limit) > 0:
-        steps = int(limit)
+    steps = process_options.read().steps or steps
     for index in range(steps):
         before = step_hooks.marks()
         train(index)

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 from compilediag_harness.base.session import Session
-
-STEPS_VARIABLE = "COMPILEDIAG_STEPS"
-"""Environment variable: stop the program, with exit code 0, after this many steps."""
 
 limit: int | None = None
 """Steps of the first session after which the program stops; read it through this module."""
 
 
 def read(session: Session) -> None:
-    """Takes the limit from the environment; a meaningless one is a fault of `session`."""
+    """Takes the limit from the options of the run."""
     global limit
-    text = os.environ.get(STEPS_VARIABLE, "")
-    try:
-        limit = max(int(text), 1) if text else None
-    except ValueError as error:
-        limit = None
-        session.fault(STEPS_VARIABLE, error)
+    limit = session.options.steps
 
 
 def own_the_loop() -> None:

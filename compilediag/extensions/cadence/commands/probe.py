@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.commands.options import (
-    RunOptions,
-    supervised_options,
-    target_command,
-    telemetry_of,
-)
+from compilediag.commands.options import TELEMETRY, refuse, target_command, with_files_read
 from compilediag.commands.run_report import finish
 from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
@@ -15,6 +10,7 @@ from compilediag.extensions.cadence.diagnosis.groups import parse_groups
 from compilediag.extensions.cadence.diagnosis.plan import Variant
 from compilediag.extensions.cadence.runs import probe as probes
 from compilediag.extensions.cadence.views.cadence import variant_sentence
+from compilediag.runs.supervised.options import RunOptions
 
 
 @target_command(
@@ -39,11 +35,9 @@ def command(options: RunOptions) -> int:
 
 def probe_target(options: RunOptions) -> int:
     """Probes TARGET; `run --cadence-probe` comes here too."""
-    if telemetry := telemetry_of(options):
-        flag = f"--{next(iter(telemetry)).replace('_', '-')}"
-        raise UsageError(f"{flag} reports one run: leave it out of a probe, which is several")
-    if options.witness:
-        raise UsageError("--witness follows one run: leave it out of a probe, which is several")
+    several = "one run: leave it out of a probe, which is several"
+    refuse(options, TELEMETRY, f"reports {several}")
+    refuse(options, ["witness"], f"follows {several}")
     if not options.target:
         raise UsageError("say what to probe: `compilediag probe train.py`")
     probed = probes.ProbeOptions(
@@ -56,5 +50,5 @@ def probe_target(options: RunOptions) -> int:
             names = [group.name for group in variant.on]
             write_stderr(variant_sentence(index, total, variant.kind, names) + "\n")
 
-    outcome = probes.probe(options.target, supervised_options(options), probed, announce)
+    outcome = probes.probe(options.target, with_files_read(options), probed, announce)
     return finish(outcome, options)

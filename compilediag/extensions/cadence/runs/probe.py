@@ -44,10 +44,10 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.metadata import receipt_identity
 from compilediag.runs.run_directory import make_run_dir, save_receipt
 from compilediag.runs.supervised.empty_caches import caches
-from compilediag.runs.supervised.options import Options, Outcome
+from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import fault_note, run
+from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.supervised.target import parse_target
-from compilediag_harness.collectors.sync_sample import STEPS_VARIABLE
 from compilediag_harness.redaction.known_values import secret_values
 from compilediag_harness.user_api.cadence import variable
 
@@ -62,7 +62,7 @@ class ProbeEnvironment:
 
     words: tuple[str, ...]
     """TARGET and everything after it, as it was typed."""
-    options: Options
+    options: RunOptions
     variables: Mapping[str, str]
     """The environment of the target."""
     folder: str
@@ -101,10 +101,14 @@ def run_variant(
     plan, synchronisations are sampled where a group may fire, in all variants alike."""
     output = os.path.join(environment.folder, VARIANTS, f"{number}-{variant.kind}")
     label = f"{variant.kind} {variant.name}" if variant.kind == "alone" else variant.kind
-    options = replace(environment.options, output=output, label=f"variant {number}, {label}")
+    options = replace(
+        environment.options,
+        output=output,
+        label=f"variant {number}, {label}",
+        sync_steps=(plan.every, plan.first) if plan is not None and plan.every else None,
+    )
     with caches(keep=environment.keep_caches) as empty:
-        sampling = {STEPS_VARIABLE: f"{plan.every}+{plan.first}"} if plan is not None else {}
-        outcome = run(words, options, {**environment.variables, **empty, **sampling, **settings})
+        outcome = run(words, options, {**environment.variables, **empty, **settings})
     shown = dict(settings)
     if tuple(words) != environment.words:
         shown["arguments"] = " ".join(words)
@@ -187,7 +191,7 @@ class _Probe:
 
 def probe(
     words: Sequence[str],
-    options: Options,
+    options: RunOptions,
     probe_options: ProbeOptions,
     announce: Announce = lambda number, total, variant: None,
     environ: Mapping[str, str] | None = None,

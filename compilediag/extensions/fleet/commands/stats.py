@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import click
 
 from compilediag.commands.receipts import suffix_for
-from compilediag.commands.subcommand import flag, option, subcommand
+from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import json_text, render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.commands.fleet import (
@@ -22,6 +22,7 @@ from compilediag.extensions.fleet.folder import TABLE_SUFFIX
 from compilediag.extensions.fleet.stats import stats_of
 from compilediag.extensions.fleet.table import query, require_duckdb, write_table
 from compilediag.extensions.fleet.views.stats import render_stats
+from compilediag.option_fields import flag, option
 from compilediag.views.table import table
 
 

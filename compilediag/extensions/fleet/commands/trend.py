@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import click
 
 from compilediag.commands.receipts import suffix_for
-from compilediag.commands.subcommand import flag, option, subcommand
+from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.changes import Change, LaneTrend, events_of, order_of
@@ -22,6 +22,7 @@ from compilediag.extensions.fleet.commands.fleet import (
 from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.trend import Rules, trend_of
 from compilediag.extensions.fleet.views.trend import render_trend
+from compilediag.option_fields import flag, option
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from compilediag_harness.base.session import Session, WitnessPlan
+from compilediag_harness.base.process_options import WitnessPlan
+from compilediag_harness.base.session import Session
 from compilediag_harness.base.weak_by_identity import WeakByIdentity
 from compilediag_harness.collectors import guard_facts
 from compilediag_harness.collectors.witness.line_events import (

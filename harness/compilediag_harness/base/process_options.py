@@ -1,0 +1,82 @@
+"""The options of a run that its processes need, passed to them as one JSON variable.
+
+`compilediag run` writes the variable, and every process of the program inherits it. It is absent
+where no option differs from its default.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+VARIABLE = "COMPILEDIAG_OPTIONS"
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessPlan:
+    """What of a run is followed to see who changes what is guarded."""
+
+    steps: frozenset[int] = frozenset()
+    """Steps in which an earlier run recompiled: only they and those before are followed. Empty: all
+    are."""
+    sources: frozenset[str] = frozenset()
+    """Guards that were false in it. Empty: every guarded value is watched."""
+
+    def follows(self, step: int) -> bool:
+        """Whether what comes after a compiled call in a step may change what a recompile is for."""
+        return not self.steps or step in self.steps or step + 1 in self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """What one attached process does beside recording; the defaults are those of a plain run."""
+
+    steps: int | None = None
+    """The program stops, with exit code 0, after this many steps."""
+    profile_dir: str | None = None
+    """Where signals may put profiles; None: signals are the program's alone."""
+    experiments_s: float | None = None
+    """Seconds between updates of the experiment that the program has open; None: no updates."""
+    sync_steps: tuple[int, int] | None = None
+    """Period and first step of the work that a probe moves: synchronisations are sampled there."""
+    witness: WitnessPlan | None = None
+    """What is followed to see who changes what is guarded; None: nothing."""
+
+    def encode(self) -> str:
+        """The value of the variable; "" where every option has its default."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(given, default=sorted) if given else ""
+
+
+def read(fault: Callable[[str, Exception], None] = lambda where, error: None) -> ProcessOptions:
+    """The options in the environment of this process; the defaults where they cannot be read, which
+    `fault` is told."""
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return ProcessOptions()
+    try:
+        return _decode(json.loads(text))
+    except Exception as error:  # set by hand: the program runs on as if it were not there
+        fault(VARIABLE, error)
+        return ProcessOptions()
+
+
+def _decode(given: dict[str, Any]) -> ProcessOptions:
+    steps, sync, witness = given.get("steps"), given.get("sync_steps"), given.get("witness")
+    profile_dir, experiments_s = given.get("profile_dir"), given.get("experiments_s")
+    if sync is not None and int(sync[0]) < 1:
+        raise ValueError(f"the period of sync_steps must be 1 or more, not {sync[0]}")
+    return ProcessOptions(
+        steps=None if steps is None else max(int(steps), 1),
+        profile_dir=None if profile_dir is None else str(profile_dir),
+        experiments_s=None if experiments_s is None else float(experiments_s),
+        sync_steps=None if sync is None else (int(sync[0]), int(sync[1])),
+        witness=None if witness is None else _decode_plan(witness),
+    )
+
+
+def _decode_plan(given: dict[str, Any]) -> WitnessPlan:
+    return WitnessPlan(frozenset(map(int, given["steps"])), frozenset(map(str, given["sources"])))
