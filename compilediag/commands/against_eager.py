@@ -4,15 +4,12 @@ pays."""
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from functools import partial
 
 import msgspec
 
-from compilediag.commands.confirm import confirm_reruns
+from compilediag.commands.confirm import announcer, confirm_reruns
 from compilediag.commands.options import TELEMETRY, refuse, with_files_read
 from compilediag.commands.run_report import finish
-from compilediag.commands.terminal import write_stderr
 from compilediag.compare.against_eager.conclude import (
     SameNumbers,
     conclude,
@@ -20,15 +17,15 @@ from compilediag.compare.against_eager.conclude import (
 )
 from compilediag.compare.against_eager.record import with_payoff
 from compilediag.compare.gate.ab import require_scipy
-from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, OutputUnwritable, UsageError
+from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers.first_difference import Numbers
 from compilediag.fixes.numbers.narrowing import MAX_RUNS
 from compilediag.fixes.numbers.record import with_numbers
 from compilediag.receipt.schema.against_eager import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.run_directory import save_receipt
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.supervised_run import Outcome
+from compilediag.runs.supervised.program import Program
+from compilediag.runs.supervised.supervised_run import Outcome, with_receipt
 from compilediag.runs.trials.against_eager import (
     COMPILED,
     FOLDER,
@@ -40,10 +37,8 @@ from compilediag.runs.trials.against_eager import (
 from compilediag.runs.trials.campaign import why_not
 from compilediag.runs.trials.first_run import first_run
 from compilediag.runs.trials.numbers import compare_numbers
-from compilediag.runs.trials.one import Program, Trial
+from compilediag.runs.trials.one import Trial
 from compilediag.runs.work_progress import WorkProgress
-from compilediag.views.text import clean
-from compilediag_harness.redaction.known_values import secret_values
 
 _ONE_RUN = ("fix", "cadence_probe", "witness", "trace", "tlparse", "depyf", "profile_on_signal")
 """RunOptions that change the runs that are compared, or make others."""
@@ -69,7 +64,8 @@ def run_against_eager(options: RunOptions) -> int:
     )
     run_options = with_files_read(options)
     stage = f"run 0: compiled, pair 1 of {pairs}"
-    _announce(options, f"{stage}; its output goes to a file")
+    announce = announcer(quiet=options.quiet)
+    announce(f"{stage}; its output goes to a file")
     with WorkProgress(stage=stage, silent=options.quiet):
         outcome, first = first_run(
             options.target,
@@ -83,7 +79,7 @@ def run_against_eager(options: RunOptions) -> int:
         return finish(outcome, options)
     made = Pairs(
         Program(options.target, _of_trials(run_options), os.environ, folder_of(outcome.run_dir)),
-        partial(_announce, options),
+        announce,
         rounds=pairs,
         budget_s=options.budget_s,
         keep_caches=options.keep_caches,
@@ -113,11 +109,6 @@ def _require_possible(options: RunOptions) -> None:
     if options.target[0] == "-":
         raise UsageError("a program on stdin can be read only once: put it into a file")
     require_scipy()
-
-
-def _announce(options: RunOptions, text: str) -> None:
-    if not options.quiet:
-        write_stderr(f"compilediag: {clean(text, limit=300)}\n")
 
 
 def _of_trials(options: RunOptions) -> RunOptions:
@@ -171,7 +162,7 @@ def _saved(
     receipt, timeline = outcome.receipt, outcome.timeline
     assert receipt is not None
     assert timeline is not None
-    secrets = secret_values(options.target, os.environ)
+    secrets = pairs.program.secrets
     with_section: Receipt = with_payoff(
         receipt,
         timeline,
@@ -182,8 +173,4 @@ def _saved(
     )
     if numbers is not None:
         with_section = with_numbers(with_section, timeline, numbers, secrets)
-    try:
-        save_receipt(with_section, outcome.run_dir, latest=False)
-    except OutputUnwritable as error:
-        return replace(outcome, receipt=with_section, notes=(*outcome.notes, str(error)))
-    return replace(outcome, receipt=with_section)
+    return with_receipt(outcome, with_section, latest=False)

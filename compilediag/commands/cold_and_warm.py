@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from compilediag.commands.confirm import confirm_reruns
+from compilediag.commands.confirm import announcer, confirm_reruns
 from compilediag.commands.options import refuse, with_files_read
 from compilediag.commands.run_report import finish
-from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.cold_and_warm import run_twice
 from compilediag.runs.supervised.options import RunOptions
@@ -24,12 +23,5 @@ def run_cold_and_warm(options: RunOptions) -> int:
     if not options.target:
         raise UsageError("name the program: `compilediag run --cold-and-warm train.py`")
     confirm_reruns("--cold-and-warm", options.target, "twice", yes=options.yes, quiet=options.quiet)
-    return finish(
-        run_twice(options.target, with_files_read(options), lambda text: _say(options, text)),
-        options,
-    )
-
-
-def _say(options: RunOptions, text: str) -> None:
-    if not options.quiet:
-        write_stderr(f"compilediag: {text}\n")
+    announce = announcer(quiet=options.quiet)
+    return finish(run_twice(options.target, with_files_read(options), announce), options)

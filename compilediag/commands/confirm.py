@@ -1,14 +1,15 @@
-"""What a command that runs the program again says before, and asks where somebody is there."""
+"""The words of a command that runs the program again: what it is about to do, and a question where
+somebody is there."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
-from compilediag.commands.terminal import is_terminal, write_message
+from compilediag.commands.terminal import is_terminal, write_message, write_stderr
 from compilediag.errors import UsageError
 from compilediag.views.text import clean
 
@@ -38,3 +39,13 @@ def confirm_reruns(
         write_message(f"{command} {what}.")
     if not yes and not click.confirm("go on?", default=False, err=True):
         raise UsageError("nothing was run")
+
+
+def announcer(*, quiet: bool) -> Callable[[str], None]:
+    """Takes what is run next, for the user; says nothing to one who wants quiet."""
+
+    def announce(text: str) -> None:
+        if not quiet:
+            write_stderr(f"compilediag: {clean(text, limit=300)}\n")
+
+    return announce

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
-from functools import partial
 
 import click
 
-from compilediag.commands.confirm import confirm_reruns
+from compilediag.commands.confirm import announcer, confirm_reruns
 from compilediag.commands.options import (
     TargetCommand,
     pyproject_defaults,
@@ -23,7 +22,6 @@ from compilediag.commands.terminal import (
     write,
     write_json,
     write_message,
-    write_stderr,
 )
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
 from compilediag.fixes.edits.edit import NEEDS_LIBCST
@@ -31,6 +29,7 @@ from compilediag.option_fields import argument, flag, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import RunOptions, TrialOptions, positive
+from compilediag.runs.supervised.program import Program
 from compilediag.runs.supervised.repeat import changed_files, newest
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials.campaign import (
@@ -40,7 +39,7 @@ from compilediag.runs.trials.campaign import (
     why_not,
 )
 from compilediag.runs.trials.first_run import campaign_folder, first_run
-from compilediag.runs.trials.one import Program, Trial
+from compilediag.runs.trials.one import Trial
 from compilediag.runs.trials.results import as_json, environment_lines, plan_as_json, save
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
@@ -54,7 +53,6 @@ from compilediag.views.fix import (
     render_candidates,
     render_fixes,
 )
-from compilediag.views.text import clean
 from compilediag_harness.base import atomic_write
 
 _NUMBER = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
@@ -169,7 +167,7 @@ def _fix_target(options: FixOptions) -> int:
 
 def _first(options: FixOptions | RunOptions, run_options: RunOptions) -> tuple[Outcome, Trial]:
     first = "run 0: the program as it is"
-    _announce(options, f"{first}; its output goes to a file")
+    announcer(quiet=options.quiet)(f"{first}; its output goes to a file")
     with WorkProgress(stage=first, silent=options.quiet):
         return first_run(options.target, run_options, os.environ)
 
@@ -250,11 +248,6 @@ def _confirm(options: FixOptions | RunOptions, words: tuple[str, ...]) -> None:
     confirm_reruns("fix", words, how_often, yes=options.yes, quiet=options.quiet)
 
 
-def _announce(options: FixOptions | RunOptions, text: str) -> None:
-    if not options.quiet:
-        write_stderr(f"compilediag: {clean(text, limit=300)}\n")
-
-
 def _fix(
     options: FixOptions | RunOptions,
     receipt: Receipt,
@@ -271,7 +264,7 @@ def _fix(
         program,
         receipt,
         wanted,
-        partial(_announce, options),
+        announcer(quiet=options.quiet),
         options.budget_s,
         edits_first=options.apply or options.patch is not None,
         quiet=options.quiet,

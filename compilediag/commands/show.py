@@ -12,24 +12,10 @@ from compilediag.commands.receipts import load, load_finding, suffix_for, verdic
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import json_text, render_options, write
 from compilediag.errors import ReproImpossible, UsageError
-from compilediag.option_fields import flag, option, receipt_argument
+from compilediag.option_fields import entries, flag, option, receipt_argument
 from compilediag.receipt.file import read_json
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.lookups import main_findings
-
-_VIEWS = (
-    "complete",
-    "frames",
-    "timeline",
-    "steps",
-    "compile_time",
-    "ranks",
-    "markdown",
-    "as_json",
-    "perfetto",
-    "html",
-    "issue",
-)
 
 
 @dataclass(frozen=True)
@@ -49,7 +35,8 @@ class Views:
 
     def view(self) -> str:
         """The one that was chosen; "" for the verdict."""
-        chosen = [name for name in _VIEWS if getattr(self, name, None) not in (False, None)]
+        names = (*entries(Views), "perfetto", "html", "issue")
+        chosen = [name for name in names if getattr(self, name, None) not in (False, None)]
         if len(chosen) > 1:
             flags = "--all, --frames, --timeline, --steps, --compile-time, --ranks, --md"
             more = (

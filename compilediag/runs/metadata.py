@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from compilediag.readers.journal import Journal
 from compilediag.receipt.run_metadata import JournalFacts
@@ -33,3 +34,12 @@ def sum_losses(losses: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for lost in losses:
         total.update(lost)
     return dict(total)
+
+
+def unix_s(utc: str, *, unreadable: float) -> float:
+    """Seconds since the epoch of a time in UTC, as journals and receipts have it; `unreadable`
+    where the text is no time."""
+    try:
+        return datetime.fromisoformat(utc.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return unreadable

@@ -22,7 +22,8 @@ from compilediag.fixes.subject import subject_of
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.trials.one import Program, Trial, run_trial
+from compilediag.runs.supervised.program import Program
+from compilediag.runs.trials.one import Trial, run_trial
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("forked")

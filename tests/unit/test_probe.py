@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -14,11 +15,11 @@ from receipt_schema import json_schema
 
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import parse_groups
-from compilediag.extensions.cadence.runs.probe import ProbeOptions, probe
+from compilediag.extensions.cadence.runs.probe import probe
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
-from compilediag.runs.supervised.empty_caches import CACHE_VARIABLES
 from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.program import CACHE_VARIABLES
 from compilediag.runs.supervised.supervised_run import Outcome
 
 Environ = Mapping[str, str]
@@ -38,18 +39,18 @@ class Probing:
         *groups: str,
         words: Sequence[str] = ("model.py",),
         options: RunOptions | None = None,
-        **more: bool,
+        **changes: bool,
     ) -> tuple[Outcome, CadenceSection]:
         def run(words: Sequence[str], options: RunOptions, environ: Environ) -> Outcome:
             self.given.append((list(words), dict(environ)))
             return program.run(words, options, environ)
 
-        self._monkeypatch.setattr("compilediag.extensions.cadence.runs.probe.run", run)
+        self._monkeypatch.setattr("compilediag.runs.supervised.program.run", run)
         Path("model.py").write_text("")
         outcome = probe(
             words,
-            options or RunOptions(),
-            ProbeOptions(parse_groups(groups, {}), **more),
+            replace(options or RunOptions(), **changes),
+            parse_groups(groups, {}),
             lambda number, total, variant: self.announced.append(variant.name),
             {"HOME": "/home/user"},
         )

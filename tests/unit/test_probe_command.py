@@ -14,8 +14,6 @@ from compilediag.commands.options import TOML_KEYS
 from compilediag.commands.pyproject import checked, read_defaults
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup
-from compilediag.extensions.cadence.runs import probe
-from compilediag.extensions.cadence.runs.probe import ProbeOptions
 from compilediag.extensions.cadence.views.cadence import render_cadence
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.supervised.options import RunOptions
@@ -32,10 +30,8 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     Path("x.py").write_text("")
     calls: list[Any] = []
 
-    def probe(
-        words: Any, options: RunOptions, probe_options: ProbeOptions, announce: Any
-    ) -> Outcome:
-        calls.append((list(words), options, probe_options))
+    def probe(words: Any, options: RunOptions, wanted: GroupSelection, announce: Any) -> Outcome:
+        calls.append((list(words), options, wanted))
         return Outcome(0, ".", None, "receipt.json")
 
     def run(words: Any, options: RunOptions) -> Outcome:
@@ -61,9 +57,9 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 def test_the_probe_by_all_its_names(typed: str, called: list[Any]) -> None:
     """Also after the target, where it is the one option of ours."""
     assert main(typed.split()) == 0
-    ((words, _, options),) = called
+    ((words, _, wanted),) = called
     assert words == ["x.py", "--lr", "1"]
-    assert options == ProbeOptions()
+    assert wanted == GroupSelection()
 
 
 def test_after_a_marked_target_everything_is_the_targets(called: list[Any]) -> None:
@@ -78,11 +74,9 @@ def test_options_reach_the_probe(called: list[Any]) -> None:
     """Those of a run, and its own."""
     typed = ["probe", "--steps", "99", "--warmup", "4", "--keep-caches", "--group", "a=--a {n}"]
     assert main([*typed, "--group", "b", "x.py"]) == 0
-    ((_, options, probe_options),) = called
-    assert (options.steps, options.warmup) == (99, 4)
-    assert probe_options == ProbeOptions(
-        GroupSelection((ProbeGroup("a", "argument", "--a {n}"),), ("b",)), keep_caches=True
-    )
+    ((_, options, wanted),) = called
+    assert (options.steps, options.warmup, options.keep_caches) == (99, 4, True)
+    assert wanted == GroupSelection((ProbeGroup("a", "argument", "--a {n}"),), ("b",))
 
 
 def test_the_table_gives_defaults_and_flags_win(called: list[Any]) -> None:
@@ -95,8 +89,8 @@ def test_the_table_gives_defaults_and_flags_win(called: list[Any]) -> None:
     assert main(["probe", "--steps", "70", "--group", "a=--other {n}", "x.py"]) == 0
     assert main(["run", "x.py"]) == 0
     assert [call[1].steps for call in called] == [80, 70, 5]
-    assert called[0][2].keep_caches
-    templates = [call[2].wanted.templates[0].template for call in called[:2]]
+    assert called[0][1].keep_caches
+    templates = [call[2].templates[0].template for call in called[:2]]
     assert templates == ["--a {n}", "--other {n}"]
 
 
@@ -157,7 +151,7 @@ def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     Path("model.py").write_text("")
     monkeypatch.setenv("COLUMNS", "100")
     program = Program({"entropy": 4, "\x1b[31mnorms": 6})
-    monkeypatch.setattr(probe, "run", program.run)
+    monkeypatch.setattr("compilediag.runs.supervised.program.run", program.run)
 
 
 def test_the_screen(probed: None, capsys: pytest.CaptureFixture[str]) -> None:

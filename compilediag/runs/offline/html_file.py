@@ -12,34 +12,26 @@ import msgspec
 
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.readers.journal import read_run
+from compilediag.readers.storage import open_regular
+from compilediag.runs.digests import sha256_of
+from compilediag.runs.metadata import unix_s
 from compilediag.runs.offline.own_file import PAGE, check_file
 from compilediag.timeline.fold import fold
 from compilediag.views import html
+from compilediag.views.html.cards import Excerpt, SourceLine, place_of
 from compilediag.views.html.page import Assets
 from compilediag.views.html.report import Sources, render_report
 from compilediag.views.html.step_series import StepSeries, step_series
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
-
-from datetime import datetime
-from typing import TYPE_CHECKING
-
-from compilediag.readers.storage import open_regular
-from compilediag.runs.digests import sha256_of
-from compilediag.views.html.cards import Excerpt, SourceLine, place_of
 from compilediag_harness.redaction.known_values import secret_values
 from compilediag_harness.redaction.redactor import Redactor
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
 
-
 AROUND = 2
 MAX_BYTES = 4 << 20
 MAX_CHARS = 200
 """Of a line."""
-
 
 _STYLES = ("vendor/uPlot.min.css", "assets/style.css")
 _SCRIPTS = ("vendor/uPlot.iife.min.js", "assets/report.js")
@@ -156,16 +148,8 @@ def _text(file: str, receipt: Receipt) -> list[str] | str:
             same = sha256_of(stream) == digest
             stream.seek(0)
         else:
-            same = os.fstat(stream.fileno()).st_mtime <= _created_s(receipt)
+            created_s = unix_s(receipt.header.created_at_utc, unreadable=0.0)
+            same = os.fstat(stream.fileno()).st_mtime <= created_s
         if not same:
             return f"The lines of {file} are not shown: it has changed since the run."
         return stream.read().decode("utf-8", "replace").splitlines()
-
-
-def _created_s(receipt: Receipt) -> float:
-    """Seconds since the epoch at which the receipt was made; 0 where it does not have that."""
-    try:
-        moment = datetime.fromisoformat(receipt.header.created_at_utc.replace("Z", "+00:00"))
-    except ValueError:
-        return 0.0
-    return moment.timestamp()

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.group_witness import GroupWitness
@@ -68,41 +69,26 @@ def start(
     Raises:
         UsageError: the operating system refuses to start it.
     """
-    if output_file is not None:
-        return _start_unseen(command, environment, output_file)
-    stdout = None
-    if stdout_to_stderr:
-        closed = sys.stderr is None  # pyright: ignore[reportUnnecessaryComparison] - `2>&-`
-        stdout = subprocess.DEVNULL if closed else STDERR
-    try:
-        # Descriptors the shell passed on, such as /dev/fd/63 of `<(...)`, stay open.
-        return subprocess.Popen(
-            list(command), env=dict(environment), close_fds=False, stdout=stdout
-        )
-    except (OSError, ValueError) as error:
-        raise _not_started(command, error) from error
-
-
-def _start_unseen(
-    command: Sequence[str], environment: Mapping[str, str], output_file: str
-) -> subprocess.Popen[bytes]:
-    try:
-        with open(output_file, "ab") as output:
+    stdin: int | None = None
+    stdout: int | BinaryIO | None = None
+    with contextlib.ExitStack() as opened:
+        try:
+            if output_file is not None:
+                stdin, stdout = subprocess.DEVNULL, opened.enter_context(open(output_file, "ab"))
+            elif stdout_to_stderr:
+                closed = sys.stderr is None  # pyright: ignore[reportUnnecessaryComparison] - `2>&-`
+                stdout = subprocess.DEVNULL if closed else STDERR
             return subprocess.Popen(
                 list(command),
                 env=dict(environment),
-                close_fds=False,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                close_fds=False,  # what the shell passed on, as /dev/fd/63 of `<(...)`, stays open
+                stdin=stdin,
+                stdout=stdout,
+                stderr=None if output_file is None else subprocess.STDOUT,
             )
-    except (OSError, ValueError) as error:
-        raise _not_started(command, error) from error
-
-
-def _not_started(command: Sequence[str], error: Exception) -> UsageError:
-    reason = getattr(error, "strerror", None) or str(error)
-    return UsageError(f"{command[0]} cannot be started: {reason}")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise UsageError(f"{command[0]} cannot be started: {reason}") from error
 
 
 def supervise(

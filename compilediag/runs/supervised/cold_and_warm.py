@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -15,13 +14,11 @@ from compilediag.compare.cold_and_warm.conclude import ColdAndWarm, conclude, no
 from compilediag.compare.cold_and_warm.record import with_starts
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RECEIPT_NAME
-from compilediag.runs.run_directory import make_run_dir, save_receipt
-from compilediag.runs.supervised.empty_caches import caches
+from compilediag.runs.run_directory import save_receipt
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.run import fault_note, run
-from compilediag.runs.supervised.supervised_run import Outcome
-from compilediag.runs.supervised.target import parse_target
-from compilediag_harness.redaction.known_values import secret_values
+from compilediag.runs.supervised.program import Program, caches, program_in_own_folder
+from compilediag.runs.supervised.run import fault_note
+from compilediag.runs.supervised.supervised_run import Outcome, with_receipt
 
 COLD = "cold"
 """Folder of the first start, below the directory of the second."""
@@ -30,19 +27,6 @@ _REMOTE = ("REMOTE_CACHE", "REMOTE_PGO")
 """In the names of variables that switch on caches of other machines, which are not empty."""
 
 Announce = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Starts:
-    """Two starts in progress."""
-
-    words: tuple[str, ...]
-    options: RunOptions
-    variables: Mapping[str, str]
-    """The environment of both, with the caches."""
-    folder: str
-    """The directory of the run."""
-    announce: Announce
 
 
 def run_twice(
@@ -67,11 +51,7 @@ def run_twice(
         UsageError: nothing was started.
         OutputUnwritable: there is no room for the run or for its caches.
     """
-    target = parse_target(words)
-    if target.kind == "stdin":
-        raise UsageError("a program on stdin can be read only once: put it into a file")
-    name = options.name or target.name
-    folder = make_run_dir(options.output, name, now=time.time(), pid=os.getpid())
+    program = program_in_own_folder(words, options, environ)
     try:
         with (
             caches(keep=False) as new,
@@ -79,11 +59,12 @@ def run_twice(
                 prefix="compilediag-cold-", ignore_cleanup_errors=True
             ) as place,
         ):
-            variables = {**_without_remote(os.environ if environ is None else environ), **new}
-            starts = _Starts(tuple(words), replace(options, name=name), variables, folder, announce)
-            return _both(starts, os.path.join(place, COLD), new["TORCHINDUCTOR_CACHE_DIR"])
+            variables = {**_without_remote(program.variables), **new}
+            program = replace(program, variables=variables)
+            cold_folder = os.path.join(place, COLD)
+            return _both(program, announce, cold_folder, new["TORCHINDUCTOR_CACHE_DIR"])
     except UsageError:
-        shutil.rmtree(folder, ignore_errors=True)  # ours and new: nothing was started
+        shutil.rmtree(program.folder, ignore_errors=True)  # ours and new: nothing was started
         raise
     except OSError as error:
         raise OutputUnwritable(
@@ -97,58 +78,51 @@ def _without_remote(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, **dict.fromkeys(remote, "0")}
 
 
-def _both(starts: _Starts, cold_folder: str, cache_folder: str) -> Outcome:
-    starts.announce("start 1 of 2: empty caches")
-    options = replace(starts.options, output=cold_folder, label="start 1, cold", telemetry=None)
-    cold = run(starts.words, options, starts.variables)
+def _both(program: Program, announce: Announce, cold_folder: str, cache_folder: str) -> Outcome:
+    announce("start 1 of 2: empty caches")
+    cold = program.run(cold_folder, keep_caches=True, label="start 1, cold", telemetry=None)
     if cold.exit_code or cold.receipt is None or cold.receipt.status != "complete":
-        return _only_cold(starts, cold)
+        return _only_cold(program, cold)
     emptied = not _has_files(cache_folder)
-    starts.announce("start 2 of 2: the caches that start 1 left")
-    options = replace(starts.options, output=starts.folder, label="start 2, warm")
-    warm = run(starts.words, options, starts.variables)
+    announce("start 2 of 2: the caches that start 1 left")
+    warm = program.run(program.folder, keep_caches=True, label="start 2, warm")
     shutil.move(cold.run_dir, os.path.join(warm.run_dir, COLD))
-    return _compared(starts, cold, warm, cache_folder, emptied=emptied)
+    return _compared(program, cold, warm, cache_folder, emptied=emptied)
 
 
 def _has_files(folder: str) -> bool:
     return any(files for _, _, files in os.walk(folder))
 
 
-def _only_cold(starts: _Starts, cold: Outcome) -> Outcome:
+def _only_cold(program: Program, cold: Outcome) -> Outcome:
     """The run is the first start, at the place of both."""
     why = "the first start failed" if cold.exit_code else "the first start is not whole"
     note = f"{why}: there was no second, and nothing is compared"
     if cold.moved:
         return replace(cold, notes=(*cold.notes, note))
-    shutil.copytree(cold.run_dir, starts.folder, dirs_exist_ok=True)
-    path = os.path.join(starts.folder, RECEIPT_NAME) if cold.receipt_path is not None else None
+    shutil.copytree(cold.run_dir, program.folder, dirs_exist_ok=True)
+    path = os.path.join(program.folder, RECEIPT_NAME) if cold.receipt_path is not None else None
     if cold.receipt is not None and path is not None:
-        save_receipt(cold.receipt, starts.folder, latest=starts.options.output is None)
+        save_receipt(cold.receipt, program.folder, latest=program.options.output is None)
     code = cold.exit_code or EXIT_USAGE
     return replace(
-        cold, exit_code=code, run_dir=starts.folder, receipt_path=path, notes=(*cold.notes, note)
+        cold, exit_code=code, run_dir=program.folder, receipt_path=path, notes=(*cold.notes, note)
     )
 
 
 def _compared(
-    starts: _Starts, cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: bool
+    program: Program, cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: bool
 ) -> Outcome:
     if warm.receipt is None or warm.timeline is None or cold.timeline is None:
         return warm
     found = _conclusion(cold, warm, cache_folder, emptied=emptied)
     code = warm.exit_code or (EXIT_USAGE if found.section.verdict == "not_concluded" else EXIT_OK)
     try:
-        secrets = secret_values(starts.words, starts.variables)
-        receipt = with_starts(warm.receipt, warm.timeline, found, secrets)
+        receipt = with_starts(warm.receipt, warm.timeline, found, program.secrets)
     except Exception as error:
         return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(fault_note(error),))
-    warm = replace(warm, exit_code=code, receipt=receipt)
-    try:
-        save_receipt(receipt, warm.run_dir, latest=starts.options.output is None and not warm.moved)
-    except OutputUnwritable as error:
-        return replace(warm, notes=(*warm.notes, str(error)))
-    return warm
+    latest = program.options.output is None and not warm.moved
+    return with_receipt(replace(warm, exit_code=code), receipt, latest=latest)
 
 
 def _conclusion(cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: bool) -> ColdAndWarm:

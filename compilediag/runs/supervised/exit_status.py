@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
 from compilediag.readers.journal import Journal
 from compilediag.receipt.schema.receipt import Status
+from compilediag.runs.metadata import unix_s
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.target import Target
 from compilediag_harness.wire import ProcessEnded
@@ -119,20 +119,13 @@ def _first_failure(
         if isinstance(last, ProcessEnded) and last.failure and started:
             of_other = target.kind == "program" or started.pid != ended.pid
             # A fork continues its parent's clock: its journal does not begin at 0.
-            ended_at = _unix_s(started.started_utc) + last.t - started.t
+            began_at = unix_s(started.started_utc, unreadable=float("inf"))
+            ended_at = began_at + last.t - started.t
             failures.append((of_other, ended_at, last.failure))
     if not failures:
         return None, None
     raised, _, traceback = min(failures, key=lambda item: item[:2])[2].partition("\n\n")
     return raised, traceback or None
-
-
-def _unix_s(utc: str) -> float:
-    """Seconds since the epoch; infinite where the text is no time."""
-    try:
-        return datetime.fromisoformat(utc.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return float("inf")
 
 
 def _explained(raised: str | None, journals: Sequence[Journal]) -> str | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from compilediag.errors import OutputUnwritable
+from compilediag.runs.run_directory import save_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.target import Target
 from compilediag_harness.redaction.known_values import secret_values
@@ -62,3 +64,14 @@ class Outcome:
     """Ctrl-C, or a signal to us: no further run is wanted."""
     timed_out: bool = False
     """The time limit ended it."""
+
+
+def with_receipt(outcome: Outcome, receipt: Receipt, *, latest: bool) -> Outcome:
+    """The outcome with this receipt, which is written in place of its own; that it could not be is
+    a note. `latest`: its directory becomes `.compilediag/latest`."""
+    outcome = replace(outcome, receipt=receipt)
+    try:
+        path = save_receipt(receipt, outcome.run_dir, latest=latest)
+    except OutputUnwritable as error:
+        return replace(outcome, notes=(*outcome.notes, str(error)))
+    return replace(outcome, receipt_path=path)

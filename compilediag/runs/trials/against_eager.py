@@ -16,9 +16,10 @@ from typing import Literal
 from compilediag.compare.against_eager.arms import Arm, arm_of
 from compilediag.compare.against_eager.conclude import Pair, problem_of
 from compilediag.receipt.schema.against_eager import ArmRecord
+from compilediag.runs.supervised.program import Program
 from compilediag.runs.tools.ab import in_turns
 from compilediag.runs.trials.campaign import why_not
-from compilediag.runs.trials.one import Program, Trial, run_trial
+from compilediag.runs.trials.one import Trial, run_trial
 from compilediag.runs.trials.state import SEED
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan
@@ -40,7 +41,7 @@ EAGER = TrialPlan(seed=SEED, outputs=False, call_seconds=True, stance="force_eag
 _PLANS: dict[Literal["compiled", "eager"], TrialPlan] = {"compiled": COMPILED, "eager": EAGER}
 
 
-class _Stop(Exception):
+class Stop(Exception):
     """No more runs: the message says why."""
 
 
@@ -57,6 +58,8 @@ class Pairs:
     """No progress is shown."""
     started: float = field(default_factory=time.monotonic)
     """When the first run began."""
+    number: int = 1
+    """Of the next run; 0 is the first compiled one."""
     made: list[Pair] = field(default_factory=list[Pair])
     runs: list[ArmRecord] = field(default_factory=list[ArmRecord])
     trials: list[tuple[Trial, Trial]] = field(default_factory=list[tuple[Trial, Trial]])
@@ -84,55 +87,68 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
             pairs.trials.append(trials)
             pairs.made.append(Pair(*map(_arm, trials)))
             if problem := problem_of(pairs.made[-1]):
-                raise _Stop(problem)
+                raise Stop(problem)
             if trials[1].timed_out:
-                raise _Stop("the eager run was ended at its time limit: no more pairs were run")
-    except _Stop as why:
+                raise Stop("the eager run was ended at its time limit: no more pairs were run")
+    except Stop as why:
         pairs.stopped = str(why)
     except KeyboardInterrupt:
         pairs.stopped, pairs.interrupted = "interrupted between two runs", True
 
 
 def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
-    """One run.
+    """One run of a pair.
 
     Raises:
-        _Stop: there is no budget for it, it failed, or it was interrupted.
+        Stop: there is no budget for it, it failed, or it was interrupted.
     """
-    number = len(pairs.runs)
-    what = f"run {number}: {arm}, pair {index + 1} of {pairs.rounds}"
-    limit = _limit_s(pairs, arm)
-    pairs.announce(what)
-    with WorkProgress(stage=what, silent=pairs.quiet):
-        trial = run_trial(
-            pairs.program, number, arm, _PLANS[arm], {}, limit, keep_caches=pairs.keep_caches
-        )
+    limit_s = None if arm == "compiled" else EAGER_TIMES * pairs.first_s + EAGER_EXTRA_S
+    # A first eager run is cut short; others would only repeat what is known by then.
+    room_s = pairs.first_s if pairs.made else 0.0
+    what = f"{arm}, pair {index + 1} of {pairs.rounds}"
+    number = pairs.number
+    trial = make_run(pairs, arm, what, _PLANS[arm], limit_s, room_s)
     _note(pairs, arm, index, trial)
-    if trial.interrupted:
-        pairs.interrupted = True
-        raise _Stop(f"interrupted in run {number}")
+    if pairs.interrupted:
+        raise Stop(f"interrupted in run {number}")
     if trial.problem and not (trial.timed_out and arm == "eager" and trial.observed is not None):
         again = " again" if arm == "compiled" else ""
-        raise _Stop(f"the {arm} run failed{again}: {why_not(trial)}")
+        raise Stop(f"the {arm} run failed{again}: {why_not(trial)}")
     return trial
 
 
-def _limit_s(pairs: Pairs, arm: str) -> float | None:
-    """The seconds that a run may take.
+def make_run(
+    pairs: Pairs, name: str, what: str, plan: TrialPlan, limit_s: float | None, room_s: float
+) -> Trial:
+    """The next run of the command, within its budget and the user's time limit.
+
+    Args:
+        pairs: the runs so far.
+        name: of its files.
+        what: what it is, for the user.
+        plan: what happens in it.
+        limit_s: seconds that it may take; None: as many as it needs.
+        room_s: seconds that the budget must have left for it.
 
     Raises:
-        _Stop: the budget has no room for it.
+        Stop: it has not.
     """
-    limits = [pairs.program.options.timeout_s]
-    if arm == "eager":
-        limits.append(EAGER_TIMES * pairs.first_s + EAGER_EXTRA_S)
+    limits = [pairs.program.options.timeout_s, limit_s]
     if pairs.budget_s is not None:
         left_s = pairs.budget_s - (time.monotonic() - pairs.started)
-        # A first eager run is cut short; others would only repeat what is known by then.
-        if left_s <= 0 or (pairs.made and left_s < pairs.first_s):
-            raise _Stop(f"the budget of {pairs.budget_s:g} s has no room for another run")
+        if left_s <= 0 or left_s < room_s:
+            raise Stop(f"the budget of {pairs.budget_s:g} s has no room for another run")
         limits.append(left_s)
-    return min((limit for limit in limits if limit is not None), default=None)
+    limit_s = min((limit for limit in limits if limit is not None), default=None)
+    number, pairs.number = pairs.number, pairs.number + 1
+    text = f"run {number}: {what}"
+    pairs.announce(text)
+    with WorkProgress(stage=text, silent=pairs.quiet):
+        trial = run_trial(
+            pairs.program, number, name, plan, {}, limit_s, keep_caches=pairs.keep_caches
+        )
+    pairs.interrupted = pairs.interrupted or trial.interrupted
+    return trial
 
 
 def _arm(trial: Trial) -> Arm:

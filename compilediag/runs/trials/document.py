@@ -18,8 +18,8 @@ class TriedRecord(ProofRecord, frozen=True, kw_only=True):
     """Its edits as a diff; null where it has none, or a file changed meanwhile."""
 
 
-class FixedFinding(Struct, frozen=True, kw_only=True):
-    """One finding and what was tried for it."""
+class NamedFinding(Struct, frozen=True, kw_only=True):
+    """A finding of the receipt."""
 
     id: str
     rule: str
@@ -27,6 +27,11 @@ class FixedFinding(Struct, frozen=True, kw_only=True):
     variable: str | None
     title: str | None
     location: Place | None
+
+
+class FixedFinding(NamedFinding, frozen=True, kw_only=True):
+    """One finding and what was tried for it."""
+
     candidates: int
     """Changes that there were to try."""
     impossible: tuple[RefusedChange, ...]
@@ -61,15 +66,9 @@ class PlannedChange(Struct, frozen=True):
     """What else it changes."""
 
 
-class PlannedFinding(Struct, frozen=True, kw_only=True):
+class PlannedFinding(NamedFinding, frozen=True, kw_only=True):
     """One finding and what would be tried for it."""
 
-    id: str
-    rule: str
-    severity: str
-    variable: str | None
-    title: str | None
-    location: Place | None
     changes: tuple[PlannedChange, ...]
     """In the order of trying."""
     impossible: tuple[RefusedChange, ...]

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compilediag.fixes.changes import plan_of
-from compilediag.runs.supervised.empty_caches import caches
 from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.program import caches
 from compilediag.runs.supervised.run import run
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials.one import FOLDER, OUTPUT, VARIABLE, Trial, trial_of

@@ -3,9 +3,6 @@ one more where something differs, and those that narrow it."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-
 from msgspec.structs import replace
 
 from compilediag.errors import CompilediagError
@@ -19,11 +16,10 @@ from compilediag.fixes.numbers.first_difference import (
 )
 from compilediag.fixes.numbers.narrowing import narrowing
 from compilediag.receipt.schema.numbers import NarrowedRecord
-from compilediag.runs.trials.against_eager import Pairs
+from compilediag.runs.trials.against_eager import Pairs, Stop, make_run
 from compilediag.runs.trials.campaign import why_not
-from compilediag.runs.trials.one import Trial, run_trial
+from compilediag.runs.trials.one import Trial
 from compilediag.runs.trials.state import SEED
-from compilediag.runs.work_progress import WorkProgress
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SettingChange, TrialPlan
 
@@ -34,18 +30,6 @@ _LIMIT_TIMES, _LIMIT_EXTRA_S = 10.0, 120.0
 """A run with eager calls beside the compiled ones may take so much longer than one without."""
 
 
-class _Stop(Exception):
-    """No more runs: the message says why."""
-
-
-@dataclass(slots=True)
-class _Runs:
-    """The runs made so far."""
-
-    pairs: Pairs
-    number: int
-
-
 def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> Numbers:
     """Makes the runs.
 
@@ -54,10 +38,9 @@ def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> Numbers:
             no more runs.
         bisect: narrows the first difference to a frame and a layer.
     """
-    runs = _Runs(pairs, len(pairs.runs))
     try:
-        return _compared(runs, bisect=bisect)
-    except _Stop as why:
+        return _compared(pairs, bisect=bisect)
+    except Stop as why:
         return not_compared(str(why))
     except KeyboardInterrupt:
         pairs.interrupted = True
@@ -66,25 +49,25 @@ def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> Numbers:
         return not_compared(str(error))
 
 
-def _compared(runs: _Runs, *, bisect: bool) -> Numbers:
-    beside = _timeline(runs, "numbers, eager beside compiled", shadow=True)
+def _compared(pairs: Pairs, *, bisect: bool) -> Numbers:
+    beside = _timeline(pairs, "numbers, eager beside compiled", shadow=True)
     found = numbers_of(beside)
     if found.same is not False:
         return found
-    found = confirmed(found, beside, _timeline(runs, "numbers, compiled alone", shadow=False))
+    found = confirmed(found, beside, _timeline(pairs, "numbers, compiled alone", shadow=False))
     if not bisect or not found.differences:
         return found
     try:
-        narrowed = _narrowed(runs, beside, found.differences[0])
-    except (_Stop, CompilediagError) as why:
+        narrowed = _narrowed(pairs, beside, found.differences[0])
+    except (Stop, CompilediagError) as why:
         narrowed = NarrowedRecord(layer=None, problem=str(why))
     except KeyboardInterrupt:
-        runs.pairs.interrupted = True
+        pairs.interrupted = True
         narrowed = NarrowedRecord(layer=None, problem="interrupted")
     return found._replace(section=replace(found.section, narrowed=narrowed))
 
 
-def _narrowed(runs: _Runs, beside: Timeline, first: Difference) -> NarrowedRecord:
+def _narrowed(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedRecord:
     frames = [each for each in beside.compiles if each.process == first.process]
     ids = dict.fromkeys(each.key.frame_id for each in frames)
     numbers = [each for each in ids if each.isdigit()]
@@ -104,25 +87,25 @@ def _narrowed(runs: _Runs, beside: Timeline, first: Difference) -> NarrowedRecor
     value = next(search)
     while True:
         try:
-            value = search.send(_differs_with(runs, value, first))
+            value = search.send(_differs_with(pairs, value, first))
         except StopIteration as done:
             return done.value
 
 
-def _differs_with(runs: _Runs, value: str, first: Difference) -> bool | None:
+def _differs_with(pairs: Pairs, value: str, first: Difference) -> bool | None:
     """Whether the difference is there with other backends.
 
     Raises:
-        _Stop: this torch has no such option, or no run can be made.
+        Stop: this torch has no such option, or no run can be made.
     """
     override = SettingChange("torch._dynamo.config", "debug_backend_override", value)
-    trial = _trial(runs, f"backends {value}", _plan(shadow=True, settings=(override,)))
+    trial = _trial(pairs, f"backends {value}", _plan(shadow=True, settings=(override,)))
     if trial.observed is None:
         return None
     applied = [x for x in trial.observed.timeline.trial_applied if x.change == override.label]
     problem = next((each.problem for each in applied if each.problem), None)
     if problem is not None or not applied:
-        raise _Stop(
+        raise Stop(
             "this torch cannot compile single frames with another backend: "
             f"{problem or 'torch._dynamo was not imported'}"
         )
@@ -133,35 +116,22 @@ def _plan(*, shadow: bool, settings: tuple[SettingChange, ...] = ()) -> TrialPla
     return TrialPlan(seed=SEED, shadow=shadow, settings=(SAME_RANDOM, *settings))
 
 
-def _timeline(runs: _Runs, what: str, *, shadow: bool) -> Timeline:
-    trial = _trial(runs, what, _plan(shadow=shadow))
+def _timeline(pairs: Pairs, what: str, *, shadow: bool) -> Timeline:
+    trial = _trial(pairs, what, _plan(shadow=shadow))
     if trial.observed is None or trial.problem:
-        raise _Stop(f"the run that compares numbers failed: {why_not(trial)}")
+        raise Stop(f"the run that compares numbers failed: {why_not(trial)}")
     return trial.observed.timeline
 
 
-def _trial(runs: _Runs, what: str, plan: TrialPlan) -> Trial:
+def _trial(pairs: Pairs, what: str, plan: TrialPlan) -> Trial:
     """One run.
 
     Raises:
-        _Stop: there is no budget for it, or it was interrupted.
+        Stop: there is no budget for it, or it was interrupted.
     """
-    pairs = runs.pairs
-    limits = [pairs.program.options.timeout_s, _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S]
-    if pairs.budget_s is not None:
-        left_s = pairs.budget_s - (time.monotonic() - pairs.started)
-        if left_s < pairs.first_s or left_s <= 0:
-            raise _Stop(f"the budget of {pairs.budget_s:g} s has no room for another run")
-        limits.append(left_s)
-    limit_s = min(each for each in limits if each is not None)
-    number, runs.number = runs.number, runs.number + 1
-    text = f"run {number}: {what}"
-    pairs.announce(text)
-    with WorkProgress(stage=text, silent=pairs.quiet):
-        trial = run_trial(
-            pairs.program, number, what, plan, {}, limit_s, keep_caches=pairs.keep_caches
-        )
+    number = pairs.number
+    limit_s = _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S
+    trial = make_run(pairs, what, what, plan, limit_s, pairs.first_s)
     if trial.interrupted:
-        pairs.interrupted = True
-        raise _Stop(f"interrupted in run {number}")
+        raise Stop(f"interrupted in run {number}")
     return trial

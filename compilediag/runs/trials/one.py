@@ -8,15 +8,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from compilediag.fixes.environment import added
 from compilediag.fixes.observed import Observed
 from compilediag.fixes.printed import results_in
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised.empty_caches import caches
-from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.run import run
+from compilediag.runs.supervised.program import Program
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag_harness.wire import TrialPlan, clip
 
@@ -29,19 +27,6 @@ MAX_OUTPUT_BYTES = 16 << 20
 
 MAX_REASON = 240
 """Of a failed trial; torch puts whole stacks into its messages, and the output has them too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What all trials of a campaign share."""
-
-    words: tuple[str, ...]
-    """TARGET and everything after it."""
-    options: RunOptions
-    variables: Mapping[str, str]
-    """The environment of the target."""
-    folder: str
-    """Directory of the campaign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +69,16 @@ def run_trial(
     with open(path, "w", encoding="utf-8") as stream:
         json.dump(dataclasses.asdict(plan), stream, indent=1)
     output = os.path.join(program.folder, f"{number:02}-{slug}.{OUTPUT}")
-    options = replace(
-        program.options,
-        output=folder,
+    outcome = program.run(
+        folder,
+        {**added(variables, program.variables), VARIABLE: path},
+        keep_caches=keep_caches,
         timeout_s=timeout_s,
         live=None,
         quiet=True,
         telemetry=None,
         output_file=output,
     )
-    with caches(keep=keep_caches) as empty:
-        environ = {
-            **program.variables,
-            **added(variables, program.variables),
-            **empty,
-            VARIABLE: path,
-        }
-        outcome = run(program.words, options, environ)
     return trial_of(name, outcome, output)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from compilediag.errors import OutputUnwritable
+from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import EditImpossible
 from compilediag.fixes.environment import export_line, joined
@@ -28,6 +28,7 @@ from compilediag.runs.trials.document import (
     FixDocument,
     FixedFinding,
     FixPlanDocument,
+    NamedFinding,
     PlannedChange,
     PlannedFinding,
     TriedRecord,
@@ -35,7 +36,6 @@ from compilediag.runs.trials.document import (
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import Listed, as_patch
 from compilediag.runs.trials.state import SEED, Campaign, Result, Tried
-from compilediag_harness.base import atomic_write
 
 NAME = "fix.json"
 
@@ -127,12 +127,7 @@ def plan_as_json(
 
 def _planned(finding: FindingRecord, item: Listed) -> PlannedFinding:
     return PlannedFinding(
-        id=finding.id,
-        rule=finding.rule,
-        severity=finding.severity,
-        variable=finding.variable,
-        title=finding.title,
-        location=finding.location,
+        **_named(finding),
         changes=tuple(PlannedChange(each.kind, each.line, each.risk) for each in item.possible),
         impossible=item.impossible,
         next=f"compilediag fix {finding.id[1:]}",
@@ -140,20 +135,20 @@ def _planned(finding: FindingRecord, item: Listed) -> PlannedFinding:
 
 
 def _finding(item: Result, campaign: Campaign) -> FixedFinding:
-    finding, number = item.finding, item.finding.id[1:]
+    number = item.finding.id[1:]
     edited = item.proof is not None and item.proof.change.edits
     return FixedFinding(
-        id=finding.id,
-        rule=finding.rule,
-        severity=finding.severity,
-        variable=finding.variable,
-        title=finding.title,
-        location=finding.location,
+        **_named(item.finding),
         candidates=len(item.listed.possible),
         impossible=item.listed.impossible,
         tried=tuple(_tried(each, campaign) for each in item.tried),
         next=f"compilediag fix {number} --apply" if edited else f"compilediag explain {number}",
     )
+
+
+def _named(finding: FindingRecord) -> dict[str, Any]:
+    """The fields of a `NamedFinding`."""
+    return {name: getattr(finding, name) for name in NamedFinding.__struct_fields__}
 
 
 def _tried(item: Tried, campaign: Campaign) -> TriedRecord:
@@ -189,10 +184,6 @@ def save(campaign: Campaign, results: Sequence[Result], receipt_path: str) -> st
         OutputUnwritable: a file cannot be written; it is left as it was.
     """
     path = os.path.join(os.path.dirname(receipt_path), NAME)
-    content = json.dumps(as_json(campaign, results), indent=1).encode() + b"\n"
-    try:
-        atomic_write.write(path, [content])
-    except OSError as error:
-        raise OutputUnwritable(f"{path} cannot be written: {error.strerror or error}") from error
+    write_whole(path, json.dumps(as_json(campaign, results), indent=1) + "\n")
     write_receipt(with_proofs(campaign, results), receipt_path)
     return path

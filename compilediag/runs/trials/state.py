@@ -12,7 +12,8 @@ from compilediag.fixes.points import Certificate
 from compilediag.fixes.subject import Subject, count_in
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.trials.one import Program, Trial
+from compilediag.runs.supervised.program import Program
+from compilediag.runs.trials.one import Trial
 from compilediag.runs.trials.sources import Listed
 
 SEED = 20_261_123

@@ -40,9 +40,7 @@ def probe_target(options: RunOptions) -> int:
     refuse(options, ["witness"], f"follows {several}")
     if not options.target:
         raise UsageError("say what to probe: `compilediag probe train.py`")
-    probed = probes.ProbeOptions(
-        wanted=parse_groups(options.group, options.groups or {}), keep_caches=options.keep_caches
-    )
+    wanted = parse_groups(options.group, options.groups or {})
 
     def announce(index: int, total: int | None, variant: Variant) -> None:
         """One line before each variant, which has the terminal while it runs."""
@@ -50,5 +48,5 @@ def probe_target(options: RunOptions) -> int:
             names = [group.name for group in variant.on]
             write_stderr(variant_sentence(index, total, variant.kind, names) + "\n")
 
-    outcome = probes.probe(options.target, with_files_read(options), probed, announce)
+    outcome = probes.probe(options.target, with_files_read(options), wanted, announce)
     return finish(outcome, options)

@@ -18,7 +18,6 @@ from compilediag.errors import (
     EXIT_OK,
     EXIT_USAGE,
     CompilediagError,
-    OutputUnwritable,
     UsageError,
 )
 from compilediag.extensions.cadence.diagnosis.conclude import Conclusion, conclude
@@ -42,32 +41,15 @@ from compilediag.extensions.cadence.diagnosis.samples import VariantEvidence, ev
 from compilediag.extensions.cadence.receipt.cadence import ProbeFacts, VariantRun, probe_receipt
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.metadata import receipt_identity
-from compilediag.runs.run_directory import make_run_dir, save_receipt
-from compilediag.runs.supervised.empty_caches import caches
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.run import fault_note, run
-from compilediag.runs.supervised.supervised_run import Outcome
-from compilediag.runs.supervised.target import parse_target
-from compilediag_harness.redaction.known_values import secret_values
+from compilediag.runs.supervised.program import READ_ONCE, Program, program_in_own_folder
+from compilediag.runs.supervised.run import fault_note
+from compilediag.runs.supervised.supervised_run import Outcome, with_receipt
 from compilediag_harness.user_api.cadence import variable
 
 VARIANTS = "variants"
 READ_BREAKS = frozenset({"CD201", "CD202"})
 """Graph breaks that read the values of a tensor."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeEnvironment:
-    """What all variants of a probe share."""
-
-    words: tuple[str, ...]
-    """TARGET and everything after it, as it was typed."""
-    options: RunOptions
-    variables: Mapping[str, str]
-    """The environment of the target."""
-    folder: str
-    """The probe's directory."""
-    keep_caches: bool
 
 
 def settings_of(
@@ -90,7 +72,7 @@ def settings_of(
 
 
 def run_variant(
-    environment: ProbeEnvironment,
+    program: Program,
     variant: Variant,
     number: int,
     words: Sequence[str],
@@ -99,24 +81,24 @@ def run_variant(
 ) -> tuple[Outcome, VariantRun]:
     """One supervised run; its directory is named by a number, since groups have any name. With a
     plan, synchronisations are sampled where a group may fire, in all variants alike."""
-    output = os.path.join(environment.folder, VARIANTS, f"{number}-{variant.kind}")
+    output = os.path.join(program.folder, VARIANTS, f"{number}-{variant.kind}")
     label = f"{variant.kind} {variant.name}" if variant.kind == "alone" else variant.kind
-    options = replace(
-        environment.options,
-        output=output,
+    outcome = program.run(
+        output,
+        settings,
+        words=words,
+        keep_caches=program.options.keep_caches,
         label=f"variant {number}, {label}",
         sync_steps=(plan.every, plan.first) if plan is not None and plan.every else None,
     )
-    with caches(keep=environment.keep_caches) as empty:
-        outcome = run(words, options, {**environment.variables, **empty, **settings})
     shown = dict(settings)
-    if tuple(words) != environment.words:
+    if tuple(words) != program.words:
         shown["arguments"] = " ".join(words)
-    return outcome, _variant_run(environment, variant, shown, outcome)
+    return outcome, _variant_run(program, variant, shown, outcome)
 
 
 def _variant_run(
-    environment: ProbeEnvironment, variant: Variant, settings: Mapping[str, str], outcome: Outcome
+    program: Program, variant: Variant, settings: Mapping[str, str], outcome: Outcome
 ) -> VariantRun:
     receipt, path = outcome.receipt, outcome.receipt_path
     evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else VariantEvidence()
@@ -130,7 +112,7 @@ def _variant_run(
         wall_s=goodput.wall_s if goodput is not None else None,
         evidence=evidence,
         receipt=receipt,
-        uri=_uri(Path(path), environment.folder) if path is not None else None,
+        uri=_uri(Path(path), program.folder) if path is not None else None,
         problem=_problem(outcome, evidence),
     )
 
@@ -165,20 +147,11 @@ Announce = Callable[[int, int | None, Variant], None]
 """Called before each variant with its number, the total (None: not known yet), and itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeOptions:
-    """How to probe, beside how to run."""
-
-    wanted: GroupSelection = field(default_factory=GroupSelection)
-    keep_caches: bool = False
-    """Use the caches of the environment in place of an empty one for each variant."""
-
-
 @dataclass(slots=True)
 class _Probe:
     """A probe in progress."""
 
-    environment: ProbeEnvironment
+    program: Program
     wanted: GroupSelection
     announce: Announce
     started_unix: float
@@ -192,7 +165,7 @@ class _Probe:
 def probe(
     words: Sequence[str],
     options: RunOptions,
-    probe_options: ProbeOptions,
+    wanted: GroupSelection | None = None,
     announce: Announce = lambda number, total, variant: None,
     environ: Mapping[str, str] | None = None,
 ) -> Outcome:
@@ -204,28 +177,21 @@ def probe(
     Args:
         words: TARGET and everything after it.
         options: how to run each variant; `output` is the directory of the whole probe.
-        probe_options: which groups, and which caches.
+        wanted: which groups; those of the code by default.
         announce: called before each variant starts.
         environ: the environment of the target; this process's by default.
 
     Raises:
         UsageError: nothing was started.
     """
-    variables = dict(os.environ if environ is None else environ)
-    target = parse_target(words)
-    if target.kind == "stdin":
-        raise UsageError("a program on stdin can be read only once: put it into a file to probe it")
     started_unix = time.time()
-    name = options.name or target.name
-    folder = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
-    options = replace(options, name=name, steps=options.steps or DEFAULT_STEPS)
-    keep_caches = probe_options.keep_caches
-    environment = ProbeEnvironment(tuple(words), options, variables, folder, keep_caches)
-    running = _Probe(environment, probe_options.wanted, announce, started_unix)
+    options = replace(options, steps=options.steps or DEFAULT_STEPS)
+    program = program_in_own_folder(words, options, environ, on_stdin=f"{READ_ONCE} to probe it")
+    running = _Probe(program, wanted or GroupSelection(), announce, started_unix)
     try:
-        configured = _run(running, Variant("configured"), None, environment.words, {})
+        configured = _run(running, Variant("configured"), None, program.words, {})
     except UsageError:
-        shutil.rmtree(folder, ignore_errors=True)  # ours and new: nothing was started
+        shutil.rmtree(program.folder, ignore_errors=True)  # ours and new: nothing was started
         raise
     if _interrupted(configured):
         running.problems.append("interrupted: the other variants did not run")
@@ -243,9 +209,7 @@ def _run(
 ) -> Outcome:
     number = len(running.runs) + 1
     running.announce(number, total, variant)
-    outcome, record = run_variant(
-        running.environment, variant, number, words, settings, running.plan
-    )
+    outcome, record = run_variant(running.program, variant, number, words, settings, running.plan)
     running.runs.append(record)
     return outcome
 
@@ -261,7 +225,7 @@ def _make_plan(running: _Probe) -> bool:
     which is then a problem."""
     evidence = running.runs[0].evidence
     steps = len(evidence.samples)
-    warmup = warmup_steps(evidence.compiled_steps, steps, running.environment.options.warmup)
+    warmup = warmup_steps(evidence.compiled_steps, steps, running.program.options.warmup)
     try:
         running.groups = all_groups(running.wanted, evidence.groups)
         _check_variables(running.groups)
@@ -292,7 +256,7 @@ def _run_others(running: _Probe) -> None:
     try:
         for variant in variants:
             words, settings = settings_of(
-                running.environment.words, running.groups, running.plan, variant
+                running.program.words, running.groups, running.plan, variant
             )
             outcome = _run(running, variant, len(variants) + 1, words, settings)
             if _interrupted(outcome):
@@ -308,7 +272,7 @@ def _run_others(running: _Probe) -> None:
 
 def _conclude(running: _Probe, configured: Outcome) -> Outcome:
     """The receipt of the probe, beside those of its variants, and the exit code."""
-    folder, code = running.environment.folder, configured.exit_code
+    folder, code = running.program.folder, configured.exit_code
     try:
         conclusion = _conclusion(running)
         if code == EXIT_OK and running.problems:
@@ -320,11 +284,8 @@ def _conclude(running: _Probe, configured: Outcome) -> Outcome:
     except Exception as error:
         # The receipts of the variants are there; only the one above them is not.
         return Outcome(code or EXIT_INTERNAL, folder, None, None, (fault_note(error),))
-    try:
-        path = save_receipt(receipt, folder, latest=running.environment.options.output is None)
-    except OutputUnwritable as error:
-        return Outcome(code, folder, receipt, None, (*notes, str(error)))
-    return Outcome(code, folder, receipt, path, notes, configured.timeline)
+    outcome = Outcome(code, folder, receipt, None, notes, configured.timeline)
+    return with_receipt(outcome, receipt, latest=running.program.options.output is None)
 
 
 def _conclusion(running: _Probe) -> Conclusion:
@@ -342,15 +303,15 @@ def _conclusion(running: _Probe) -> Conclusion:
 
 
 def _receipt(running: _Probe, configured: Receipt, conclusion: Conclusion) -> Receipt:
-    environment = running.environment
+    program = running.program
     facts = ProbeFacts(
         receipt_id=receipt_identity(running.started_unix)[0],
-        run_id=os.path.basename(environment.folder),
-        fresh_caches=not environment.keep_caches,
+        run_id=os.path.basename(program.folder),
+        fresh_caches=not program.options.keep_caches,
         plan=running.plan,
         groups=running.groups,
         runs=tuple(running.runs),
         notes=tuple(running.problems),
-        secret_values=secret_values(environment.words, environment.variables),
+        secret_values=program.secrets,
     )
     return probe_receipt(configured, facts, conclusion)
