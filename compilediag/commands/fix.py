@@ -25,7 +25,7 @@ from compilediag.commands.terminal import (
 )
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
 from compilediag.fixes.edits.edit import NEEDS_LIBCST
-from compilediag.option_fields import argument, flag, option
+from compilediag.option_fields import argument, entries, flag, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import RunOptions, TrialOptions, positive
@@ -124,15 +124,17 @@ def command(options: FixOptions) -> int:
     is 0 if every finding of at least `warning` has a proved change, and 3 if one has none.
     """
     number = _number(options.target)
-    require_possible(options)
+    shared = {name: getattr(options, name) for name in entries(FixOptions) if name != "dry_run"}
+    run_options = RunOptions(**shared)
+    require_possible(run_options)
     if options.target and number is None:
         if options.dry_run:
             raise UsageError("--dry-run uses the latest run: do not name a program")
-        return _fix_target(options)
-    return _fix_latest(options, number)
+        return _fix_target(run_options)
+    return _fix_latest(run_options, number, dry_run=options.dry_run)
 
 
-def require_possible(options: FixOptions | RunOptions) -> None:
+def require_possible(options: RunOptions) -> None:
     """Looked at before anything runs.
 
     Raises:
@@ -156,20 +158,19 @@ def _require_writable(name: str, path: str) -> None:
         raise UsageError(f"{name} {path} names no file in an existing folder")
 
 
-def _fix_target(options: FixOptions) -> int:
+def _fix_target(options: RunOptions) -> int:
     _confirm(options, options.target)
-    run_options = RunOptions(steps=options.steps, timeout_s=options.timeout_s)
-    outcome, trial = _first(options, run_options)
+    outcome, trial = _first(options)
     for note in outcome.notes:
         write_message(note)
-    return fix_run(options, outcome, trial, run_options)
+    return fix_run(options, outcome, trial)
 
 
-def _first(options: FixOptions | RunOptions, run_options: RunOptions) -> tuple[Outcome, Trial]:
+def _first(options: RunOptions) -> tuple[Outcome, Trial]:
     first = "run 0: the program as it is"
     announcer(quiet=options.quiet)(f"{first}; its output goes to a file")
     with WorkProgress(stage=first, silent=options.quiet):
-        return first_run(options.target, run_options, os.environ)
+        return first_run(options.target, options, os.environ)
 
 
 def run_and_fix(options: RunOptions) -> int:
@@ -180,22 +181,18 @@ def run_and_fix(options: RunOptions) -> int:
     refuse(options, ("cadence_probe", "witness"), changed)
     require_possible(options)
     _confirm(options, options.target)
-    outcome, trial = _first(options, with_files_read(options))
+    outcome, trial = _first(with_files_read(options))
     code = finish(outcome, replace(options, as_json=False))
-    trials = RunOptions(steps=options.steps, timeout_s=options.timeout_s, grace_s=options.grace_s)
-    return fix_run(options, outcome, trial, trials) or code
+    return fix_run(options, outcome, trial) or code
 
 
-def fix_run(
-    options: FixOptions | RunOptions, outcome: Outcome, trial: Trial, run_options: RunOptions
-) -> int:
+def fix_run(options: RunOptions, outcome: Outcome, trial: Trial) -> int:
     """Tries changes for the findings of a run that was made as a trial.
 
     Args:
         options: how long to try, and what becomes of what is proved.
         outcome: how the run ended.
         trial: the same run, as the certificates need it.
-        run_options: of the runs to come.
     """
     if outcome.receipt is None or outcome.receipt_path is None:
         return outcome.exit_code or 1
@@ -206,10 +203,10 @@ def fix_run(
         write_message(f"the program does not run: {why_not(trial)}")
         return outcome.exit_code
     receipt, path = outcome.receipt, outcome.receipt_path
-    return _fix(options, receipt, path, receipt.findings, trial, run_options)
+    return _fix(options, receipt, path, receipt.findings, trial)
 
 
-def _fix_latest(options: FixOptions, number: int | None) -> int:
+def _fix_latest(options: RunOptions, number: int | None, *, dry_run: bool) -> int:
     path, receipt = newest("compilediag fix train.py")
     findings = receipt.findings
     if number is not None:
@@ -217,7 +214,7 @@ def _fix_latest(options: FixOptions, number: int | None) -> int:
             known = f"findings 1 to {len(findings)}" if findings else "no findings"
             raise UsageError(f"{path} has {known}, and no {number}")
         findings = findings[number - 1 : number]
-    if options.dry_run:
+    if dry_run:
         return _plan(options, receipt, findings)
     if changed := changed_files(receipt):
         what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
@@ -228,11 +225,10 @@ def _fix_latest(options: FixOptions, number: int | None) -> int:
     words = receipt.header.run.argv_redacted
     if any(each.possible for each in candidates_by_finding(receipt, findings).values()):
         _confirm(options, words)
-    run_options = RunOptions(steps=options.steps, timeout_s=options.timeout_s)
-    return _fix(options, receipt, path, findings, None, run_options)
+    return _fix(options, receipt, path, findings, None)
 
 
-def _plan(options: FixOptions, receipt: Receipt, findings: tuple[FindingRecord, ...]) -> int:
+def _plan(options: RunOptions, receipt: Receipt, findings: tuple[FindingRecord, ...]) -> int:
     listed = candidates_by_finding(receipt, findings)
     rows = [(each, listed[each.id]) for each in findings]
     if options.as_json:
@@ -243,21 +239,23 @@ def _plan(options: FixOptions, receipt: Receipt, findings: tuple[FindingRecord, 
     return EXIT_OK
 
 
-def _confirm(options: FixOptions | RunOptions, words: tuple[str, ...]) -> None:
+def _confirm(options: RunOptions, words: tuple[str, ...]) -> None:
     how_often = "at least three times, once more for each change"
     confirm_reruns("fix", words, how_often, yes=options.yes, quiet=options.quiet)
 
 
 def _fix(
-    options: FixOptions | RunOptions,
+    options: RunOptions,
     receipt: Receipt,
     path: str,
     findings: tuple[FindingRecord, ...],
     baseline: Trial | None,
-    run_options: RunOptions,
 ) -> int:
     folder = campaign_folder(os.path.dirname(os.path.abspath(path)))
     words = options.target if baseline is not None else receipt.header.run.argv_redacted
+    run_options = RunOptions(
+        steps=options.steps, timeout_s=options.timeout_s, grace_s=options.grace_s
+    )
     program = Program(tuple(words), run_options, os.environ, folder)
     wanted = tuple(each for each in findings if each.severity != "info")
     campaign = Campaign(
@@ -287,7 +285,7 @@ def _fix(
     return EXIT_OK if all(item.proof is not None for item in results) else EXIT_GATE
 
 
-def _edit(options: FixOptions | RunOptions, campaign: Campaign) -> None:
+def _edit(options: RunOptions, campaign: Campaign) -> None:
     """Writes the edits that are proved together."""
     if not options.apply and options.patch is None:
         return
@@ -319,9 +317,7 @@ def _shown(tried: Tried) -> TriedChange:
     return TriedChange(tried.change, tried.certificate, tried.proved, tried.risk)
 
 
-def _report(
-    options: FixOptions | RunOptions, campaign: Campaign, results: tuple[Result, ...]
-) -> None:
+def _report(options: RunOptions, campaign: Campaign, results: tuple[Result, ...]) -> None:
     lines = environment_lines(campaign)
     if options.env is not None:
         _write("--env", options.env, "".join(f"{line}\n" for line in lines))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
-from compilediag.views.finding_rows import finding_rows
+from compilediag.views.finding_rows import finding_rows, title_of
 from compilediag.views.format import count
 from compilediag.views.headline import (
     ending,
@@ -24,27 +24,16 @@ from compilediag.views.headline import (
 )
 from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
 from compilediag.views.measured import measured_lines
+from compilediag.views.place import first_line
 from compilediag.views.settings import joined_exports
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord
-    from compilediag.receipt.schema.receipt import Receipt
-
-from typing import TYPE_CHECKING
-
-from compilediag.views.finding_rows import title_of
-from compilediag.views.place import first_line
-
-if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import FindingRecord, FrameDetail
     from compilediag.receipt.schema.receipt import Receipt
 
-
 MAX_NAMES = 3
-
-
 SCREEN_LINES = 24
 MIN_FINDINGS = 3
 """Shown even where a narrow terminal makes them longer than a screen."""

@@ -63,6 +63,8 @@ class Runs:
         *,
         keep_caches: bool,
     ) -> Trial:
+        if name not in self.step_s:
+            raise UsageError("no run that compares numbers is made up")
         self.made.append(name)
         self.plans.append(plan)
         self.limits.append(timeout_s)

@@ -22,11 +22,11 @@ from compilediag.runs.supervised.kept_files import KeptFiles
 from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.provenance import ProvenanceProbe, digest_script
+from compilediag.runs.supervised.repeat import limited
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.supervised_run import Outcome, SupervisedRun
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.supervised.telemetry import TelemetryReport
-from compilediag.runs.supervised.witness import limited
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
 
