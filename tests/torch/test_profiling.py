@@ -75,9 +75,7 @@ def default_signals() -> Iterator[None]:
         signal.signal(one, handler)
 
 
-def test_signals_are_the_program_s_unless_asked_for(
-    default_signals: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signals_are_the_program_s_unless_asked_for(default_signals: None) -> None:
     """Where they were not taken over, no session watches a step."""
     session = Session(lambda _: None)
     profiling.install(session, None)
@@ -86,9 +84,7 @@ def test_signals_are_the_program_s_unless_asked_for(
     assert session.step_listeners == []
 
 
-def test_a_program_s_own_handler_stays(
-    default_signals: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_s_own_handler_stays(default_signals: None) -> None:
     """Also where it has one for the second signal only, or ignores it."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     profiling.arm()

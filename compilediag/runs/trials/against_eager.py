@@ -20,7 +20,7 @@ from compilediag.runs.supervised.program import Program
 from compilediag.runs.tools.ab import in_turns
 from compilediag.runs.trials.campaign import why_not
 from compilediag.runs.trials.one import Trial, run_trial
-from compilediag.runs.trials.state import SEED
+from compilediag.runs.trials.state import SEED, Stop
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan
 
@@ -39,10 +39,6 @@ COMPILED = TrialPlan(seed=SEED, outputs=False, call_seconds=True)
 EAGER = TrialPlan(seed=SEED, outputs=False, call_seconds=True, stance="force_eager")
 
 _PLANS: dict[Literal["compiled", "eager"], TrialPlan] = {"compiled": COMPILED, "eager": EAGER}
-
-
-class Stop(Exception):
-    """No more runs: the message says why."""
 
 
 @dataclass(slots=True)

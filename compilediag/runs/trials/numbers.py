@@ -16,10 +16,10 @@ from compilediag.fixes.numbers.first_difference import (
 )
 from compilediag.fixes.numbers.narrowing import narrowing
 from compilediag.receipt.schema.numbers import NarrowedRecord
-from compilediag.runs.trials.against_eager import Pairs, Stop, make_run
+from compilediag.runs.trials.against_eager import Pairs, make_run
 from compilediag.runs.trials.campaign import why_not
 from compilediag.runs.trials.one import Trial
-from compilediag.runs.trials.state import SEED
+from compilediag.runs.trials.state import SEED, Stop
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SettingChange, TrialPlan
 

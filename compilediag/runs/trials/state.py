@@ -102,7 +102,7 @@ class Campaign:
 
 
 class Stop(Exception):
-    """No more runs."""
+    """No more runs: the message says why."""
 
 
 Trials = dict[frozenset[Change], Trial]
