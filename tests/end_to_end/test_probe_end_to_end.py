@@ -132,10 +132,7 @@ def test_groups_of_the_code(tmp_path: Path) -> None:
     receipt, screen = probe(tmp_path, "model.py")
     found = receipt["cadence"]
     for variant in found["variants"]:
-        settings = {
-            **variant["settings"],
-            "COMPILEDIAG_OPTIONS": json.dumps({"steps": found["steps"]}),
-        }
+        settings = variant["settings"] | {"COMPILEDIAG_OPTIONS": f'{{"steps": {found["steps"]}}}'}
         expected = counted_by_torch(program, settings)
         assert {name: variant["counts"][name] for name in COUNTS} == {
             name: expected[name] for name in COUNTS

@@ -39,12 +39,6 @@ def test_the_run_decides_the_number_of_steps(monkeypatch: pytest.MonkeyPatch) ->
     assert drive(lambda _: None, steps=60) == 5
 
 
-def test_a_meaningless_number_of_steps_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program's own number holds."""
-    monkeypatch.setenv(VARIABLE, '{"steps": "many"}')
-    assert drive(lambda _: None, steps=2) == 2
-
-
 def test_a_negative_number_is_refused() -> None:
     """In one sentence, before anything ran."""
     with pytest.raises(ValueError, match="0 or more"):

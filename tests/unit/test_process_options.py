@@ -7,8 +7,7 @@ import pytest
 from compilediag_harness.base import process_options
 from compilediag_harness.base.process_options import VARIABLE, ProcessOptions, WitnessPlan
 
-ARMS = '"profile_dir":'
-"""What `process.py` looks for before torch is there."""
+ARMS = '"profile_dir":'  # what `process.py` looks for
 PLAN = WitnessPlan(frozenset({3, 7}), frozenset({ARMS, "L['profile_dir']"}))
 ALL = ProcessOptions(5, '/runs/"a"', experiments_s=15.0, sync_steps=(7, 6), witness=PLAN)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -216,7 +215,7 @@ def test_the_environment_of_the_child() -> None:
     child = child_environment(base, "/run", ProcessOptions(steps=5), trace_dir="/run/t")
     assert child["PYTHONPATH"] == f"{bootstrap_dir()}:/a::/b"
     assert child["COMPILEDIAG_RUN_DIR"] == "/run"
-    assert json.loads(child["COMPILEDIAG_OPTIONS"]) == {"steps": 5}
+    assert child["COMPILEDIAG_OPTIONS"] == '{"steps": 5}'
     assert child["TORCH_TRACE"] == "/run/t"
     assert (child["TORCH_LOGS"], child["X"]) == ("graph_breaks", "1")
 
