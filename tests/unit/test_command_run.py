@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -96,14 +95,6 @@ def test_without_settings_the_defaults_hold() -> None:
     assert filled(RunOptions, {}, {}) == RunOptions()
     assert with_files_read(RunOptions()) == RunOptions()
     assert RunOptions().limits == ()
-
-
-def test_every_option_of_a_run_is_in_the_table() -> None:
-    """A field that no flag fills is noticed, but for what the commands find out."""
-    fields = {field.name for field in dataclasses.fields(RunOptions)}
-    assert fields - set(entries(RunOptions)) == {
-        *("prices", "telemetry", "label", "output_file", "sync_steps", "witness_plan"),
-    }
 
 
 @pytest.mark.parametrize(
