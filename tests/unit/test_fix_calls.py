@@ -95,6 +95,13 @@ def test_a_variable_that_is_none_at_times_is_replaced_where_it_is_passed() -> No
     assert codes(found)[0] == ("model(x, m)", "1", f"{ones} if _ is None else _")
 
 
+def test_an_argument_that_is_computed_in_the_call_gives_no_size() -> None:
+    """Its sizes are written as the numbers that were seen: it would be computed twice."""
+    drawn = call(13, "model(load(), m)", x="load()", mask="m")
+    found = masks([drawn], ["[4, 24]", "[4, 24], [4, 24]"])
+    assert codes(found)[0][2] == "torch.ones((4, 24), dtype=torch.bool) if _ is None else _"
+
+
 @pytest.mark.parametrize(
     ("given", "made"),
     [

@@ -83,16 +83,19 @@ def _sizes(
     rows: Sequence[Mapping[Key, Shape]], call: Call, key: Key | None
 ) -> list[tuple[Key, int] | int] | None:
     """Where each of its sizes comes from in all calls that pass it: the dimension of another
-    argument, or a number."""
+    argument that may be read twice, or a number."""
     places = len(call.tree.args)
     own = [row for row in rows if key in row and sum(isinstance(k, int) for k in row) == places]
     if key is None or len({len(row[key]) for row in own}) != 1:
         return None
-    return [_size(own, key, at) for at in range(len(own[0][key]))]
+    others = [each for each in own[0] if PLAIN.fullmatch(call.arguments.get(each, ""))]
+    return [_size(own, key, at, others) for at in range(len(own[0][key]))]
 
 
-def _size(own: Sequence[Mapping[Key, Shape]], key: Key, at: int) -> tuple[Key, int] | int:
-    for other in own[0]:
+def _size(
+    own: Sequence[Mapping[Key, Shape]], key: Key, at: int, others: Sequence[Key]
+) -> tuple[Key, int] | int:
+    for other in others:
         rank = len(own[0][other])
         for dimension in sorted(range(rank), key=lambda each: each != at):
             if other != key and all(
