@@ -149,6 +149,10 @@ def test_an_argument_is_edited_where_it_is_passed() -> None:
     found = rewrite(PROGRAM, [passing(4, "step(batch, scale=2)", 0)])
     assert "        batch.contiguous(),  # the images\n" in found
     assert "(a + b).contiguous()" in rewrite(PROGRAM, [passing(2, inline, 1)])
+    twice = passing(4, "step(batch, scale=2)", 0, "torch.ones(3) if _ is None else _")
+    found = rewrite(PROGRAM, [twice])
+    assert "torch.ones(3) if batch is None else batch,  # the images\n" in found
+    assert found.startswith("import torch\n")
 
 
 @pytest.mark.parametrize(

@@ -78,11 +78,9 @@ class Filled:
             value = value.with_changes(lpar=(), rpar=())
         elif self.template.startswith(_PLACEHOLDER) and not isinstance(value, _ATOMS):
             value = in_parentheses(value)
-        for place in matchers.findall(whole, matchers.Name(_PLACEHOLDER)):
-            filled = whole.deep_replace(place, value)
-            assert isinstance(filled, libcst.CSTNode), "one node in place of another"
-            whole = filled
-        return whole
+        filled = matchers.replace(whole, matchers.Name(_PLACEHOLDER), value)
+        assert isinstance(filled, libcst.CSTNode), "nothing of it is removed"
+        return filled
 
 
 def in_parentheses(value: libcst.BaseExpression) -> libcst.BaseExpression:
