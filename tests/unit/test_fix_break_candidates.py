@@ -17,7 +17,6 @@ from compilediag.receipt.schema.compiles import (
     Place,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag_harness.wire import SettingChange
 from tests.support.built_receipt import built
 
 CALLED = EnteredAt(
@@ -90,9 +89,3 @@ def test_the_line_shows_the_call() -> None:
     first, second = edits_of(finding("CD205"))
     assert first.line == "app.py:40: f(list(a), g())"
     assert second.line == "app.py:40: f(a, list(g()))"
-
-
-def test_an_option_that_drops_messages_silences_them() -> None:
-    loggers = SettingChange("torch._dynamo.config", "ignore_logging_functions", ("builtins.print",))
-    assert Change("configuration", "", "", settings=(loggers,)).silences
-    assert not Change("configuration", "", "").silences

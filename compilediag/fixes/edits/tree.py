@@ -79,8 +79,7 @@ class Filled:
         elif self.template.startswith(_PLACEHOLDER) and not isinstance(value, _ATOMS):
             value = in_parentheses(value)
         filled = matchers.replace(whole, matchers.Name(_PLACEHOLDER), value)
-        assert isinstance(filled, libcst.CSTNode), "nothing of it is removed"
-        return filled
+        return libcst.ensure_type(filled, libcst.CSTNode)
 
 
 def in_parentheses(value: libcst.BaseExpression) -> libcst.BaseExpression:
