@@ -124,10 +124,7 @@ def read_trace_rows(folder: Path) -> list[Row]:
     for number, path in enumerate(sorted(folder.glob("*.log"))):
         seen: set[str] = set()
         epoch = 0
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("\t") or '] {"compilation_metrics": {' not in line:
-                continue
-            metric = json.loads(line.partition("] ")[2])["compilation_metrics"]
+        for metric in _trace_metrics(path):
             row = _row(SimpleNamespace(**{**_FIELDS, **metric}), 0)
             if row["forward"] and row["id"] in seen:
                 seen, epoch = set(), epoch + 1
@@ -151,6 +148,25 @@ def read_break_texts(folder: Path) -> list[str]:
             if wanted:
                 texts.append("")
     return texts
+
+
+def read_skip_texts(folder: Path) -> list[str]:
+    """The places of breaks that made Dynamo skip a frame, by the rows of a TORCH_TRACE folder:
+    torch 2.7 writes no artifact of them."""
+    texts: list[str] = []
+    for path in sorted(folder.glob("*.log")):
+        for row in _trace_metrics(path):
+            if row.get("fail_type") == "Unsupported" and row.get("fail_user_frame_filename"):
+                place = f"{row['fail_user_frame_filename']}:{row['fail_user_frame_lineno']}"
+                texts.append(f"Graph break in user code at {place}")
+    return texts
+
+
+def _trace_metrics(path: Path) -> Iterable[Row]:
+    """The compilation metrics that one process wrote into its trace."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if not line.startswith("\t") and '] {"compilation_metrics": {' in line:
+            yield json.loads(line.partition("] ")[2])["compilation_metrics"]
 
 
 def read_log(path: Path) -> str:

@@ -97,8 +97,7 @@ def _recording(
     run, traces = home / "run", home / "traces"
     # The receipt is asked what was run, and how that ended: what torch counts has its own source.
     variables: dict[str, str] = receipt["header"]["run"]["env_allowlisted"]
-    texts = oracle.read_break_texts(traces)
-    texts += [oracle.read_log(path) for path in sorted(run.glob("torch_logs*"))]
+    texts = oracle.read_break_texts(traces) + oracle.read_skip_texts(traces)
     written = [path for path in run.iterdir() if path.is_file() and path.name != "receipt.json"]
     return Recording(
         name=case.name,
