@@ -25,29 +25,36 @@ PATHS = recordings.list_paths()
 VERSIONS = sorted({path.parent.name for path in PATHS})
 
 
+OF_GUARDS = ("CD1", "CD62")
+"""How the codes of findings begin whose place is that of a guard."""
+
+
 @functools.cache
 def tells_lines(torch: str) -> bool:
-    """Whether guards of that torch know the line of the user that made them. Those of 2.7 do not,
-    so that a cause stands at the compiled function: the lines of variables of closures are found
-    by our harness."""
-    return any(
-        guard["user"] and "__closure__" not in guard["source"]
+    """Whether guards of that torch know the line of the user that made them. Few of 2.7 do: a
+    finding about the others stands at the compiled function."""
+    guards = [
+        guard
         for path in recordings.list_paths(torch)
         for text in recordings.read(path).files.values()
         for line in text.splitlines()
         if '"k":"Recompiled"' in line
         for entry in json.loads(line.split(" ", 2)[2])["entries"]
         for guard in entry["guards"]
-    )
+    ]
+    return sum(guard["user"] is not None for guard in guards) > len(guards) / 2
 
 
 def without_places(case: scenario_cases.Case) -> scenario_cases.Case:
-    """Causes are expected anywhere; graph breaks have their place from every torch."""
-    places = {"line", "function"}
+    """Expects findings about guards at any place; those of graph breaks have theirs from torch."""
     return replace(
         case,
         findings=tuple(
-            {key: finding[key] for key in finding if key not in places or finding["rule"] > "CD2"}
+            {
+                key: value
+                for key, value in finding.items()
+                if key not in {"line", "function"} or not finding["rule"].startswith(OF_GUARDS)
+            }
             for finding in case.findings
         ),
     )
@@ -68,5 +75,7 @@ def test_a_recorded_run_gives_the_expected_receipt(path: Path, tmp_path: Path) -
         expected = without_places(expected)
     receipt = replay(recording, tmp_path)
     exit_code = receipt["header"]["run"]["exit_code"]
-    counted = None if recording.name in EXPORTS else recording.counted
+    # `logging.disable` silences the trace of torch 2.7, too: expected.toml has the counts then.
+    told = recording.name not in EXPORTS and any(recording.counted.values())
+    counted = recording.counted if told else None
     assert scenario_cases.compare(expected, exit_code, receipt, counted) == []
