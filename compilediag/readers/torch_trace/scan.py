@@ -47,7 +47,7 @@ _HEAD = re.compile(
 _HASH = re.compile(rb'"has_payload": ?"([0-9a-f]{32})"')
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """A line that begins without a tab, and the lines that follow it and begin with one."""
 
     text: bytes
@@ -111,7 +111,7 @@ class TraceScanner:
             if record is not None:
                 yield record
 
-    def _blocks(self, chunks: Iterable[bytes]) -> Iterator[Block]:
+    def _blocks(self, chunks: Iterable[bytes]) -> Iterator[TextBlock]:
         """The blocks of a file, but for those that lie in one chunk and are not wanted; what is
         over the limits is cut."""
         limit = LINE_LIMIT + PAYLOAD_LIMIT
@@ -123,10 +123,10 @@ class TraceScanner:
             for found in self._begin.finditer(text):
                 if begin == 0:
                     rest += text[: min(found.start(), limit - len(rest))]
-                    yield Block(bytes(rest))
+                    yield TextBlock(bytes(rest))
                     rest.clear()
                 elif is_wanted:
-                    yield Block(text[begin : min(found.start(), begin + limit)])
+                    yield TextBlock(text[begin : min(found.start(), begin + limit)])
                 begin = found.start() + 1
                 is_wanted = found.end() == begin
             rest += text[begin : begin + limit - len(rest)]
@@ -134,9 +134,9 @@ class TraceScanner:
             newline = b"\n" if rest.endswith(b"\n") else b""
             del rest[len(rest) - len(newline) :]
         if rest:
-            yield Block(bytes(rest), ended=bool(newline), last=True)
+            yield TextBlock(bytes(rest), ended=bool(newline), last=True)
 
-    def _record(self, block: Block) -> TraceRecord | None:
+    def _record(self, block: TextBlock) -> TraceRecord | None:
         """The record of a line of metadata and its payload, if it is wanted and whole."""
         line, newline, payload = block.text.partition(b"\n")
         if not line.strip(b"\r") or line.startswith(b"\t"):
