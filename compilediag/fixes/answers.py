@@ -177,7 +177,9 @@ def compare(
 
 def randomness(timeline: Timeline) -> frozenset[tuple[int, str, str]]:
     """How far each generator has come."""
-    return frozenset((each.process, each.generator, each.digest) for each in timeline.random_states)
+    return frozenset(
+        (each.process, *digest) for each in timeline.random_states for digest in each.digests
+    )
 
 
 def _answers(timeline: Timeline) -> Mapping[Key, tuple[str, Answer]]:

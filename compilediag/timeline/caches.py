@@ -1,4 +1,4 @@
-"""What torch's compile caches answered in each process, and of what the keys are made."""
+"""The compile caches of each process: lookups, of what keys are made, and what was loaded."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from compilediag_harness.wire import (
     CacheSettingsRead,
     CacheWritten,
     Component,
+    Location,
+    PrecompiledCalled,
+    PrecompiledLoaded,
     TorchSeen,
 )
 
@@ -49,3 +52,27 @@ def caches_of(part: ProcessEvents) -> ProcessCaches | None:
         writes=tuple(writes) if torch is None or torch.hooks.get(CACHE_WRITES, True) else None,
         folder=part.last(CacheFolderRead),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Precompiled:
+    """One function of one process that can run code which another process compiled."""
+
+    process: int
+    function: Location
+    entries: int
+    """Compiled variants that were loaded."""
+    called: bool
+    """One of them ran."""
+
+
+def precompiled_of(part: ProcessEvents) -> list[Precompiled]:
+    """The functions of a process, in the order in which they were loaded."""
+    called = {item.function for item in part.of(PrecompiledCalled)}
+    entries: dict[Location, int] = {}
+    for item in part.of(PrecompiledLoaded):
+        entries[item.function] = entries.get(item.function, 0) + item.entries
+    return [
+        Precompiled(part.index, function, count, function in called)
+        for function, count in entries.items()
+    ]

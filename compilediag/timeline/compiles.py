@@ -87,16 +87,6 @@ class Compile(Compiled):
         return self.fail_reason != NO_ROW
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveSchedule:
-    """The collectives of one compiled graph, in order."""
-
-    process: int
-    compile_id: str
-    epoch: int
-    operations: tuple[str, ...]
-
-
 def frame_id_of(compile_id: str) -> str:
     """The frame's part of a compile id: "0" of "0/1", "!1/1" of "!1/1/0", "0" of "0/0_1"."""
     head, _, _ = compile_id.rpartition("/")

@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from compilediag.timeline.answers import (
-    held_states_of,
-    random_states_of,
-    sampled_calls_of,
-    shadowed_calls_of,
-    timed_calls_of,
-    trial_changes_of,
-)
+from compilediag.timeline.answers import held_states_of, outcomes_of, timed_calls_of
 from compilediag.timeline.breaks import break_sites
-from compilediag.timeline.caches import caches_of
+from compilediag.timeline.caches import caches_of, precompiled_of
 from compilediag.timeline.cadence import groups_of
 from compilediag.timeline.compile_costs import compile_memory_of, guard_sets_of, warm_calls_of
-from compilediag.timeline.compiles import CollectiveSchedule, ahead_of_time_of, compiles_of
+from compilediag.timeline.compiles import ahead_of_time_of, compiles_of
 from compilediag.timeline.cudagraphs import cudagraphs_of
 from compilediag.timeline.fixed_shapes import fixed_shapes_of
-from compilediag.timeline.frames import frames_of, hazards_of, skipped_of
+from compilediag.timeline.frames import frames_of, newest_hazards, skipped_of
 from compilediag.timeline.invocations import invocations_of, stance_calls_of
 from compilediag.timeline.memory import devices_of
 from compilediag.timeline.pipelines import loops_of
-from compilediag.timeline.precompiled import precompiled_of
 from compilediag.timeline.process import ProcessEvents
-from compilediag.timeline.size_guards import guarded_sizes_of
 from compilediag.timeline.steps import (
     device_steps_of,
     disabled_calls_of,
@@ -36,7 +27,7 @@ from compilediag.timeline.steps import (
 )
 from compilediag.timeline.syncs import sample_of
 from compilediag.timeline.timeline import Process, TextLog, Timeline
-from compilediag.timeline.tracked import tracked_of
+from compilediag.timeline.tracked import newest_of
 from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
     AblationWritten,
@@ -120,13 +111,13 @@ def fold(
         breaks=break_sites(parts, compiles, user_roots),
         caches=tuple(found for part in parts if (found := caches_of(part)) is not None),
         precompiled=tuple(item for part in parts for item in precompiled_of(part)),
-        collectives=made(CollectivesPlanned, _schedules),
+        collectives=every(CollectivesPlanned),
         skipped=tuple(item for part in parts for item in skipped_of(part)),
-        guarded_sizes=made(SizesGuarded, guarded_sizes_of),
+        guarded_sizes=every(SizesGuarded),
         guard_sets=made(GuardsEvaluated, guard_sets_of),
         warm_calls=made(WarmCallsTimed, warm_calls_of),
         compile_memory=made(CompileMemoryRead, compile_memory_of),
-        hazards=made(HazardsChecked, hazards_of),
+        hazards=made(HazardsChecked, newest_hazards),
         unguarded=every(UnguardedChanged),
         warnings=every(WarningSeen),
         steps=tuple(item for part in parts for item in steps_of(part)),
@@ -140,7 +131,7 @@ def fold(
         syncs=made(SyncsSampled, lambda process, events: [sample_of(process, e) for e in events]),
         cadences=made(CadenceDeclared, groups_of),
         pipelines=made(PipelineWorked, loops_of),
-        tracked=made(RunTracked, tracked_of),
+        tracked=made(RunTracked, newest_of),
         tracked_left_out=sum(item.count for item in every(TrackedRunsLeftOut)),
         ablations=every(AblationWritten),
         invocations=made(CompiledCallsMade, invocations_of),
@@ -150,12 +141,12 @@ def fold(
         fixed_shapes=made(FixedShapeUsed, fixed_shapes_of),
         profiles=every(ProfileEnded),
         witnessed=every(Witnessed),
-        trial_applied=made(TrialApplied, trial_changes_of),
-        answers=made(OutputsSampled, sampled_calls_of),
+        trial_applied=made(TrialApplied, outcomes_of),
+        answers=every(OutputsSampled),
         timed_calls=made(CallsTimed, timed_calls_of),
-        shadowed_calls=made(CallShadowed, shadowed_calls_of),
+        shadowed_calls=every(CallShadowed),
         held_states=made(StateRead, held_states_of),
-        random_states=made(RandomStateRead, random_states_of),
+        random_states=every(RandomStateRead),
         lost=every(EvidenceLost),
         faults=every(FaultOccurred),
         text_log=text_log,
@@ -172,9 +163,3 @@ def _process(part: ProcessEvents) -> Process:
     limited = part.last(JournalLimited)
     limit_bytes = limited.limit_bytes if limited is not None else None
     return Process(part.index, started, part.last(TorchSeen), facts, ended, limit_bytes)
-
-
-def _schedules(process: int, events: Iterable[CollectivesPlanned]) -> list[CollectiveSchedule]:
-    return [
-        CollectiveSchedule(process, item.compile_id, item.epoch, item.operations) for item in events
-    ]

@@ -9,7 +9,6 @@ from compilediag.timeline.compiles import Compile, CompileId, FrameKey
 from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import (
     Compiled,
-    FalseGuard,
     FrameSkipped,
     HazardsChecked,
     Location,
@@ -40,31 +39,6 @@ class Frame:
     entered_at: UserCall | None = None
     entered_from: str = ""
     """Both as in `Compile`: of the call that ran eager, else of the first one."""
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedFrame:
-    """A frame Dynamo skipped without a metrics row."""
-
-    process: int
-    frame: Location
-    reason: str
-    step: int
-    entered_at: UserCall | None = None
-    entered_from: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Hazards:
-    """The last check for guards that are already false, of one frame."""
-
-    process: int
-    frame: Location
-    step: int
-    guards: tuple[FalseGuard, ...]
-    checked: int
-    unevaluated: int
-    skipped: str | None
 
 
 def frames_of(compiles: Sequence[Compile]) -> list[Frame]:
@@ -105,35 +79,17 @@ def _frame(key: FrameKey, attempts: Sequence[Compile], rows: Mapping[CompileId, 
     )
 
 
-def skipped_of(part: ProcessEvents) -> list[SkippedFrame]:
+def skipped_of(part: ProcessEvents) -> Iterable[FrameSkipped]:
     """Skipped frames that have no metrics row of their own, each once."""
     rows = {(row.frame.file, row.frame.function) for row in part.of(Compiled)}
-    found: dict[tuple[str, str], SkippedFrame] = {}
+    found: dict[tuple[str, str], FrameSkipped] = {}
     for event in part.of(FrameSkipped):
         key = (event.frame.file, event.frame.function)
-        if key not in rows and key not in found:
-            found[key] = SkippedFrame(
-                part.index,
-                event.frame,
-                event.reason,
-                event.step,
-                event.entered_at,
-                event.entered_from,
-            )
-    return list(found.values())
+        if key not in rows:
+            found.setdefault(key, event)
+    return found.values()
 
 
-def hazards_of(process: int, checks: Iterable[HazardsChecked]) -> list[Hazards]:
-    """The newest check of each frame."""
-    return [
-        Hazards(
-            process,
-            event.frame,
-            event.step,
-            event.guards,
-            event.checked,
-            event.unevaluated,
-            event.skipped,
-        )
-        for event in {event.frame: event for event in checks}.values()
-    ]
+def newest_hazards(_: int, checks: Iterable[HazardsChecked]) -> Iterable[HazardsChecked]:
+    """The last check of each frame of one process."""
+    return {event.frame: event for event in checks}.values()

@@ -12,48 +12,43 @@ from functools import cached_property
 
 from compilediag.receipt.schema.compile_costs import CompileMemory
 from compilediag.receipt.schema.counts import Counts
-from compilediag.timeline.answers import (
-    HeldState,
-    RandomState,
-    SampledCall,
-    ShadowedCall,
-    TimedCalls,
-    TrialChange,
-)
+from compilediag.timeline.answers import TimedCalls
 from compilediag.timeline.breaks import BreakSite
-from compilediag.timeline.caches import ProcessCaches
+from compilediag.timeline.caches import Precompiled, ProcessCaches
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.compile_costs import GuardSet, WarmCalls
-from compilediag.timeline.compiles import (
-    CollectiveSchedule,
-    Compile,
-    CompileId,
-    Recompile,
-)
+from compilediag.timeline.compiles import Compile, CompileId, Recompile
 from compilediag.timeline.counts import counts_of
 from compilediag.timeline.cudagraphs import CudagraphRun
 from compilediag.timeline.fixed_shapes import FixedShapeRun
-from compilediag.timeline.frames import Frame, Hazards, SkippedFrame
+from compilediag.timeline.frames import Frame
 from compilediag.timeline.invocations import Invocations, StanceCalls
 from compilediag.timeline.memory import DeviceMemory
 from compilediag.timeline.pipelines import PipelineLoop
-from compilediag.timeline.precompiled import Precompiled
-from compilediag.timeline.size_guards import GuardedSizes, by_compile
 from compilediag.timeline.steps import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
 from compilediag.timeline.syncs import SyncSample
-from compilediag.timeline.tracked import TrackedRun
 from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
     AblationWritten,
+    CallShadowed,
+    CollectivesPlanned,
     Compiled,
     EvidenceLost,
     FaultOccurred,
+    FrameSkipped,
+    HazardsChecked,
+    OutputsSampled,
     ProcessEnded,
     ProcessStarted,
     ProfileEnded,
+    RandomStateRead,
+    RunTracked,
     SizeGuard,
+    SizesGuarded,
     SpanEnded,
+    StateRead,
     TorchSeen,
+    TrialApplied,
     UnguardedChanged,
     WarningSeen,
     Witnessed,
@@ -117,13 +112,15 @@ class Timeline:
     caches: tuple[ProcessCaches, ...] = ()
     precompiled: tuple[Precompiled, ...] = ()
     """Of the processes that looked into a compile cache, as far as that was recorded."""
-    collectives: tuple[CollectiveSchedule, ...] = ()
-    skipped: tuple[SkippedFrame, ...] = ()
-    guarded_sizes: tuple[GuardedSizes, ...] = ()
+    collectives: tuple[CollectivesPlanned, ...] = ()
+    skipped: tuple[FrameSkipped, ...] = ()
+    """Frames that have no metrics row of their own, each once."""
+    guarded_sizes: tuple[SizesGuarded, ...] = ()
     guard_sets: tuple[GuardSet, ...] = ()
     warm_calls: tuple[WarmCalls, ...] = ()
     compile_memory: tuple[CompileMemory, ...] = ()
-    hazards: tuple[Hazards, ...] = ()
+    hazards: tuple[HazardsChecked, ...] = ()
+    """The last check of each frame."""
     unguarded: tuple[UnguardedChanged, ...] = ()
     warnings: tuple[WarningSeen, ...] = ()
     steps: tuple[Step, ...] = ()
@@ -133,7 +130,8 @@ class Timeline:
     """Process index of each span, parallel to `spans`; may be empty when there is one process."""
     cadences: tuple[CadenceGroup, ...] = ()
     pipelines: tuple[PipelineLoop, ...] = ()
-    tracked: tuple[TrackedRun, ...] = ()
+    tracked: tuple[RunTracked, ...] = ()
+    """Each run as it was recorded last, in the order in which they began."""
     tracked_left_out: int = 0
     """Runs that were not recorded one by one."""
     ablations: tuple[AblationWritten, ...] = ()
@@ -153,15 +151,15 @@ class Timeline:
     """Of the sampled steps only."""
     witnessed: tuple[Witnessed, ...] = ()
     """One of each process whose lines were followed, or were to be."""
-    trial_applied: tuple[TrialChange, ...] = ()
+    trial_applied: tuple[TrialApplied, ...] = ()
     """Of a trial: each part of its plan that a process came to."""
-    answers: tuple[SampledCall, ...] = ()
+    answers: tuple[OutputsSampled, ...] = ()
     timed_calls: tuple[TimedCalls, ...] = ()
     """Of a trial that times calls: those of sampled steps."""
-    shadowed_calls: tuple[ShadowedCall, ...] = ()
+    shadowed_calls: tuple[CallShadowed, ...] = ()
     """Of a trial that makes sampled calls eager beside them."""
-    held_states: tuple[HeldState, ...] = ()
-    random_states: tuple[RandomState, ...] = ()
+    held_states: tuple[StateRead, ...] = ()
+    random_states: tuple[RandomStateRead, ...] = ()
     lost: tuple[EvidenceLost, ...] = ()
     faults: tuple[FaultOccurred, ...] = ()
     text_log: TextLog | None = None
@@ -190,7 +188,11 @@ class Timeline:
     def size_guards(self) -> dict[CompileId, tuple[SizeGuard, ...]]:
         """The conditions on dynamic sizes of each compile that has any, in their order. Those of
         exports stand under the compile id ""."""
-        return by_compile(self.guarded_sizes)
+        guards: dict[CompileId, tuple[SizeGuard, ...]] = {}
+        for item in self.guarded_sizes:  # a backward, compiled later, adds to its forward's
+            key = CompileId(item.process, item.epoch, item.compile_id)
+            guards[key] = (*guards.get(key, ()), *item.guards)
+        return guards
 
     def observes(self, hook: str) -> bool:
         """Whether the record of some process can hold this at all: that of a live run everything,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compilediag.timeline.compiles import FrameKey, frame_id_of
+from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import (
     BreakSite,
     Compile,
-    Frame,
-    Hazards,
     Process,
     Recompile,
     TextLog,
@@ -19,6 +18,7 @@ from compilediag_harness.wire import (
     EntryDiff,
     FalseGuard,
     GuardFacts,
+    HazardsChecked,
     Location,
     ProcessEnded,
     ProcessStarted,
@@ -101,37 +101,11 @@ def attempt(
         guards=5 if guarded else None,
         cache_size=None,
         recompile_reason=None,
+        limit=8,
         fail_type=fail_type,
         fail_reason=fail_reason,
         restart_reasons=restart_reasons,
         recompile=cause,
-    )
-
-
-def frames_of(compiles: Sequence[Compile], limit: int | None = 8) -> tuple[Frame, ...]:
-    """The frames that these attempts make, as the fold makes them."""
-    grouped: dict[FrameKey, list[Compile]] = {}
-    for item in compiles:
-        if item.forward:
-            grouped.setdefault(item.key, []).append(item)
-    return tuple(_frame(key, items, limit) for key, items in grouped.items())
-
-
-def _frame(key: FrameKey, items: list[Compile], limit: int | None) -> Frame:
-    guarded = [item for item in items if item.guarded]
-    at_limit = next((item for item in items if item.kind == "limit"), None)
-    refused = at_limit or (items[-1] if not guarded else None)
-    return Frame(
-        key=key,
-        where=items[0].frame,
-        compiles=len(guarded),
-        graphs=sum(1 for item in guarded if item.graph_ops),
-        guards=5,
-        guard_eval_us=None,
-        limit=limit,
-        limit_hit_step=at_limit.step if at_limit else None,
-        ran_eager=refused is not None,
-        eager_reason=(refused.fail_reason or "no reason") if refused else None,
     )
 
 
@@ -154,9 +128,9 @@ def hazards(
     step: int = 0,
     where: Location = WHERE,
     skipped: str | None = None,
-) -> Hazards:
+) -> HazardsChecked:
     """The last look at a frame's guards."""
-    return Hazards(0, where, step, tuple(guards), 10, 0, skipped)
+    return HazardsChecked(0.0, step, where, tuple(guards), 10, 0, 0.0, skipped)
 
 
 def process(
@@ -184,7 +158,7 @@ def timeline(compiles: Sequence[Compile] = (), **more: object) -> Timeline:
     """A run of one process with these attempts."""
     values: dict[str, object] = {
         "processes": (process(),),
-        "frames": frames_of(compiles),
+        "frames": tuple(frames_of(compiles)),
         "compiles": tuple(compiles),
         "recompiles": tuple(item.recompile for item in compiles if item.recompile is not None),
         "user_roots": (ROOT,),

@@ -20,8 +20,7 @@ from compilediag.diagnosis.figures.key_difference import (
 from compilediag.diagnosis.rules.nothing_compiled import find_nothing_compiled
 from compilediag.receipt.schema.caches import CacheLookupRecord, CacheSection, CacheUsed
 from compilediag.receipt.schema.compiles import FrameName
-from compilediag.timeline.caches import ProcessCaches
-from compilediag.timeline.precompiled import Precompiled
+from compilediag.timeline.caches import Precompiled, ProcessCaches
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CacheFolderRead, CacheLookedUp, CacheWritten, Location
 

@@ -25,15 +25,21 @@ from compilediag.diagnosis.rules.evidence import (
     find_torn_evidence,
 )
 from compilediag.timeline.invocations import Invocations, StanceCalls
-from compilediag.timeline.timeline import Process, SkippedFrame, Timeline
-from compilediag_harness.wire import EvidenceLost, FaultOccurred, Location, WarningSeen
+from compilediag.timeline.timeline import Process, Timeline
+from compilediag_harness.wire import (
+    EvidenceLost,
+    FaultOccurred,
+    FrameSkipped,
+    Location,
+    WarningSeen,
+)
 
 MODE = "non-infra torch dispatch mode present"
 
 
 def skipped(reason: str, file: str = FILE) -> Timeline:
     """A run in which Dynamo refused one frame without a metrics row."""
-    frame = SkippedFrame(0, Location(file, 3, "helper"), reason, 2)
+    frame = FrameSkipped(0.0, 2, Location(file, 3, "helper"), reason)
     return timeline([attempt("0/0")], skipped=(frame,))
 
 

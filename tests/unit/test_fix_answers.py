@@ -10,9 +10,13 @@ import pytest
 from compilediag.fixes.answers import compare, exact_answers, unstable
 from compilediag.fixes.changes import Declared, NumberAsTensor
 from compilediag.fixes.printed import results_in, same_result
-from compilediag.timeline.answers import HeldState, SampledCall
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Answer, Location
+from compilediag_harness.wire import (
+    Answer,
+    Location,
+    OutputsSampled,
+    StateRead,
+)
 
 FUNCTION = Location("/p/model.py", 3, "Model.forward")
 
@@ -32,7 +36,7 @@ def tensor(
 
 
 def returned(*answers: Answer) -> Timeline:
-    calls = [SampledCall(0, FUNCTION, n, n, (each,), True) for n, each in enumerate(answers)]
+    calls = [OutputsSampled(0.0, n, FUNCTION, n, (each,)) for n, each in enumerate(answers)]
     return Timeline(answers=tuple(calls))
 
 
@@ -40,7 +44,7 @@ def held(path: str, value: float, dtype: str = "int") -> Timeline:
     answer = Answer(
         path, "number", dtype, values=(value,), norm=value, largest=value, digest=repr(value)
     )
-    return Timeline(held_states=(HeldState(0, FUNCTION, 0, "Model", None, (answer,), True),))
+    return Timeline(held_states=(StateRead(0.0, FUNCTION, "Model", (answer,)),))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,7 @@ def as_buffer(
     path: str, value: float, dtype: str = "int64", shape: tuple[int, ...] = ()
 ) -> Timeline:
     answer = replace(tensor(value, dtype=dtype), path=path, shape=shape)
-    return Timeline(held_states=(HeldState(0, FUNCTION, 0, "Model", None, (answer,), True),))
+    return Timeline(held_states=(StateRead(0.0, FUNCTION, "Model", (answer,)),))
 
 
 def test_a_number_that_a_change_makes_a_tensor_keeps_its_value() -> None:
@@ -245,7 +249,7 @@ def holding(bias: float, weight: float = 1.0, out: float = 2.0, **more: Any) -> 
         replace(tensor(value), path=path, **more)
         for path, value in ((".bias", bias), (".weight", weight), (".a", 1.0), (".b", 1.0))
     )
-    states = tuple(HeldState(0, FUNCTION, 0, "Model", call, answers, True) for call in (0, None))
+    states = tuple(StateRead(0.0, FUNCTION, "Model", answers, call=call) for call in (0, None))
     return replace(returned(tensor(out)), held_states=states)
 
 

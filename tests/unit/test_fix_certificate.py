@@ -27,11 +27,17 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import CudagraphSection
-from compilediag.timeline.answers import HeldState, RandomState, SampledCall, TrialChange
 from compilediag.timeline.invocations import Invocations, StanceCalls
 from compilediag.timeline.steps import Step
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Answer, Location
+from compilediag_harness.wire import (
+    Answer,
+    Location,
+    OutputsSampled,
+    RandomStateRead,
+    StateRead,
+    TrialApplied,
+)
 from tests.support.built_receipt import built
 from tests.support.timelines import WHERE, attempt, timeline
 
@@ -123,23 +129,23 @@ def receipt(
     return msgspec.structs.replace(built(), compile=compiled, findings=findings, cudagraph=graphs)
 
 
-def output(value: float) -> SampledCall:
+def output(value: float) -> OutputsSampled:
     answer = Answer(
         "", "tensor", "float32", (1,), (value,), norm=value, largest=value, digest=repr(value)
     )
-    return SampledCall(0, WHERE, 0, 0, (answer,), True)
+    return OutputsSampled(0.0, 0, WHERE, 0, (answer,))
 
 
-def state(calls: int) -> HeldState:
+def state(calls: int) -> StateRead:
     answer = Answer(".calls", "number", "int", values=(float(calls),), digest=str(calls))
-    return HeldState(0, WHERE, 0, "Model", None, (answer,), True)
+    return StateRead(0.0, WHERE, "Model", (answer,))
 
 
 def run(value: float = 1.0, calls: int = 6, steps: int = STEPS, **more: Any) -> Timeline:
     facts: dict[str, Any] = {
         "answers": (output(value),),
         "held_states": (state(calls),),
-        "random_states": (RandomState(0, "torch", "a"),),
+        "random_states": (RandomStateRead(0.0, (("torch", "a"),)),),
         "invocations": (Invocations(0, WHERE, steps, (), (), ()),),
         "steps": tuple(Step(0, n, float(n), 0.01, None, None, None, 0.0) for n in range(steps)),
         **more,
@@ -296,7 +302,7 @@ def test_a_function_that_is_not_compiled_any_more() -> None:
         (run(value=2.0), "1 → 2"),
         (run(calls=1), "calls: 6 → 1"),
         (run(answers=()), "is missing"),
-        (run(random_states=(RandomState(0, "torch", "b"),)), "different random numbers"),
+        (run(random_states=(RandomStateRead(0.0, (("torch", "b"),)),)), "different random numbers"),
     ],
 )
 def test_other_results(other: Timeline, reason: str) -> None:
@@ -377,7 +383,7 @@ def test_a_change_that_was_not_applied_proves_nothing() -> None:
     label = "torch._dynamo.config.x = 1"
     assert "never reached" in judged(GOOD, labels=[label]).reason
     for problem, holds in ((None, True), ("the program sets it itself", False)):
-        applied = run(trial_applied=(TrialChange(0, label, problem),))
+        applied = run(trial_applied=(TrialApplied(0.0, label, problem),))
         assert judged(replace(GOOD, timeline=applied), labels=[label]).holds == holds
 
 
@@ -467,7 +473,7 @@ def test_a_hook_that_is_left_to_python_takes_its_operations() -> None:
 def test_a_counter_as_a_tensor_must_end_as_it_did() -> None:
     def held(calls: float, name: str = "calls") -> Observed:
         answer = Answer(f".{name}", "tensor", "int64", (), (calls,), digest="t")
-        whole = HeldState(0, WHERE, 0, "Model", None, (answer,), True)
+        whole = StateRead(0.0, WHERE, "Model", (answer,))
         return Observed(receipt(), run(held_states=(whole,)))
 
     declared = Declared(numbers=frozenset([NumberAsTensor("calls", "int64")]))

@@ -10,8 +10,12 @@ from timelines import FILE, TORCH_FILE, attempt, process, site, timeline
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.nothing_compiled import find_nothing_compiled
-from compilediag.timeline.timeline import SkippedFrame, Timeline
-from compilediag_harness.wire import EvidenceLost, Location
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import (
+    EvidenceLost,
+    FrameSkipped,
+    Location,
+)
 
 NO_MODULE = "ModuleNotFoundError: No module named 'einops'\n\nTraceback (most recent call last):"
 PACKAGES = "/venv/lib/python3.11/site-packages/torch"
@@ -97,7 +101,7 @@ def test_a_launcher_whose_child_failed() -> None:
 )
 def test_modules_of_torch(file: str, title: str, fix: str) -> None:
     """Dynamo runs their code as it is; what to compile instead is the remedy."""
-    skip = SkippedFrame(0, Location(file, 5, "forward"), "frame is in the skipfiles list", 0)
+    skip = FrameSkipped(0.0, 0, Location(file, 5, "forward"), "frame is in the skipfiles list")
     finding = found(run_with(skipped=(skip,)))
     assert finding.evidence["why"] == "torch_modules"
     assert title in finding.title
@@ -106,7 +110,7 @@ def test_modules_of_torch(file: str, title: str, fix: str) -> None:
 
 def test_modules_of_torch_below_code_of_the_user() -> None:
     """A frame of the user's was tried: torch.nn is not why it has no graph."""
-    skip = SkippedFrame(0, Location(TORCH_FILE, 5, "forward"), "skipfiles", 0)
+    skip = FrameSkipped(0.0, 0, Location(TORCH_FILE, 5, "forward"), "skipfiles")
     mine = timeline([attempt("0/0", graph_ops=0, where=Location(FILE, 1, "f"))], skipped=(skip,))
     assert found(mine).title == "nothing was compiled"
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from timelines import ROOT, attempt, frames_of, process
+from timelines import ROOT, attempt, process
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.rank_waits import TIMEOUT_S, WAIT_S, find_waits_for_compiles
+from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import Compile, Process, Step, Timeline
 from compilediag_harness.wire import Location, ProcessStarted
 
@@ -41,7 +42,7 @@ def run(
     return Timeline(
         processes=tuple(rank(index, index) for index in seconds),
         compiles=tuple(compiles),
-        frames=frames_of(compiles),
+        frames=tuple(frames_of(compiles)),
         steps=tuple(made) if steps else (),
         user_roots=(ROOT,),
         **more,  # pyright: ignore[reportArgumentType]

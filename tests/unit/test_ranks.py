@@ -6,7 +6,7 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
-from timelines import attempt, frames_of
+from timelines import attempt
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.ranks.divergence import compare_ranks
@@ -15,6 +15,7 @@ from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSecti
 from compilediag.runs.offline.sources import read_record
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.fold import fold
+from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline
 from compilediag.views.ranks import headline, ranks_named
 from compilediag_harness.wire import (
@@ -53,7 +54,7 @@ def timeline(*compile_ids: tuple[str, ...], walls: tuple[float, ...] = ()) -> Ti
         ),
         compiles=tuple(compiles),
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
-        frames=frames_of(compiles),
+        frames=tuple(frames_of(compiles)),
         steps=tuple(steps),
     )
 

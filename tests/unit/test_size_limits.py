@@ -24,9 +24,13 @@ from compilediag.diagnosis.guards.size_limits import (
 from compilediag.diagnosis.guards.tensors import condition_kind
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.timeline.fold import fold
-from compilediag.timeline.size_guards import GuardedSizes
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import FalseGuard, Location, SizeGuard, SizesGuarded
+from compilediag_harness.wire import (
+    FalseGuard,
+    Location,
+    SizeGuard,
+    SizesGuarded,
+)
 
 X, W = "L['x'].size()[0]", "L['w'].size()[0]"
 LINE = Location(FILE, 12, "helper")
@@ -73,8 +77,8 @@ def guard(
     )
 
 
-def guarded(*guards: SizeGuard, compile_id: str = "0/0") -> tuple[GuardedSizes, ...]:
-    return (GuardedSizes(0, compile_id, 0, guards),)
+def guarded(*guards: SizeGuard, compile_id: str = "0/0") -> tuple[SizesGuarded, ...]:
+    return (SizesGuarded(0.0, 0, compile_id, 0, guards),)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +296,7 @@ def test_an_export_names_its_dim() -> None:
         "UserError: Constraints violated (b)!\n  - You marked b as dynamic but your code "
         "specialized it to be a constant (4).\nSuggested fixes:\n  b = 4\n\nThe error above"
     )
-    older = GuardedSizes(0, "", 0, (guard(fixed=(W,), stack=(CALLER,)),))
+    older = SizesGuarded(0.0, 0, "", 0, (guard(fixed=(W,), stack=(CALLER,)),))
     run = Timeline(
         processes=(process(failure=text, facts={"exported": True}),),
         guarded_sizes=(older, *guarded(guard(fixed=(X,)), compile_id="")),

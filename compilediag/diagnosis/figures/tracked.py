@@ -40,7 +40,7 @@ def _runs(timeline: Timeline) -> list[RunTracked]:
     lead = timeline.lead
     processes = [item.process for item in timeline.tracked]
     chosen = lead if lead in processes else min(processes, default=lead)
-    return [item.run for item in timeline.tracked if item.process == chosen]
+    return [item for item in timeline.tracked if item.process == chosen]
 
 
 def _record(run: RunTracked) -> TrackedRecord:

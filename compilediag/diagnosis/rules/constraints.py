@@ -18,7 +18,6 @@ from compilediag.diagnosis.guards.size_limits import (
 )
 from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.diagnosis.rules.size_lines import WITHOUT_NUMBER, evidence_of
-from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, SizeGuard
@@ -77,7 +76,7 @@ def _exported(timeline: Timeline, process: int) -> tuple[SizeGuard, ...]:
     found = [
         item.guards
         for item in timeline.guarded_sizes
-        if item.process == process and not CompileId(process, item.epoch, item.compile_id)[2]
+        if item.process == process and not item.compile_id
     ]
     return found[-1] if found else ()
 

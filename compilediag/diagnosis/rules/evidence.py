@@ -13,11 +13,15 @@ from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.diagnosis.rules.breaks import eager_places, sends_to_eager
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, shorten
 from compilediag.timeline.compiles import Compile, FrameKey
-from compilediag.timeline.frames import SkippedFrame
 from compilediag.timeline.invocations import StanceCalls
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import ATTACH, OLD_TORCH, Location
+from compilediag_harness.wire import (
+    ATTACH,
+    OLD_TORCH,
+    FrameSkipped,
+    Location,
+)
 
 _NOTHING_TO_COMPILE = (
     "no tensor-related objects found in frame",
@@ -145,12 +149,12 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
             yield replace(found, steps=(skipped.step,))
 
 
-def costs_compiles(skipped: SkippedFrame, timeline: Timeline) -> bool:
+def costs_compiles(skipped: FrameSkipped, timeline: Timeline) -> bool:
     """Whether a frame that Dynamo refused would have been compiled but for the reason given."""
     return not _is_harmless(skipped, ownership_of(skipped.frame.file, timeline.user_roots))
 
 
-def _is_harmless(skipped: SkippedFrame, owner: Ownership) -> bool:
+def _is_harmless(skipped: FrameSkipped, owner: Ownership) -> bool:
     if owner == "torch" or any(known in skipped.reason for known in _NOTHING_TO_COMPILE):
         return True
     # Nobody compiles the inside `(x for x in y)`: Dynamo meets it when its consumer runs eager.

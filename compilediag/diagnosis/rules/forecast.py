@@ -16,9 +16,12 @@ from compilediag.diagnosis.rules.compiled_autograd import find_autograd_recaptur
 from compilediag.diagnosis.rules.constraints import find_violated_constraints
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.timeline.compiles import Compile, FrameKey, Recompile
-from compilediag.timeline.frames import Hazards
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import EntryDiff, Location
+from compilediag_harness.wire import (
+    EntryDiff,
+    HazardsChecked,
+    Location,
+)
 
 NEAR_LIMIT = 0.75
 """Share of the recompile limit from which a frame is close to it."""
@@ -48,7 +51,7 @@ def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
             yield _armed(timeline, look, cause)
 
 
-def _coming(look: Hazards) -> Recompile:
+def _coming(look: HazardsChecked) -> Recompile:
     """The recompile that the guards of the look would cause: their consequences fall away and
     several checks of one variable are one cause, as for a recompile that happened."""
     entry = EntryDiff("", look.guards, look.checked, look.unevaluated)
@@ -60,7 +63,7 @@ def _coming(look: Hazards) -> Recompile:
     )
 
 
-def _is_stale(look: Hazards, timeline: Timeline) -> bool:
+def _is_stale(look: HazardsChecked, timeline: Timeline) -> bool:
     """The frame compiled in a later step, or it will never compile again."""
     return any(
         item.process == look.process
@@ -75,7 +78,7 @@ def _of_frame(item: Compile) -> Location:
     return item.recompile.frame if item.recompile is not None else item.frame
 
 
-def _armed(timeline: Timeline, look: Hazards, cause: Cause) -> Finding:
+def _armed(timeline: Timeline, look: HazardsChecked, cause: Cause) -> Finding:
     frame, register = look.frame, info(cause.rule)
     found = make_finding(
         timeline,

@@ -15,9 +15,8 @@ from compilediag.fixes.answers import difference_of
 from compilediag.fixes.numbers.rounding import Judged, judged
 from compilediag.receipt.schema.numbers import NumberDifference, NumbersSection
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.answers import ShadowedCall
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Answer, Location
+from compilediag_harness.wire import Answer, CallShadowed, Location
 
 MAX_CALLABLES = 20
 
@@ -94,19 +93,19 @@ def numbers_of(timeline: Timeline) -> Numbers:
     """What the calls of a run show."""
     sums, by_callable = _Sums(), dict[tuple[int, Location], _Tally]()
     for call in timeline.shadowed_calls:
-        key = call.process, call.seen.function
+        key = call.process, call.function
         _add(sums, by_callable.setdefault(key, _Tally()), call)
     if not sums.calls:
         return not_compared(_why_none(timeline, sums))
     found = [tally for tally in by_callable.values() if tally.first is not None]
-    order = {id(call.seen): place for place, call in enumerate(timeline.shadowed_calls)}
+    order = {id(call): place for place, call in enumerate(timeline.shadowed_calls)}
     differences = [
         each.first._replace(record=replace(each.first.record, calls=each.differing))
         for each in found
         if each.first
     ]
     places = {
-        (call.process, call.seen.function, call.seen.call): order[id(call.seen)]
+        (call.process, call.function, call.call): order[id(call)]
         for call in timeline.shadowed_calls
     }
     differences.sort(key=lambda each: places[each.process, each.function, each.record.call])
@@ -126,44 +125,42 @@ def _with(section: NumbersSection, differences: Sequence[Difference]) -> Numbers
     return Numbers(replace(section, differences=records), tuple(differences))
 
 
-def _add(sums: _Sums, tally: _Tally, call: ShadowedCall) -> None:
-    seen = call.seen
-    if seen.problem is not None:
-        sums.problems[seen.problem] += 1
+def _add(sums: _Sums, tally: _Tally, call: CallShadowed) -> None:
+    if call.problem is not None:
+        sums.problems[call.problem] += 1
         return
     sums.calls += 1
-    sums.values += seen.compared
-    sums.cut += not seen.complete
+    sums.values += call.compared
+    sums.cut += not call.complete
     first: Difference | None = None
-    for value in seen.differing:
-        result = judged(value, floating=seen.floating, drew_otherwise=seen.drew_otherwise)
+    for value in call.differing:
+        result = judged(value, floating=call.floating, drew_otherwise=call.drew_otherwise)
         sums.kinds[result.kind] += 1
         if result.kind == "undetermined":
             sums.reasons[result.text] += 1
         if result.kind == "differs" and first is None:
             answer = (*value.eager, *value.compiled)[0]
             first = _difference(call, value.path, answer, result, tally.last_call)
-    tally.last_call = seen.call
+    tally.last_call = call.call
     if first is not None:
         tally.first = tally.first or first
         tally.differing += 1
 
 
 def _difference(
-    call: ShadowedCall, path: str, answer: Answer, result: Judged, before: int | None
+    call: CallShadowed, path: str, answer: Answer, result: Judged, before: int | None
 ) -> Difference:
-    seen = call.seen
     record = record_from(
         NumberDifference,
         result,
-        function=seen.function,
-        call=seen.call,
-        step=seen.step,
+        function=call.function,
+        call=call.call,
+        step=call.step,
         path=path,
         dtype=answer.dtype,
         calls=1,
     )
-    return Difference(record, seen.function, call.process, answer.shape, before)
+    return Difference(record, call.function, call.process, answer.shape, before)
 
 
 def _why_none(timeline: Timeline, sums: _Sums) -> str:
@@ -230,7 +227,7 @@ def _outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[Ans
 def still_differs(found: Difference, timeline: Timeline) -> bool | None:
     """Whether the callable still gives other numbers in another run; None where none of its calls
     was compared there."""
-    calls = [each for each in timeline.shadowed_calls if each.seen.function == found.function]
-    if not any(each.seen.problem is None for each in calls):
+    calls = [each for each in timeline.shadowed_calls if each.function == found.function]
+    if not any(each.problem is None for each in calls):
         return None
     return any(each.function == found.function for each in numbers_of(timeline).differences)
