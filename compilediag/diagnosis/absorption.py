@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 from compilediag.diagnosis.findings import SEVERITIES, Finding
+from compilediag.receipt.schema.evidence import AnyEvidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,6 @@ def _with_symptom(cause: Finding, symptom: Finding, absorption: Absorption) -> F
     )
 
 
-def compile_ids(finding: Finding) -> list[str]:
+def compile_ids(finding: Finding) -> Sequence[str]:
     """The compiles that a finding names as its evidence."""
-    ids = finding.evidence.get("compile_ids")
-    return [str(each) for each in cast(list[object], ids)] if isinstance(ids, list) else []
+    return AnyEvidence.of(finding.evidence).compile_ids

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+from compilediag.receipt.schema.compiles import CandidateRecord, PartRecord
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import Timeline
@@ -99,17 +100,6 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A setting of torch that should remove what a finding is about, without an edit."""
-
-    kind: Literal["environment"]
-    """How it is applied: a variable of the program's environment."""
-    setting: str
-    value: str
-    risk: str
-
-
-@dataclass(frozen=True, slots=True)
 class Fix:
     """What to change: `summary` is one line in the imperative, `caveat` what it costs."""
 
@@ -117,22 +107,8 @@ class Fix:
     how: str
     """Documentation page, "docs/rules/CD103.md"."""
     caveat: str | None = None
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[CandidateRecord, ...] = ()
     """Settings that need no edit, the best first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Another cause of recompiles that the same act made."""
-
-    rule: str
-    kind: str | None
-    variable: str
-    expected: str | None
-    actual: str | None
-    location: Location
-    recompiles: int
-    """In how many it had a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +146,13 @@ class Finding:
     cost_s: float | None
     """Seconds it cost; None when it was not measured."""
     fix: Fix
-    evidence: dict[str, object] = field(default_factory=dict[str, object])
+    evidence: dict[str, Any] = field(default_factory=dict[str, Any])
     """JSON-ready: compile_ids, expected, actual, writers, guard, reasons..."""
     also: tuple[str, ...] = ()
     """Codes of the symptoms merged into this finding."""
     about: tuple[CauseId | BreakLine, ...] = ()
     """The causes of recompiles and the graph breaks that it explains."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PartRecord, ...] = ()
     """What else the same act changed."""
     act: Act | None = None
     """The line that did, where several values changed by one."""

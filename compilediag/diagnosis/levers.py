@@ -18,8 +18,10 @@ from packaging.version import InvalidVersion, Version
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
-from compilediag.diagnosis.findings import Candidate, CauseId, Finding
+from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.diagnosis.rules.fix_choice import is_branched_on, is_constant
+from compilediag.receipt.schema.compiles import CandidateRecord
+from compilediag.receipt.schema.evidence import BreakEvidence, GuardEvidence
 from compilediag.timeline.timeline import Timeline
 
 _FIRST_WITH_OVERRIDES = Version("2.13")
@@ -67,7 +69,7 @@ def _with_levers(finding: Finding, groups: Mapping[CauseId, Group], version: Ver
         abouts = [about for about in finding.about if isinstance(about, CauseId)]
         own = [groups[about] for about in abouts if about in groups]
         found = [*_of_causes(own, version)]
-    if finding.severity == "info" or "size_needed" in finding.evidence or not found:
+    if finding.severity == "info" or GuardEvidence.of(finding.evidence).size_needed or not found:
         return finding  # a line that needs the number of a size needs it under any setting
     return replace(finding, fix=replace(finding.fix, candidates=tuple(dict.fromkeys(found))))
 
@@ -81,7 +83,7 @@ def _torch_version(timeline: Timeline) -> Version | None:
         return None
 
 
-def _of_causes(groups: Iterable[Group], version: Version) -> Iterator[Candidate]:
+def _of_causes(groups: Iterable[Group], version: Version) -> Iterator[CandidateRecord]:
     """Only what removes every cause of the finding: the sources of all of them in one variable."""
     members = [member for group in groups for member in group.parts]
     for lever in _LEVERS:
@@ -94,7 +96,7 @@ class _Lever(NamedTuple):
     """One setting, and the value with which it removes a group of causes, if it does."""
 
     value_of: Callable[[Group, Version], str | None]
-    candidate: Callable[[Iterable[str]], Candidate]
+    candidate: Callable[[Iterable[str]], CandidateRecord]
 
 
 def _dynamic_int(group: Group, version: Version) -> str | None:
@@ -157,9 +159,10 @@ def _all_values(group: Group, kind: re.Pattern[str]) -> bool:
     return all(value is not None and kind.fullmatch(value) for value in shown)
 
 
-def _of_break(finding: Finding) -> Iterator[Candidate]:
+def _of_break(finding: Finding) -> Iterator[CandidateRecord]:
     """Where torch's own report of the break names the setting."""
-    text = " ".join(str(finding.evidence.get(key, "")) for key in ("reason", "explanation"))
+    broken = BreakEvidence.of(finding.evidence)
+    text = f"{broken.reason} {broken.explanation}"
     for mark, variable in _CAPTURES.items():
         if mark in text:
             yield _environment(variable, ["1"], "the code may need torch._check on the value")
@@ -171,16 +174,16 @@ _CAPTURES = {
 }
 
 
-def _sources(values: Iterable[str]) -> Candidate:
+def _sources(values: Iterable[str]) -> CandidateRecord:
     return _environment(_DYNAMIC, values, _EVERY_NAMESAKE)
 
 
-def _override(values: Iterable[str]) -> Candidate:
+def _override(values: Iterable[str]) -> CandidateRecord:
     return _environment(_OVERRIDES, (f">=0:{value}" for value in values), _EVERY_FRAME)
 
 
-def _environment(variable: str, values: Iterable[str], risk: str) -> Candidate:
-    return Candidate("environment", variable, ",".join(values), risk)
+def _environment(variable: str, values: Iterable[str], risk: str) -> CandidateRecord:
+    return CandidateRecord("environment", variable, ",".join(values), risk)
 
 
 _LEVERS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import cast
 
 from compilediag.compare.changes import changes_between
 from compilediag.compare.keys import (
@@ -19,7 +18,8 @@ from compilediag.fixes.changes import Declared
 from compilediag.fixes.observed import Observed, worst
 from compilediag.fixes.points import Point
 from compilediag.fixes.subject import Subject, count_in, finding_key
-from compilediag.receipt.schema.compiles import FindingRecord, FrameName
+from compilediag.receipt.schema.compiles import FrameName
+from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
 
 COUNTS = {
@@ -82,16 +82,11 @@ def _splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
         finding.id
         for finding in receipt.findings
         if disables
-        and finding.evidence.get("category") == "skipped_or_disabled"
-        and "torch.compiler.disable" in str(finding.evidence.get("reason"))
-        and _callee(finding).rpartition(".")[2] in disables
+        and (broken := BreakEvidence.of(finding.evidence)).category == "skipped_or_disabled"
+        and "torch.compiler.disable" in (broken.reason or "")
+        and (broken.callee.get("name") or "").rpartition(".")[2] in disables
     }
     return [break_key(site) for site in receipt.compile.breaks if site.finding in at]
-
-
-def _callee(finding: FindingRecord) -> str:
-    callee = cast("dict[str, object]", finding.evidence.get("callee") or {})
-    return str(callee.get("name") or "")
 
 
 def _without_end(subject: Subject, baseline: Observed, run: Observed) -> str | None:

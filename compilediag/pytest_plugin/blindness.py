@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compilediag.diagnosis.codes import info
 from compilediag.pytest_plugin.problems import Problem
+from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.format import count
 from compilediag.views.text import clean
@@ -22,7 +23,7 @@ def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[P
             continue
         details = [f"{finding.rule} {clean(finding.title or finding.slug)}"]
         if finding.rule == NOTHING_COMPILED:
-            if finding.evidence.get("why") in _KNOWN_REASONS:
+            if AnyEvidence.of(finding.evidence).why in _KNOWN_REASONS:
                 details.append(f"  fix: {clean(finding.fix.summary)}")
             else:
                 details += [f"  {reason}" for reason in why_nothing_compiled(receipt, calls)]

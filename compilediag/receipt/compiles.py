@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
-import msgspec
-
-from compilediag.diagnosis.causes import recompile as recompile_causes
 from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.compile_seconds import compile_time, seconds_section
@@ -22,12 +18,10 @@ from compilediag.receipt.schema.compiles import (
     CompileSection,
     EnteredAt,
     EventCause,
-    FalseGuard,
     FindingRecord,
     FrameDetail,
     GraphBreak,
     Headroom,
-    MissedEntry,
     PassedArgument,
     Place,
     WitnessSection,
@@ -43,9 +37,8 @@ from compilediag_harness.wire import UserCall, ValueChange, plain
 EVENTS_KEPT = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
 
-FALSE_GUARDS_KEPT, OF_AN_ENTRY = 5_000, 16
-"""Most false guards listed of all entries that did not fit, the first recompiles first, and of one
-entry; each nearest entry's are the causes of its event besides."""
+FALSE_GUARDS_KEPT = 5_000
+"""Most false guards listed of all entries that did not fit, the first recompiles first."""
 
 FRAMES_KEPT = 50_000
 """Most frames listed, so that `show` can read the receipt; counts stay whole."""
@@ -109,9 +102,8 @@ def _events(
         again = item.recompile if is_recompile(item) else None
         causes = () if again is None else diagnosis.causes.blamed(again)
         missed = () if again is None else diagnosis.causes.entries.get(again.id, ())
-        listed = tuple(map(_missed, missed))
-        room -= sum(len(entry.guards) for entry in listed)
-        listed = listed if room >= 0 else ()
+        room -= sum(len(entry.guards) for entry in missed)
+        listed = missed if room >= 0 else ()
         yield record_from(
             CompileEvent,
             item,
@@ -124,22 +116,6 @@ def _events(
             entries=listed,
             entries_left_out=len(missed) - len(listed) + (again.entries_left_out if again else 0),
         )
-
-
-def _missed(entry: recompile_causes.MissedEntry) -> MissedEntry:
-    guards = tuple(
-        FalseGuard(
-            variable=guard.variable,
-            rule=guard.rule,
-            expected=guard.expected,
-            actual=guard.actual,
-            novel=guard.novel,
-        )
-        for guard in entry.guards[:OF_AN_ENTRY]
-    )
-    known = entry.left_out
-    left_out = None if known is None else known + len(entry.guards) - len(guards)
-    return MissedEntry(compile_id=entry.compile_id, guards=guards, left_out=left_out)
 
 
 def cause_record(found: BlamedCause, ids: FindingIds) -> EventCause:
@@ -243,17 +219,9 @@ def finding_record(item: Finding, *, repeatable: bool = False) -> FindingRecord:
     return record_from(
         FindingRecord,
         item,
-        evidence=_own(item.evidence),
+        evidence=plain(item.evidence),
         entered_at=entered_record(item.entered_at),
         entered_from=item.entered_from or None,
         changed_at=changed_at(item.changed),
         next=f"compilediag {'fix' if repeatable and tried else 'explain'} {item.id[1:]}",
     )
-
-
-def _own(evidence: dict[str, object]) -> Any:
-    """JSON-ready values as new ones, which no rule holds; text for what is none of JSON's."""
-    try:
-        return msgspec.to_builtins(evidence, str_keys=True)
-    except TypeError:
-        return plain(evidence)

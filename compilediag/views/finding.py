@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
 from compilediag.views.finding_rows import changed_by, part_text, title_of, when, writer
@@ -81,8 +82,8 @@ def _facts(
     parts += [("then", options.change(*pair)) for pair in lookups.changes(finding)[1:]]
     causes = lookups.causes(finding, receipt)
     guards = dict.fromkeys(cause.guard for cause in causes if cause.guard)
-    if not guards and finding.evidence.get("guard") is not None:
-        guards = {str(finding.evidence["guard"]): None}
+    guard = GuardEvidence.of(finding.evidence).guard
+    guards = guards or ({} if guard is None else {guard: None})
     parts += [("guard", options.text(guard, 2000)) for guard in guards]
     parts += [
         ("source", options.text(item)) for item in dict.fromkeys(c.source for c in causes) if item

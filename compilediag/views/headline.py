@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.views.format import count, percent, seconds
 from compilediag.views.lookups import BLIND_RULES, numbered
 
@@ -163,7 +164,7 @@ def _all_in_warmups(receipt: Receipt) -> bool:
     information. One recompile may have several causes, so distinct ids are counted."""
     planned: set[str] = set()
     for finding in receipt.findings:
-        compile_ids = finding.evidence.get("compile_ids", ())
+        compile_ids = AnyEvidence.of(finding.evidence).compile_ids
         if (finding.rule, finding.severity) == ("CD105", "info"):
             planned.update(compile_ids)
         elif compile_ids:
@@ -189,7 +190,9 @@ def was_seen(receipt: Receipt) -> bool:
     """Whether the only reason for blindness is that nothing was compiled, and that was observed:
     then a count of 0 is one."""
     doubts = [item for _, item in numbered(receipt) if item.rule in BLIND_RULES]
-    return bool(doubts) and all(item.evidence.get("why") in _NOTHING_RAN for item in doubts)
+    return bool(doubts) and all(
+        AnyEvidence.of(item.evidence).why in _NOTHING_RAN for item in doubts
+    )
 
 
 def _blind(receipt: Receipt) -> str:
@@ -244,7 +247,7 @@ def is_training_alone(receipt: Receipt) -> bool:
     seen = receipt.compile
     nothing = not (seen.frames or seen.compiles or seen.graph_breaks or seen.eager_fallbacks)
     doubts = [item for _, item in numbered(receipt) if item.rule in BLIND_RULES]
-    alone = bool(doubts) and all(item.evidence.get("why") == "train_log" for item in doubts)
+    alone = bool(doubts) and all(AnyEvidence.of(i.evidence).why == "train_log" for i in doubts)
     return receipt.verdict == "blind" and nothing and alone and bool(_figures(receipt))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from compilediag.receipt.schema.compiles import Writer
+from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import (
@@ -43,15 +43,15 @@ def notes(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
 
 def changes(finding: FindingRecord) -> list[tuple[str, str]]:
     """Every distinct pair of values the evidence has, in the order they appeared."""
-    pairs = [_items(item) for item in _items(finding.evidence.get("values"))]
-    return [(str(pair[0]), str(pair[1])) for pair in pairs if len(pair) == 2 and None not in pair]
+    pairs = GuardEvidence.of(finding.evidence).values
+    return [(before, after) for before, after in pairs if before is not None and after is not None]
 
 
 def change(finding: FindingRecord, receipt: Receipt) -> tuple[str, str] | None:
     """What the guard expected and what it met; None where the evidence does not say both."""
-    expected, actual = finding.evidence.get("expected"), finding.evidence.get("actual")
-    if expected is not None and actual is not None:
-        return str(expected), str(actual)
+    guard = GuardEvidence.of(finding.evidence)
+    if guard.expected is not None and guard.actual is not None:
+        return guard.expected, guard.actual
     for cause in _own_causes(finding, receipt):
         if cause.expected is not None and cause.actual is not None:
             return cause.expected, cause.actual
@@ -67,7 +67,9 @@ def writers(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
     """The functions that write the variable, each once: from the causes, else from the evidence."""
     found = [writer for cause in _own_causes(finding, receipt) for writer in cause.writers]
     if not found:
-        found = [_writer(item) for item in _items(finding.evidence.get("writers"))]
+        known = GuardEvidence.of(finding.evidence).writers
+        named = {w: Writer(function=w, file="", line=0) for w in known if isinstance(w, str)}
+        found = [named[w] if isinstance(w, str) else w for w in known]
     found.sort(key=lambda item: item.evidence != "witnessed")
     return [item for index, item in enumerate(found) if item not in found[:index]]
 
@@ -79,27 +81,13 @@ def guessed(finding: FindingRecord, receipt: Receipt) -> list[Writer]:
     return [w for w in found if w.evidence != "witnessed" and (w.file, w.line) not in seen]
 
 
-def _writer(value: object) -> Writer:
-    """From evidence, which may hold no more than a name: then the file is empty."""
-    if not isinstance(value, Mapping):
-        return Writer(function=str(value), file="", line=0)
-    fields = cast("Mapping[str, Any]", value)
-    line = fields.get("line")
-    return Writer(
-        function=str(fields.get("function")),
-        file=str(fields.get("file") or ""),
-        line=line if isinstance(line, int) else 0,
-        evidence=str(fields["evidence"]) if fields.get("evidence") else None,
-    )
-
-
 def events(finding: FindingRecord, receipt: Receipt) -> list[CompileEvent]:
     """The compiles that the finding explains, else those that it names, in time order."""
     compiles = receipt.compile.events
     explained = _by_finding(_Same(compiles)).get(finding.id)
     if explained:
         return explained
-    ids = frozenset(str(item) for item in _items(finding.evidence.get("compile_ids")))
+    ids = frozenset(AnyEvidence.of(finding.evidence).compile_ids)
     named = [item for item in compiles if item.compile_id in ids]
     # Ids of compiles repeat after a reset and in every process: keep those that the cause is of.
     return [item for item in named if any(explains(finding, c) for c in item.causes)] or named
@@ -148,7 +136,3 @@ def explains(finding: FindingRecord, cause: EventCause) -> bool:
         return cause.finding == finding.id
     # Older receipts have no ids of findings in their causes.
     return cause.family == finding.family and cause.variable == finding.variable
-
-
-def _items(value: object) -> list[object]:
-    return list(cast("list[object]", value)) if isinstance(value, (list, tuple)) else []

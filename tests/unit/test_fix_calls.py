@@ -194,7 +194,7 @@ def test_what_is_no_flag_of_a_call_is_not_made_the_same() -> None:
 FILLED = {
     "source": "L['self']._modules['net'].config.kind",
     "values": [["None", "'one'"]],
-    "writers": [{"function": "forward"}],
+    "writers": [{"function": "forward", "file": "model.py", "line": 3}],
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compilediag.compare.keys import function_key
 from compilediag.receipt.schema.compiles import EventCause, FindingRecord, GraphBreak
+from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
 
 
@@ -33,8 +34,8 @@ def finding_of_break(receipt: Receipt, site: GraphBreak) -> FindingRecord | None
         item
         for item in receipt.findings
         if item.rule.startswith(("CD2", "CD904", "CD152"))
-        and item.evidence.get("reason") == site.reason
-        and item.evidence.get("category") == site.category
+        and (broken := BreakEvidence.of(item.evidence)).reason == site.reason
+        and broken.category == site.category
     ]
     here = [
         item
@@ -53,7 +54,6 @@ def finding_of_frame(receipt: Receipt, file: str, line: int, function: str) -> F
             if place.file == file and function_key(place.function) == function:
                 return item
     for item in receipt.findings:
-        frames = item.evidence.get("eager_frames")
-        if isinstance(frames, list) and [file, line] in frames:
+        if (file, line) in (BreakEvidence.of(item.evidence).eager_frames or ()):
             return item
     return None

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, by_act
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, behind_breaks
-from compilediag.diagnosis.causes.recompile import Explained, MissedEntry, explained
+from compilediag.diagnosis.causes.recompile import Explained, explained
 from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence, shown_writers
+from compilediag.receipt.schema.compiles import MissedEntry
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Recompile, Timeline

@@ -16,7 +16,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.acts import COMBINATION
@@ -40,8 +40,13 @@ from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Confidence, writer_seen
 from compilediag.diagnosis.guards.reason import parse_reasons
 from compilediag.diagnosis.guards.source import Path, paths_in
+from compilediag.receipt.schema.compiles import FalseGuard, MissedEntry
+from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import Location
+
+OF_AN_ENTRY = 16
+"""Most false guards listed of an entry; the nearest one's are the causes of the recompile."""
 
 _HIDES = ("type", "rank")
 """What else an entry expected of a tensor cannot be compared then."""
@@ -53,17 +58,6 @@ that most entries refuse."""
 
 _NUMBER = re.compile(r"\d+")
 _VALUES = ("value", "none", "identity", "attribute")
-
-
-@dataclass(frozen=True, slots=True)
-class MissedEntry:
-    """A cache entry that did not fit."""
-
-    compile_id: str
-    guards: tuple[Cause, ...]
-    """Its false guards without those that follow from others, in guard order."""
-    left_out: int | None
-    """False guards beyond those in `guards`; None where the text of a log names the first only."""
 
 
 class Explained(NamedTuple):
@@ -103,11 +97,19 @@ def _from_entries(recompile: Recompile) -> Explained:
     together = combination_in(remaining)
     causes = (_combined(together),) if together else _ordered(nearest(remaining))
     missed = [
-        (own, MissedEntry(entry.compile_id, _listed(own), entry.left_out + len(all_) - len(own)))
+        (own, _missed(entry.compile_id, own, entry.left_out + len(all_) - len(own)))
         for entry, all_, own in zip(entries, conditions, remaining, strict=True)
     ]
     missed.sort(key=lambda pair: far(pair[0]))
     return Explained(causes, tuple(entry for _, entry in missed))
+
+
+def _missed(compile_id: str, own: Sequence[Condition], left_out: int | None) -> MissedEntry:
+    """The entry by its false guards without those that follow from others, in guard order.
+    `left_out`: how many these are; None where the text of a log names the first guard only."""
+    guards = tuple(record_from(FalseGuard, cause) for cause in _listed(own[:OF_AN_ENTRY]))
+    beyond = None if left_out is None else left_out + len(own) - len(guards)
+    return MissedEntry(compile_id=compile_id, guards=guards, left_out=beyond)
 
 
 def _listed(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
@@ -128,7 +130,7 @@ def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> 
         for of_entry in parsed
     ]
     entries = tuple(
-        MissedEntry(of_entry[0].compile_id, _listed(conditions), None)
+        _missed(of_entry[0].compile_id, conditions, None)
         for of_entry, conditions in zip(parsed, printed, strict=True)
         if of_entry[0].compile_id is not None
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.schema.precompiled import PrecompiledRecord
+from compilediag.receipt.schema.caches import PrecompiledRecord
 from compilediag.timeline.caches import Precompiled
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location

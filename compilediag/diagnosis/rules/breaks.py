@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
@@ -16,6 +16,7 @@ from compilediag.diagnosis.rules.break_text import BreakReport, read_break
 from compilediag.diagnosis.rules.graph_break_registry import categories
 from compilediag.diagnosis.rules.make_finding import make_finding, pick, plural, shorten
 from compilediag.diagnosis.rules.recompiles import TEMPORARY
+from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.compiles import CompileId, FrameKey
 from compilediag.timeline.ownership import ownership_of
@@ -284,7 +285,8 @@ def _effect(broken: Broken) -> str:
 def _sends_to_eager(cause: Finding, symptom: Finding) -> bool:
     """The break is what sent that frame to eager; where torch names only the consequence (a break
     in a loop), it names no cause of its own."""
-    return cause.evidence.get("consequence_only") is not True and sends_to_eager(cause, symptom)
+    consequence = BreakEvidence.of(cause.evidence).consequence_only
+    return not consequence and sends_to_eager(cause, symptom)
 
 
 def sends_to_eager(broken: Finding, eager: Finding) -> bool:
@@ -293,16 +295,15 @@ def sends_to_eager(broken: Finding, eager: Finding) -> bool:
     return location is not None and (location.file, location.line) in _eager_frames(broken)
 
 
-def _eager_frames(broken: Finding) -> list[Hashable]:
-    frames = broken.evidence.get("eager_frames")
-    listed = cast("list[list[Hashable]]", frames) if isinstance(frames, list) else []
-    return [tuple(frame) for frame in listed]
+def _eager_frames(broken: Finding) -> Sequence[Hashable]:
+    return BreakEvidence.of(broken.evidence).eager_frames or ()
 
 
 def eager_places(finding: Finding) -> Sequence[Hashable]:
     """The frames that a break sends to eager; of a finding about such a frame, its place."""
-    if "eager_frames" in finding.evidence or finding.location is None:
-        return _eager_frames(finding)
+    frames = BreakEvidence.of(finding.evidence).eager_frames
+    if frames is not None or finding.location is None:
+        return frames or ()
     return [(finding.location.file, finding.location.line)]
 
 
@@ -320,15 +321,15 @@ def _is_of_broken_code(finding: Finding) -> bool:
 def _makes(broken: Finding, again: Finding) -> bool:
     """Whether all recompiles of a finding are of frames that a break made. What is carried over it
     is the break's own where it reads a value or size out of a tensor; else the size of an input."""
-    behind = broken.evidence.get(_BEHIND)
+    behind = BreakEvidence.of(broken.evidence).recompiles_behind
     root = next(part for part in again.about if isinstance(part, CauseId))
     carried = root.variable.startswith(TEMPORARY) and root.kind != ANOTHER_INSTANCE
-    if broken.severity == "info" or not isinstance(behind, list):
+    if broken.severity == "info" or not behind:
         return False
     if carried and broken.rule != "CD202":
         return False
     ids = compile_ids(again)
-    return bool(ids) and set(ids) <= set(cast(list[str], behind))
+    return bool(ids) and set(ids) <= set(behind)
 
 
 RULES: tuple[Rule, ...] = (find_breaks,)

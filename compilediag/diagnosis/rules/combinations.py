@@ -49,7 +49,7 @@ def _with_forecast(finding: Finding, group: Group, analysis: Analysis) -> Findin
     values = values_seen(again, analysis.causes)
     # Values of a tensor's size and of its dtype are not kept apart.
     seen = {name: sorted(values[name]) for name in often if often[name] == 1 and name in values}
-    evidence = {
+    found = {
         **finding.evidence,
         "met": list(dict.fromkeys(cause.actual for cause in group.causes)),
         "parts": [f"{part.rule} {part.variable}" for part in parts],
@@ -57,10 +57,10 @@ def _with_forecast(finding: Finding, group: Group, analysis: Analysis) -> Findin
     }
     fix = finding.fix
     if len(seen) == len(parts):
-        possible = evidence["combinations"] = math.prod(map(len, seen.values()))
+        possible = found["combinations"] = math.prod(map(len, seen.values()))
         summary = fix.summary.replace("every combination", f"all {possible} combinations")
         fix = replace(fix, summary=summary)
-    return replace(finding, evidence=evidence, fix=fix)
+    return replace(finding, evidence=found, fix=fix)
 
 
 RULES: tuple[Rule, ...] = (CombinationRule(),)

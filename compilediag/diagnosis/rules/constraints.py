@@ -17,7 +17,8 @@ from compilediag.diagnosis.guards.size_limits import (
     plain_size,
 )
 from compilediag.diagnosis.rules.make_finding import make_finding
-from compilediag.diagnosis.rules.size_lines import WITHOUT_NUMBER, evidence_of
+from compilediag.diagnosis.rules.size_lines import WITHOUT_NUMBER, line_needed
+from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, SizeGuard
@@ -159,7 +160,7 @@ def _violation(
             "message": text[:4096],
             **({"compile_ids": [failed.compile_id]} if failed else {}),
             **({"eager_frames": [[frame.file, frame.line]]} if frame else {}),
-            **(evidence_of(limit) if limit is not None else {}),
+            **(line_needed(limit) if limit is not None else {}),
             "nothing_else": alone,
         },
     )
@@ -203,18 +204,16 @@ def _fix(
 
 
 def _is_same_frame(cause: Finding, symptom: Finding) -> bool:
-    frames = cause.evidence.get("eager_frames")
+    frames = BreakEvidence.of(cause.evidence).eager_frames
     place = symptom.location
-    return place is not None and frames == [[place.file, place.line]]
+    return place is not None and frames == ((place.file, place.line),)
 
 
 def _explains_all(cause: Finding, symptom: Finding) -> bool:
     """Nothing else was compiled, and what failed, failed for it."""
-    return cause.evidence.get("nothing_else") is True and symptom.evidence.get("why") in (
-        "failed",
-        "eager",
-        "ahead_of_time",
-    )
+    alone = BreakEvidence.of(cause.evidence).nothing_else
+    why = AnyEvidence.of(symptom.evidence).why
+    return alone and why in ("failed", "eager", "ahead_of_time")
 
 
 ABSORBS = (

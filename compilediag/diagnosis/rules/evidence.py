@@ -12,6 +12,7 @@ from compilediag.diagnosis.findings import Finding, Ownership, Rule
 from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.diagnosis.rules.breaks import eager_places, sends_to_eager
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, shorten
+from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.timeline.compiles import Compile, FrameKey
 from compilediag.timeline.invocations import StanceCalls
 from compilediag.timeline.ownership import ownership_of
@@ -289,7 +290,7 @@ RULES: tuple[Rule, ...] = (
 
 def _is_consequence(finding: Finding) -> bool:
     """A break report that names no cause of its own."""
-    return finding.evidence.get("consequence_only") is True
+    return BreakEvidence.of(finding.evidence).consequence_only
 
 
 ABSORBS = (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import cast
 
+from compilediag.diagnosis.absorption import compile_ids
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.recompiles import Wording
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import UserCall
@@ -26,11 +27,10 @@ _COUNT = re.compile(r"(?P<count>\d{1,6}) keys?")
 def with_keywords(finding: Finding, timeline: Timeline) -> Finding:
     """CD108 in the words of its keywords, where the calls show that the container is `**kwargs` and
     which keywords differ."""
-    values = cast("Iterable[tuple[str | None, str | None]]", finding.evidence.get("values", ()))
     if finding.parts or finding.variable is None:
         return finding
     found: set[str] = set()
-    for before, after in values:
+    for before, after in GuardEvidence.of(finding.evidence).values:
         named = set(_named(finding, timeline, before or "", after or ""))
         if not named:
             return finding
@@ -62,7 +62,7 @@ def _named(finding: Finding, timeline: Timeline, before: str, after: str) -> Ite
 
 def _calls(finding: Finding, timeline: Timeline) -> Iterator[tuple[UserCall, UserCall]]:
     """The calls that compiled an entry that did not fit, and that compiled again."""
-    ids = cast("Collection[str]", finding.evidence["compile_ids"])
+    ids = compile_ids(finding)
     compiles = {item.id: item for item in timeline.compiles}
     for recompile in timeline.recompiles:
         if recompile.compile_id in ids and recompile.entered_at is not None:

@@ -10,6 +10,7 @@ from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.evidence import costs_compiles
 from compilediag.diagnosis.rules.make_finding import make_finding, plural, shorten
+from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import ATTACH, OLD_TORCH
@@ -277,7 +278,7 @@ RULES: tuple[Rule, ...] = (find_nothing_compiled,)
 
 def _broke(cause: Finding, symptom: Finding) -> bool:
     """A break that is for information alone, such as one that was asked for, leaves it blind."""
-    return symptom.evidence.get("why") == "behind_breaks" and cause.severity != "info"
+    return AnyEvidence.of(symptom.evidence).why == "behind_breaks" and cause.severity != "info"
 
 
 ABSORBS = (Absorption("CD901", "CD2", _broke),)

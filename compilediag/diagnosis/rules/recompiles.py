@@ -16,10 +16,13 @@ from typing import NamedTuple
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
 from compilediag.diagnosis.causes.of_run import Group, RunCauses
-from compilediag.diagnosis.findings import Act, CauseId, Finding, Part
+from compilediag.diagnosis.findings import Act, CauseId, Finding
 from compilediag.diagnosis.rules.fix_choice import ROOT, passed_for
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.diagnosis.rules.size_lines import with_line
+from compilediag.receipt.schema.compiles import PartRecord
+from compilediag.receipt.schema.evidence import GuardEvidence
+from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire.event import resumed_function
@@ -189,20 +192,17 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
         about=tuple(part.id for part in group.parts),
     )
     known = group.act if group.act is not None and group.act.lines == 1 else None
-    return replace(found, parts=tuple(map(_part, group.parts[1:])), act=known)
-
-
-def _part(part: Group) -> Part:
-    first = part.first
-    return Part(
-        rule=part.code,
-        kind=first.kind,
-        variable=first.variable,
-        expected=first.expected,
-        actual=first.actual,
-        location=part.location,
-        recompiles=len(part.recompiles),
+    parts = tuple(
+        record_from(
+            PartRecord,
+            part.first,
+            rule=part.code,
+            location=part.location,
+            recompiles=len(part.recompiles),
+        )
+        for part in group.parts[1:]
     )
+    return replace(found, parts=parts, act=known)
 
 
 def _explains_autograd(cause: Finding, symptom: Finding) -> bool:
@@ -217,11 +217,12 @@ def _explains_late_recompile(cause: Finding, symptom: Finding) -> bool:
 
 def _is_same_cause(cause: Finding, symptom: Finding) -> bool:
     where = symptom.location
-    if cause.rule == symptom.evidence.get("cause") and cause.variable == symptom.variable:
+    armed = GuardEvidence.of(symptom.evidence).cause
+    if cause.rule == armed and cause.variable == symptom.variable:
         return cause.location == where
     return where is not None and any(
         isinstance(part, CauseId)
-        and part.rule == symptom.evidence.get("cause")
+        and part.rule == armed
         and part.variable == symptom.variable
         and (part.file, part.function) == (where.file, where.function)
         for part in cause.about[1:]

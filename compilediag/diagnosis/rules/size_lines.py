@@ -18,6 +18,7 @@ from compilediag.diagnosis.guards.size_limits import (
     plain_size,
 )
 from compilediag.diagnosis.rules.make_finding import pick
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.timeline.compiles import CompileId, Recompile
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
@@ -58,13 +59,13 @@ _TITLES = {
 def with_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
     """The finding at the line that needs the value of the size, if that was recorded: a mark does
     not help there."""
-    if finding.severity == "info" or finding.evidence.get("kind") in _NO_LINE:
+    if finding.severity == "info" or GuardEvidence.of(finding.evidence).kind in _NO_LINE:
         return finding
     found = _fixed_line(group, timeline) if finding.rule == "CD105" else _line(group, timeline)
     if found is None:
         return finding
     size, limit = found
-    evidence = {**finding.evidence, **evidence_of(limit)}
+    evidence = {**finding.evidence, **line_needed(limit)}
     finding = replace(finding, evidence=evidence)
     if limit.place is None:
         return finding
@@ -75,7 +76,7 @@ def with_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
     return _of_size(finding, size, limit) if finding.rule == "CD105" else _of_side(finding, limit)
 
 
-def evidence_of(limit: SizeLimit) -> dict[str, object]:
+def line_needed(limit: SizeLimit) -> dict[str, object]:
     """The line as evidence."""
     return {
         "size_needed": {

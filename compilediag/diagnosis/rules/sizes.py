@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
+from compilediag.diagnosis.absorption import compile_ids
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
 from compilediag.diagnosis.causes.of_run import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.fix_choice import Break, is_held_by_package
 from compilediag.diagnosis.rules.marks import marking, since_first_call
 from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, Wording
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.timeline.call_sizes import varying_sizes
 from compilediag.timeline.timeline import Timeline
@@ -136,10 +138,11 @@ def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
         return replace(finding, evidence={**finding.evidence, **_called(sizes)[1]})
     evidence = {**finding.evidence, **padded.evidence}
     # Buckets of exactly the sizes that were called spare no compile.
-    if set(cast(list[int], evidence["buckets"])) == set(_called(sizes)[0]):
-        return replace(finding, evidence=evidence)
+    finding = replace(finding, evidence=evidence)
+    if set(GuardEvidence.of(finding.evidence).buckets) == set(_called(sizes)[0]):
+        return finding
     summary = finding.fix.summary.replace(PAD, f"pad to {padded.buckets}: compilediag plan")
-    return replace(finding, evidence=evidence, fix=replace(finding.fix, summary=summary))
+    return replace(finding, fix=replace(finding.fix, summary=summary))
 
 
 def _from_first_call(finding: Finding, timeline: Timeline) -> Finding:
@@ -156,7 +159,7 @@ def _from_first_call(finding: Finding, timeline: Timeline) -> Finding:
 
 def _frames_of(finding: Finding, timeline: Timeline) -> set[tuple[int, str, int]]:
     """The code that was compiled again, as (process, file, line)."""
-    ids = set(cast(list[str], finding.evidence["compile_ids"]))
+    ids = set(compile_ids(finding))
     return {
         (item.process, item.frame.file, item.frame.line)
         for item in timeline.compiles
@@ -179,10 +182,8 @@ def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizesRecord | None
     found = called_sizes(timeline, _frames_of(finding, timeline))
     if found is None:
         return None
-    changed = changed_dimensions(
-        cast("str | None", finding.evidence.get("expected")),
-        cast("str | None", finding.evidence.get("actual")),
-    )
+    guard = GuardEvidence.of(finding.evidence)
+    changed = changed_dimensions(guard.expected, guard.actual)
     places = {f"{finding.variable}:{item.dimension}" for item in changed}
     tensors = {dimension.rpartition(":")[0] for dimension in found.dims[0]}
     return found if finding.variable in tensors and places <= set(found.dims[0]) else None

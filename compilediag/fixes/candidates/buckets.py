@@ -3,7 +3,7 @@ most of what is computed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from compilediag.diagnosis.rules.sizes import MAX_BUCKETS, MAX_WASTE
@@ -19,6 +19,7 @@ from compilediag.receipt.fixed_shape_code import (
     planned_sizes,
     settings_of,
 )
+from compilediag.receipt.schema.evidence import PaddingEvidence
 from compilediag_harness.shapes.buckets import BucketsImpossible, fewest
 from compilediag_harness.shapes.grids import plan_grid
 from compilediag_harness.wire import Location, PaddedAxis, PaddedDimension, PaddedFunction
@@ -112,13 +113,11 @@ def _frames(case: Case) -> Iterator[tuple[str | None, int | None]]:
 
 def _other_buckets(case: Case) -> Iterator[Change]:
     """Where the sizes are written."""
-    evidence: Mapping[str, object] = case.finding.evidence
+    evidence = PaddingEvidence.of(case.finding.evidence)
     shapes = case.receipt.shapes
     for item in () if shapes is None else shapes.fixed:
-        now = [list(sizes) for sizes in item.buckets]
-        if not item.planned_buckets or now != evidence.get("buckets"):
-            continue
-        if [list(sizes) for sizes in item.planned_buckets] != evidence.get("planned_buckets"):
+        now = item.buckets, item.planned_buckets
+        if not item.planned_buckets or now != (evidence.buckets, evidence.planned_buckets):
             continue
         before = listed_buckets(item.axes, item.buckets)
         after = listed_buckets(item.axes, item.planned_buckets)

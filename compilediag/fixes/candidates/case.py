@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag_harness.wire import Location, resumed_function
 
@@ -33,19 +33,24 @@ class Case:
     @property
     def source(self) -> str:
         """The guarded variable as guards name it; empty where there is none."""
-        return str(self.finding.evidence.get("source") or "")
+        return GuardEvidence.of(self.finding.evidence).source or ""
 
     @property
     def kind(self) -> str:
         """Which of its rule's cases it is."""
-        return str(self.finding.evidence.get("kind") or "")
+        return GuardEvidence.of(self.finding.evidence).kind or ""
+
+    @property
+    def guard(self) -> str:
+        """The text of the guard; empty where there is none."""
+        return GuardEvidence.of(self.finding.evidence).guard or ""
 
     @property
     def values(self) -> list[tuple[str, str]]:
         """Each change that was seen, as (before, after)."""
-        evidence = self.finding.evidence
-        seen: Any = evidence.get("values") or [(evidence.get("expected"), evidence.get("actual"))]
-        return [(str(before), str(after)) for before, after in seen if before and after]
+        guard = GuardEvidence.of(self.finding.evidence)
+        seen = guard.values or [(guard.expected, guard.actual)]
+        return [(before, after) for before, after in seen if before and after]
 
     @property
     def compiles(self) -> list[CompileEvent]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
-from typing import cast
+from collections.abc import Iterator
 
 from compilediag.fixes.candidates.case import Case
 from compilediag.fixes.candidates.program_calls import PLAIN, calls_of, edit_calls
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import Edit
+from compilediag.receipt.schema.evidence import GuardEvidence
 
 _OF_SELF = re.compile(r"L\['self'\]((?:\.\w+|\['\w+'\])+)")
 _FROM_THE_START = (
@@ -24,7 +24,7 @@ def filled_candidates(case: Case) -> Iterator[Change]:
     """An assignment before each call that compiled."""
     found = _OF_SELF.fullmatch(case.source)
     values = set(case.values)
-    writers = cast("list[Mapping[str, object]]", case.finding.evidence.get("writers") or [])
+    writers = GuardEvidence.of(case.finding.evidence).writers
     if case.finding.rule != "CD104" or found is None or len(values) != 1 or not writers:
         return
     ((_, value),) = values

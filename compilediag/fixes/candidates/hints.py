@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, Case
 from compilediag.fixes.candidates.options import DYNAMO, OVERRIDES, setting, variable
 from compilediag.fixes.changes import Change
+from compilediag.receipt.schema.evidence import BreakEvidence
 
 _RISK = "holds for every compiled function; torch supports it only in part"
 
@@ -23,12 +23,9 @@ _READ_OUTSIDE = frozenset(("compiled_autograd",))
 
 def hint_candidates(case: Case) -> Iterator[Change]:
     """One change with each option that the report of the break wants set."""
-    options: Any = case.finding.evidence.get("options")
-    if not isinstance(options, dict):
-        return
+    options = BreakEvidence.of(case.finding.evidence).options or {}
     offered = " ".join(item.setting for item in case.finding.fix.candidates)
-    for option, value in options.items():  # pyright: ignore[reportUnknownVariableType]
-        name = str(option)  # pyright: ignore[reportUnknownArgumentType]
+    for name, value in options.items():
         unfaithful = name in _UNFAITHFUL or name.startswith(_UNFAITHFUL_PREFIXES)
         if value not in ("True", "False") or unfaithful or name.upper() in offered:
             continue

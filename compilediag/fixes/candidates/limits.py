@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from compilediag.diagnosis.rules.forecast import DEFAULT_LIMIT
 from compilediag.fixes.candidates.case import Case
 from compilediag.fixes.candidates.options import DYNAMO
 from compilediag.fixes.changes import Change
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag_harness.wire import CompileOption, SettingChange
 
@@ -40,19 +40,18 @@ def limit_candidates(case: Case) -> Iterator[Change]:
 
 def _combined(case: Case) -> Iterator[Change]:
     """Near the limit: every combination of the values seen, and room before the next warning."""
-    evidence = case.finding.evidence
-    used, limit = evidence.get("variants"), evidence.get("limit")
-    combinations: Any = evidence.get("combinations") or 0
-    if not isinstance(used, int) or not isinstance(limit, int):
+    evidence = GuardEvidence.of(case.finding.evidence)
+    used, limit, combinations = evidence.variants, evidence.limit, evidence.combinations or 0
+    if used is None or limit is None:
         return
-    needed = max(int(combinations), used * 4 // 3 + 1)
+    needed = max(combinations, used * 4 // 3 + 1)
     if limit < combinations and needed <= MANY:
         yield from _raised(case, needed, searches=False)
 
 
 def _isolated(case: Case) -> Iterator[Change]:
     """Only where several compiled objects share the code: in one object nothing is shared."""
-    known: Any = case.finding.evidence.get("causes")
+    known = GuardEvidence.of(case.finding.evidence).causes
     causes = known or [other.rule for other in case.receipt.findings]
     shared = bool(_SHARED.intersection(causes))
     if case.has_compile_keywords and shared:
@@ -69,7 +68,7 @@ def _raised(case: Case, number: int, *, searches: bool) -> Iterator[Change]:
     """In the configuration; where the program sets that itself, at `torch.compile`."""
     setting = SettingChange(DYNAMO, _OPTION, number)
     made = Change("configuration", "", _EACH, settings=(setting,), unlimits=True, searches=searches)
-    is_set = case.finding.evidence.get("limit") not in (None, DEFAULT_LIMIT)
+    is_set = GuardEvidence.of(case.finding.evidence).limit not in (None, DEFAULT_LIMIT)
     if is_set and case.has_compile_keywords:
         option = CompileOption(_OPTION, number)
         made = replace(made, kind="call", settings=(), options=(option,))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from compilediag.receipt.schema.compiles import FindingRecord
+from compilediag.receipt.schema.evidence import BreakEvidence
 
 _OF_LOGGERS = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))
 
@@ -17,13 +16,11 @@ def message_writer(finding: FindingRecord) -> str | None:
     """
     if finding.rule != "CD211":
         return None
-    reason = str(finding.evidence.get("reason") or "")
+    broken = BreakEvidence.of(finding.evidence)
+    reason = broken.reason or ""
     if reason.startswith("Logger not supported"):
         return "logging.Logger"
-    callee: Any = finding.evidence.get("callee")
-    if not isinstance(callee, dict):
-        return None
-    name, module = str(callee.get("name") or ""), str(callee.get("module") or "")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    name, module = broken.callee.get("name") or "", broken.callee.get("module") or ""
     owner, _, short = name.rpartition(".")
     if short == "print" and owner in ("", "builtins") and module in ("", "builtins"):
         return "print"

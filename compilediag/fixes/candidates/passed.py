@@ -18,6 +18,7 @@ from compilediag.fixes.candidates.program_calls import other_calls, parse_expres
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import Edit
 from compilediag.receipt.schema.compiles import EnteredAt
+from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag_harness.wire import ArgumentChange
 
 _COPY = "a copy of the tensor per call, unless it already has this form"
@@ -68,7 +69,7 @@ def _passed(case: Case) -> Iterator[_Passed]:
 def _in_place_of_a_break(case: Case) -> Iterator[_Passed]:
     """For each argument in turn: which one breaks the graph torch does not say."""
     called = case.finding.entered_at
-    sparse = "sparse" in str(case.finding.evidence.get("reason") or "").lower()
+    sparse = "sparse" in (BreakEvidence.of(case.finding.evidence).reason or "").lower()
     for item in called.arguments if called is not None else ():
         if case.finding.rule == "CD205":
             yield _Passed(item.parameter, "list", "list(_)", _LIST)
@@ -100,7 +101,7 @@ def _of_view(case: Case) -> Iterator[_Passed]:
     Which argument is the view torch does not say; where there is one argument, it is that."""
     behind = "'NoneType' object has no attribute 'size'"
     called = case.finding.entered_at
-    if case.finding.evidence.get("guard") == behind and called is not None:
+    if case.guard == behind and called is not None:
         names = {each.parameter for each in called.arguments}
         if len(names) == 1:
             yield _Passed(names.pop(), "clone", "_.clone()", _EACH_COPY)
@@ -108,7 +109,7 @@ def _of_view(case: Case) -> Iterator[_Passed]:
 
 def _distinct(case: Case) -> Iterator[_Passed]:
     """One of two arguments that are one tensor at times."""
-    same = _SAME.search(str(case.finding.evidence.get("guard") or ""))
+    same = _SAME.search(case.guard)
     names = [_argument_of(name) for name in (same.groups() if same else ()) if name]
     if len(names) == 2 and names[1] is not None and names[0] is not None:
         yield _Passed(names[1], "clone", "_.clone()", _EACH_COPY)
@@ -118,7 +119,7 @@ def _of_number(case: Case) -> Iterator[_Passed]:
     """A number that is an argument itself: where it is a size, torch needs it as a number, and the
     trial fails."""
     if case.finding.rule == "CD118":
-        guard = str(case.finding.evidence.get("guard") or "")
+        guard = case.guard
         names = set(_BOUND.findall(guard))
         if len(names) == 1 and ".size()" not in guard and ".stride()" not in guard:
             yield _Passed(names.pop(), "tensor", "torch.tensor(_)", _TENSOR)

@@ -92,7 +92,7 @@ def _bound_sizes(case: Case) -> Iterator[Change]:
     """A condition between sizes that torch put into the graph's guards."""
     if case.finding.rule != "CD118":
         return
-    guard = str(case.finding.evidence.get("guard") or "")
+    guard = case.guard
     sizes = _SIZE.findall(guard)
     if case.kind == "zero_one" and len(sizes) == 1:
         source, dimension = sizes[0]

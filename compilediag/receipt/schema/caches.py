@@ -70,3 +70,11 @@ class CacheSection(Record, frozen=True, kw_only=True):
     lookups: tuple[CacheLookupRecord, ...] = ()
     lookups_left_out: int = 0
     folder: CacheFolder | None = None
+
+
+class PrecompiledRecord(Record, frozen=True, kw_only=True):
+    """One function, over all processes."""
+
+    function: str
+    entries: int
+    called: bool

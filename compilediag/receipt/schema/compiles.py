@@ -198,7 +198,7 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     frames_detail: tuple[FrameDetail, ...] = ()
 
 
-class CandidateRecord(Record, frozen=True, kw_only=True):
+class CandidateRecord(Record, frozen=True):
     """A setting that needs no edit."""
 
     kind: str

@@ -3,12 +3,13 @@ torch guard on the difference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from compilediag.errors import ReproImpossible
 from compilediag.extensions.repro.views import values
 from compilediag.extensions.repro.views.variables import RESERVED
+from compilediag.receipt.schema.evidence import GuardEvidence
 
 DEFAULT_TENSOR = "torch.ones([2, 4])"
 SHAPE_ASSUMED = "shapes were not recorded: [2, 4] is assumed"
@@ -29,7 +30,7 @@ class Change(NamedTuple):
     """What the receipt does not hold and the script assumes."""
 
 
-def change_of(rule: str, kind: str | None, evidence: Mapping[str, object]) -> Change:
+def change_of(rule: str, kind: str | None, evidence: GuardEvidence) -> Change:
     """The change of a finding.
 
     Raises:
@@ -37,8 +38,8 @@ def change_of(rule: str, kind: str | None, evidence: Mapping[str, object]) -> Ch
     """
     if (rule, kind) in (("CD110", "code"), ("CD101", "object")):
         return _callables()
-    if evidence.get("expected") is None and (rule, kind) in _MAY_BE_ENUM:
-        change = _member_of_enum(str(evidence.get("actual")))
+    if evidence.expected is None and (rule, kind) in _MAY_BE_ENUM:
+        change = _member_of_enum(str(evidence.actual))
         if change is not None:
             return change
     expected, actual = values.both(evidence)

@@ -12,6 +12,7 @@ from compilediag.extensions.repro.views.changes import change_of
 from compilediag.extensions.repro.views.owners import INPUT, Lines, instances_program, program_of
 from compilediag.extensions.repro.views.values import MAX_ELEMENTS, ones, shape_of
 from compilediag.extensions.repro.views.variables import guarded_variable
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.user_line import leading_call
 from compilediag.views.text import clean
 
@@ -114,25 +115,23 @@ def _spaced(program: Lines) -> Lines:
 
 
 def _program(finding: FindingRecord) -> tuple[Lines, tuple[str, ...]]:
-    rule, evidence = finding.rule, finding.evidence
+    rule, evidence = finding.rule, GuardEvidence.of(finding.evidence)
     reason = _REASONS.get(rule) or _FAMILIES.get(rule[:3])
     if reason is not None:
         raise ReproImpossible(reason)
     variable = finding.variable or ""
-    kind = evidence.get("kind") if isinstance(evidence.get("kind"), str) else None
-    guard, source = str(evidence.get("guard") or ""), str(evidence.get("source") or "")
     if rule == "CD111":
-        return mode_program(kind)
+        return mode_program(evidence.kind)
     if rule == "CD112":
         return backend_program(), ()
     if rule == "CD113":
-        return aliasing_program(guard), ()
+        return aliasing_program(evidence.guard or ""), ()
     if rule == "CD115":
         return hooks_program(variable), ("a hook was added; the run may have removed one",)
     if rule == "CD118":
-        return size_one_program(guard), ()
-    place = guarded_variable(rule, variable.removesuffix(".__code__"), source)
-    change = change_of(rule, kind, evidence)
+        return size_one_program(evidence.guard or ""), ()
+    place = guarded_variable(rule, variable.removesuffix(".__code__"), evidence.source or "")
+    change = change_of(rule, evidence.kind, evidence)
     if any(line.startswith(f"class {place.root}(") for line in change.classes):
         raise ReproImpossible(f"{place.root!r} is the name of a class and of the variable")
     if rule == "CD117":
@@ -150,13 +149,13 @@ def _input_shape(inputs: str | None) -> tuple[list[int], str]:
 
 
 def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
-    evidence = finding.evidence
+    evidence = GuardEvidence.of(finding.evidence)
     parts = [
         ("rule", f"{finding.rule} {finding.slug}"),
         ("variable", finding.variable),
-        ("expected", evidence.get("expected")),
-        ("met", evidence.get("actual")),
-        ("guard", evidence.get("guard")),
+        ("expected", evidence.expected),
+        ("met", evidence.actual),
+        ("guard", evidence.guard),
         ("where", _where(finding)),
     ]
     return [

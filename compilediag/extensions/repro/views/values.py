@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Mapping
 from math import prod
 
 from compilediag.errors import ReproImpossible
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag_harness.redaction.recognise import is_redacted
 
 DTYPES = frozenset(
@@ -101,14 +101,14 @@ def member_of(text: str) -> tuple[str, bool] | None:
     return (found["key"], found["state"] == "present") if found else None
 
 
-def both(evidence: Mapping[str, object]) -> tuple[str, str]:
+def both(evidence: GuardEvidence) -> tuple[str, str]:
     """What the guard expected and what it met first.
 
     Raises:
         ReproImpossible: one of them was not seen, or was taken out as a secret.
     """
-    expected, actual = evidence.get("expected"), evidence.get("actual")
-    if not isinstance(expected, str) or not isinstance(actual, str):
+    expected, actual = evidence.expected, evidence.actual
+    if expected is None or actual is None:
         raise ReproImpossible("the receipt does not hold both values of the guard")
     if is_redacted(expected) or is_redacted(actual):
         raise ReproImpossible("the values of the guard were taken out of the receipt as secrets")

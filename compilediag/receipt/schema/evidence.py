@@ -1,0 +1,67 @@
+"""The evidence of findings, typed: for each family of rules the fields that are read of it."""
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import field
+
+from compilediag.receipt.schema.compiles import Writer
+from compilediag.receipt.schema.record import Record
+
+Shape = TypeVar("Shape", bound="AnyEvidence")
+
+
+class AnyEvidence(Record, frozen=True, kw_only=True):
+    """Of any rule. A field that the evidence does not have is nothing, also in those below."""
+
+    compile_ids: tuple[str, ...] = ()
+    why: str | None = None
+    """Why nothing was compiled (CD901)."""
+
+    @classmethod
+    def of(cls: type[Shape], evidence: dict[str, Any]) -> Shape:
+        """What it has of this family; nothing where a field has another type."""
+        try:
+            return msgspec.convert(evidence, cls)
+        except msgspec.ValidationError:
+            return cls()
+
+
+class GuardEvidence(AnyEvidence, frozen=True, kw_only=True):
+    """Of the rules CD1xx: a guard that was false or is armed, a frame at or near its limit."""
+
+    cause: str | None = None
+    kind: str | None = None
+    expected: str | None = None
+    actual: str | None = None
+    values: tuple[tuple[str | None, str | None], ...] = ()
+    guard: str | None = None
+    source: str | None = None
+    writers: tuple[Writer | str, ...] = ()
+    size_needed: dict[str, Any] | None = None
+    buckets: tuple[int, ...] = ()
+    variants: int | None = None
+    limit: int | None = None
+    combinations: int | None = None
+    causes: tuple[str, ...] = ()
+
+
+class BreakEvidence(AnyEvidence, frozen=True, kw_only=True):
+    """A graph break, or a frame that ran eager (CD2xx, CD154, CD904)."""
+
+    category: str | None = None
+    reason: str | None = None
+    explanation: str | None = None
+    eager_frames: tuple[tuple[str, int], ...] | None = None
+    consequence_only: bool = False
+    nothing_else: bool = False
+    options: dict[str, str] | None = None
+    callee: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    recompiles_behind: tuple[str, ...] = ()
+
+
+class PaddingEvidence(AnyEvidence, frozen=True, kw_only=True):
+    """Sizes, and those that would need less padding (CD407)."""
+
+    buckets: tuple[tuple[int, ...], ...] = ()
+    planned_buckets: tuple[tuple[int, ...], ...] = ()
