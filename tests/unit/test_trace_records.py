@@ -15,6 +15,10 @@ from compilediag.readers.torch_trace.scan import Losses, TraceRecord, TraceScann
 
 REASON = line(b'{"artifact": {"name": "recompile_reasons"}, "frame_id": 0}', b"0/0: n == 2\nStack:")
 OTHER = line(b'{"exported_graph": {}}', b'{\n"name": "x"\n}')
+TIMING = line(
+    b'{"chromium_event": {}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}',
+    b'{"name": "dynamo", "ts": 1.0, "ph": "B"}',
+)
 STRING = line(b'{"str": ["a.py", 0]}')
 WHOLE = STRING + OTHER + REASON + OTHER + STRING
 
@@ -89,9 +93,12 @@ def test_a_foreign_line_is_counted() -> None:
     assert scanned(STRING + b"print of the program\n\n\n" + STRING)[1].counts == {"bad_prefix": 1}
 
 
-def test_a_payload_that_was_changed_is_not_used() -> None:
-    """torch writes the digest of a payload; where it does not fit, the reason is not believed."""
-    records, losses = scanned(REASON.replace(b"n == 2", b"n == 3") + STRING)
+@pytest.mark.parametrize(
+    "changed", [REASON.replace(b"n == 2", b"n == 3"), TIMING.replace(b"1.0", b"2.0")]
+)
+def test_a_payload_that_was_changed_is_not_used(changed: bytes) -> None:
+    """torch writes the digest of a payload; where it does not fit, the record is not believed."""
+    records, losses = scanned(changed + STRING)
     assert [item.kind for item in records] == ["str"]
     assert losses.counts == {"bad_payload_hash": 1}
 

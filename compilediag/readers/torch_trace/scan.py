@@ -38,7 +38,7 @@ _RECORD = rb'.\d{4} [^"\n]{20,4096}(?<=\] \{)"'
 _TIMING = re.compile(
     rb"V(\d{4} \d\d:\d\d):(\d\d\.\d{1,9}) (\d{1,20}) [^\"\n]{0,4096}\] "
     rb'(\{"chromium_event": \{\}, (?:"\w{1,40}": \d{1,20}, ){0,8})'
-    rb'"has_payload": "[0-9a-f]{32}"\}\n(\t.{1,65000})',
+    rb'"has_payload": "([0-9a-f]{32})"\}\n(\t.{1,65000})',
     re.DOTALL,
 )
 _HEAD = re.compile(
@@ -107,7 +107,7 @@ class TraceScanner:
         """The wanted records, in the order of the file."""
         for block in self._blocks(chunks):
             timing = None if block.last else _TIMING.fullmatch(block.text)
-            record = self._record(block) if timing is None else _record_of(timing)
+            record = self._record(block) if timing is None else self._timing(timing)
             if record is not None:
                 yield record
 
@@ -169,6 +169,14 @@ class TraceScanner:
             payload=whole,
         )
 
+    def _timing(self, found: re.Match[bytes]) -> TraceRecord | None:
+        """The record of a timed phase, if it is whole."""
+        minute, second, pid, metadata, digest, raw = found.groups()
+        payload = self._payload(raw, digest, may_cut=False, last=False)
+        if payload is None:
+            return None
+        return TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
+
     def _payload(self, raw: bytes, digest: bytes, may_cut: bool, *, last: bool) -> bytes | None:
         """The payload as torch wrote it, or its beginning; None where it is lost."""
         if len(raw) > PAYLOAD_LIMIT:
@@ -184,13 +192,6 @@ class TraceScanner:
         else:
             self.losses.add("bad_payload_hash")
         return None
-
-
-def _record_of(timing: re.Match[bytes]) -> TraceRecord:
-    """The record of a timed phase. Its digest is not looked at: that it is torch's shows when it is
-    decoded, for which its tabs are white space."""
-    minute, second, pid, metadata, payload = timing.groups()
-    return TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
 
 
 def _unfolded(raw: bytes) -> bytes:
