@@ -13,8 +13,7 @@ from IPython.core.getipython import get_ipython
 from IPython.display import display  # pyright: ignore[reportUnknownVariableType]
 
 from compilediag.commands.terminal import write
-from compilediag.runs.notebook_cells import cell_of
-from compilediag.runs.watch import WatchResult, watch
+from compilediag.runs.watch import WatchResult, cell_of, watch
 
 NAME = "compilediag"
 _ARGUMENTS: Any = arguments  # IPython has no types for it

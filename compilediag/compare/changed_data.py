@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from compilediag.receipt.lane import CHANGED_BY_FIXES
+from compilediag.compare.keys import CHANGED_BY_FIXES
 from compilediag.receipt.schema.receipt import Receipt
 
 OPTION = "--changed-data"

@@ -23,12 +23,11 @@ from compilediag.compare.changed_data import (
     work_changes,
 )
 from compilediag.compare.changes import Change, CountChange, RunChanges, changes_between
-from compilediag.compare.keys import BreakKey, CauseKey, function_key, portable_file
+from compilediag.compare.keys import BreakKey, CauseKey, function_key, lane_fields, portable_file
 from compilediag.compare.moves import Moved, Place, moved, place_text
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
 from compilediag.json_document import Document
-from compilediag.receipt.lane import lane_fields
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten

@@ -1,17 +1,37 @@
-"""What makes two causes, graph breaks or frames the same: the only definition of each.
+"""The only definition of when two causes, graph breaks, frames or lanes are the same: their keys.
 
-Lanes have theirs in `receipt/lane.py`, which the fleet shares. Keys survive edits and other
-machines: they hold no line number, which moves with every edit above it, no folder above an
-installed package, and no address of an object.
+They survive edits and other machines: they hold no line number, which moves with every edit above
+it, no folder above an installed package, and no address of an object. A lane is compared field by
+field.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from msgspec import Struct, field
 
 from compilediag.receipt.schema.compiles import EventCause, FrameName, GraphBreak
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import flatten
+
+CHANGED_BY_FIXES = frozenset(
+    {
+        "name",
+        "precision",
+        *(
+            f"numerics_flags.{flag}"
+            for flag in (
+                *("dynamic", "matmul_precision", "allow_tf32_matmul", "deterministic"),
+                *("default_dtype", "autocast_cpu", "autocast_cuda"),
+            )
+        ),
+    }
+)
+"""Fields of the lane that a fix may change: the script (a copy with the fix), `dynamic=`, and the
+settings of CD111, which are set before the first compiled call or where autocast is entered."""
+
 
 COUNTS = (
     "frames",
@@ -106,3 +126,8 @@ def portable_file(file: str) -> str:
 def portable_text(text: str) -> str:
     """The text without addresses and ids of objects, which differ in every run."""
     return _ADDRESS.sub("...", text)
+
+
+def lane_fields(receipt: Receipt) -> dict[str, Any]:
+    """Every field of the lane by its dotted path, `name` included; None where it is not known."""
+    return dict(flatten(receipt.header.lane))

@@ -20,8 +20,8 @@ from compilediag.compare.keys import (
     break_key,
     cause_key,
     frame_key,
+    lane_fields,
 )
-from compilediag.receipt.lane import lane_fields
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     EnteredAt,

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compilediag.pytest_plugin import details
-from compilediag.pytest_plugin.blindness import blind, why_nothing_compiled
-from compilediag.pytest_plugin.judged_part import JudgedPart
-from compilediag.pytest_plugin.problems import Problem, counted
+from compilediag.pytest_plugin.judge import JudgedPart
+from compilediag.pytest_plugin.problems import Problem, blind, counted, why_nothing_compiled
 from compilediag.receipt.schema.compiles import FrameDetail
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import count

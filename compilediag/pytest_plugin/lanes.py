@@ -18,7 +18,7 @@ from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.compare.gate.update import recorded
 from compilediag.compare.run_baseline import LaneBaseline
 from compilediag.errors import BaselineUnreadable, CompilediagError
-from compilediag.pytest_plugin.judged_part import JudgedPart
+from compilediag.pytest_plugin.judge import JudgedPart
 from compilediag.pytest_plugin.marks import Requirements
 from compilediag.pytest_plugin.problems import Problem
 from compilediag.pytest_plugin.settings import Settings, baseline_of

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 import pytest
 
 from compilediag.pytest_plugin import COUNTED
-from compilediag.pytest_plugin.blindness import blind
 from compilediag.pytest_plugin.fixture import CompileFixture
 from compilediag.pytest_plugin.isolation import forget_compiled_code
-from compilediag.pytest_plugin.judge import judge
-from compilediag.pytest_plugin.judged_part import JudgedPart
+from compilediag.pytest_plugin.judge import JudgedPart, judge
 from compilediag.pytest_plugin.lanes import judge_lane, judge_limits
 from compilediag.pytest_plugin.marks import COUNTS, Requirements
-from compilediag.pytest_plugin.problems import CompileFailure, Problem, failure_text
+from compilediag.pytest_plugin.problems import CompileFailure, Problem, blind, failure_text
 from compilediag.pytest_plugin.receipt_files import write_receipt_of
 from compilediag.pytest_plugin.settings import Settings
 from compilediag.runs.watch import WatchResult, watch

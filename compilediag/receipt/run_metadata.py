@@ -30,7 +30,7 @@ class RunMetadata:
     """
 
     receipt_id: str
-    """A ULID; see `compilediag.receipt.ulid`."""
+    """A ULID; see `compilediag.runs.metadata`."""
     created_at_utc: str
     """ISO 8601 with Z."""
     status: Status = "complete"

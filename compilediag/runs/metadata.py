@@ -1,4 +1,4 @@
-"""The parts of a run's metadata that every way to a receipt fills in alike."""
+"""The parts of a run's metadata that every way to a receipt fills in alike, its id among them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from datetime import datetime
 
 from compilediag.readers.journal import Journal
 from compilediag.receipt.run_metadata import JournalFacts
-from compilediag.receipt.ulid import ulid
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TIME_BITS, _RANDOM_BYTES, _LENGTH = 48, 10, 26
 
 
 def receipt_identity(at_unix: float) -> tuple[str, str]:
@@ -43,3 +45,18 @@ def unix_s(utc: str, *, unreadable: float) -> float:
         return datetime.fromisoformat(utc.replace("Z", "+00:00")).timestamp()
     except ValueError:
         return unreadable
+
+
+def ulid(unix_ms: int, random_bytes: bytes) -> str:
+    """26 characters of Crockford's base 32: 48 bits of milliseconds, then 80 random bits.
+
+    Raises:
+        ValueError: the time does not fit 48 bits, or there are not 10 random bytes.
+    """
+    if not 0 <= unix_ms < 1 << _TIME_BITS:
+        raise ValueError(f"{unix_ms} ms is outside the range of a ULID")
+    if len(random_bytes) != _RANDOM_BYTES:
+        raise ValueError(f"a ULID takes {_RANDOM_BYTES} random bytes, got {len(random_bytes)}")
+    number = unix_ms << (8 * _RANDOM_BYTES) | int.from_bytes(random_bytes, "big")
+    shifts = range(5 * (_LENGTH - 1), -1, -5)
+    return "".join(_ALPHABET[number >> shift & 31] for shift in shifts)

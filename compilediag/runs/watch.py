@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from compilediag.runs.pipeline import Reported
     from compilediag.timeline.timeline import Timeline
 
+
 EVENT_LIMIT = 200_000
 """Events kept in memory; later ones are counted as dropped, and the verdict says so."""
 
@@ -188,7 +189,7 @@ class WatchResult:
         """What a notebook shows; None inside the block, where its `repr` is shown."""
         if self._wall_s is None:
             return None
-        from compilediag.runs.notebook_cells import cell_of
+        from compilediag.runs.watch import cell_of
         from compilediag.views.notebook import render_notebook
 
         root = os.getcwd()
@@ -274,3 +275,11 @@ def _user_roots(caller: str, named: tuple[str, ...]) -> tuple[str, ...]:
     if not named and os.path.isfile(caller):
         roots.append(os.path.dirname(os.path.abspath(caller)))
     return tuple(dict.fromkeys(roots))
+
+
+def cell_of(file: str) -> str | None:
+    """`In[3]` for the file of cell 3; None for any other file, and outside a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    named = None if shell is None else shell.compile.format_code_name(file)
+    return None if named is None else str(named[1])

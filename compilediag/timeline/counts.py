@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.receipt.schema.counts import Counts
+from compilediag.receipt.schema.compiles import Counts
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.compiles import Compile
 from compilediag.timeline.frames import Frame

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compilediag.receipt.schema.compile_costs import CompileMemory
-from compilediag.receipt.schema.counts import Counts
+from compilediag.receipt.schema.compiles import Counts
 from compilediag.timeline.answers import TimedCalls
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.caches import Precompiled, ProcessCaches

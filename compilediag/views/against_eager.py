@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.numbers import (
+    from compilediag.receipt.schema.against_eager import (
         NarrowedRecord,
         NumberDifference,
         NumbersSection,

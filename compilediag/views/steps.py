@@ -10,8 +10,7 @@ from compilediag.views.table import table
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.receipt.schema.running import Phases, Spike, StepsSection, Timing
-    from compilediag.receipt.schema.syncs import SyncsSection
+    from compilediag.receipt.schema.running import Phases, Spike, StepsSection, SyncsSection, Timing
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
 HEAD = ("span or function", "what", "phase", "calls", "total", "mean", "longest")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from compilediag.receipt.provenance_variables import provenance_from
-from compilediag.runs.supervised.provenance import read_provenance
+from compilediag.runs.checkout import read_provenance
 
 ALL = {
     "COMPILEDIAG_GIT_COMMIT": "abc",

@@ -526,7 +526,7 @@ def test_provenance_names_the_commit_and_the_script() -> None:
 
 def test_without_a_repository_the_environment_may_tell(monkeypatch) -> None:
     """A container without .git: the variables say what ran; else null."""
-    from compilediag.runs.supervised.provenance import read_provenance
+    from compilediag.runs.checkout import read_provenance
 
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(Path.cwd().parent))
     assert read_provenance(".", {}, {}).git_commit is None

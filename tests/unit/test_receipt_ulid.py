@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.receipt.ulid import ulid
+from compilediag.runs.metadata import ulid
 
 
 def test_known_value() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.receipt.schema.record import record_from
-from compilediag.receipt.schema.syncs import SyncLineRecord, SyncsSection
+from compilediag.receipt.schema.running import SyncLineRecord, SyncsSection
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.syncs import SyncLine, lines_of
 from compilediag.timeline.timeline import Timeline

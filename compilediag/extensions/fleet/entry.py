@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
+from compilediag.compare.keys import lane_fields
 from compilediag.extensions.fleet.measures import THROUGHPUTS, checks_of, values_of
-from compilediag.receipt.lane import lane_fields
 from compilediag.receipt.schema.receipt import Receipt
 
 SOFTWARE = ("python", "torch", "triton", "cuda", "driver")

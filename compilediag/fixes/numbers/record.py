@@ -12,7 +12,7 @@ from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.fixes.environment import export_line
 from compilediag.fixes.numbers.first_difference import Difference, Numbers, difference_sentence
 from compilediag.receipt.amend import amended
-from compilediag.receipt.schema.numbers import NarrowedRecord
+from compilediag.receipt.schema.against_eager import NarrowedRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Timeline
 

@@ -2,7 +2,7 @@
 
 from msgspec import field
 
-from compilediag.receipt.schema.counts import VariantCounts
+from compilediag.receipt.schema.compiles import VariantCounts
 from compilediag.receipt.schema.record import Record
 from compilediag.receipt.schema.running import ByPhase
 

@@ -5,9 +5,32 @@ from typing import Any, Literal
 from msgspec import field
 
 from compilediag.receipt.schema.compile_costs import CompileMemorySection, GuardsSection
-from compilediag.receipt.schema.counts import Counts
 from compilediag.receipt.schema.places import FrameName
 from compilediag.receipt.schema.record import Record
+
+
+class VariantCounts(Record, frozen=True, kw_only=True):
+    """Those that a variant of a cadence probe is compared by."""
+
+    frames: int
+    """Frames that Dynamo attempted."""
+    compiles: int
+    """Forward compiles that ended with guarded code."""
+    recompiles: int
+    """Those of them that a failed guard caused."""
+    graphs: int
+    """Those of `compiles` that hold a graph with operations."""
+    graph_breaks: int
+    """Lines at which a graph breaks."""
+    eager_fallbacks: int
+    """Frames of which some call ran without guarded code."""
+
+
+class Counts(VariantCounts, frozen=True, kw_only=True):
+    """All counts of a run, or of some of its processes."""
+
+    recompile_limit_hits: int
+    """Frames that ran into the recompile limit."""
 
 
 class Writer(Record, frozen=True, kw_only=True):

@@ -26,10 +26,10 @@ from compilediag.receipt.schema.running import (
     GoodputSection,
     Overhead,
     StepsSection,
+    SyncsSection,
     Timing,
 )
 from compilediag.receipt.schema.shapes import ShapesSection
-from compilediag.receipt.schema.syncs import SyncsSection
 from compilediag.receipt.schema.tracked import (
     AblationRecord,
     CostSection,

@@ -1,10 +1,35 @@
-"""How the run went: steps, time, memory, CUDA graphs and the measurement's own cost."""
+"""The course of a run: steps, time, memory, waiting for devices, CUDA graphs, our own cost."""
 
 from typing import Any
 
 from msgspec import field
 
 from compilediag.receipt.schema.record import Record
+
+
+class SyncLineRecord(Record, frozen=True, kw_only=True):
+    """Reads of one kind on one line."""
+
+    file: str
+    line: int
+    function: str
+    kind: str
+    ownership: str
+    loop_line: int | None = None
+    count: int
+    most_in_a_step: int
+    steps: int
+    seconds: float | None = None
+
+
+class SyncsSection(Record, frozen=True, kw_only=True):
+    """Counts and seconds of the sampled steps only."""
+
+    sampled_steps: int
+    on_device: bool
+    complete: bool
+    lines: tuple[SyncLineRecord, ...] = ()
+    seconds: float | None = None
 
 
 class SketchRecord(Record, frozen=True, kw_only=True):

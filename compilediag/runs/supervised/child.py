@@ -21,8 +21,7 @@ from compilediag.runs.supervised.group_witness import GroupWitness
 from compilediag.runs.supervised.interrupts import Interrupts
 from compilediag.runs.supervised.kept_files import LOOK_EVERY_S, KeptFiles
 from compilediag.runs.supervised.kill_schedule import KillSchedule
-from compilediag.runs.supervised.process_tree import ProcessTree
-from compilediag.runs.supervised.signals import SignalInbox
+from compilediag.runs.supervised.signals import ProcessTree, SignalInbox
 
 STDERR = 2
 

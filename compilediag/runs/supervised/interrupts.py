@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from compilediag.readers.tail import JournalTail
 from compilediag.runs.supervised.kill_schedule import KillSchedule
-from compilediag.runs.supervised.process_tree import ProcessTree
+from compilediag.runs.supervised.signals import ProcessTree
 from compilediag_harness.wire import InterruptLost
 
 POLL_S = 0.25

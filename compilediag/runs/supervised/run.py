@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
+from compilediag.runs.checkout import ProvenanceProbe, digest_script
 from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
 from compilediag.runs.supervised import telemetry
 from compilediag.runs.supervised.assemble import assemble
@@ -21,7 +22,6 @@ from compilediag.runs.supervised.group_witness import GroupWitness
 from compilediag.runs.supervised.kept_files import KeptFiles
 from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.provenance import ProvenanceProbe, digest_script
 from compilediag.runs.supervised.repeat import limited
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.supervised_run import Outcome, SupervisedRun

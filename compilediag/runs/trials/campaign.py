@@ -14,6 +14,7 @@ from itertools import product
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare, unstable
+from compilediag.fixes.candidates.limits import sufficient
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.changes import Change, located
 from compilediag.fixes.edits.edit import EditImpossible, by_file
@@ -22,7 +23,6 @@ from compilediag.fixes.points import Certificate
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.trials.alone import try_each
 from compilediag.runs.trials.judging import judged, refusal
 from compilediag.runs.trials.one import Trial
 from compilediag.runs.trials.running import make_trial, trial_of
@@ -33,6 +33,7 @@ from compilediag.runs.trials.state import (
     Result,
     Stop,
     Tried,
+    came_again,
     changes_by_finding,
     chosen_changes,
     keep,
@@ -294,3 +295,31 @@ def _judge_open(campaign: Campaign, changes: tuple[Change, ...], evidence: Evide
         campaign.beside[finding] = tuple(each for each in changes if each != change)
         keep(campaign, finding, change, certificate, [trial])
     return bool(held)
+
+
+def try_each(
+    campaign: Campaign, finding: str, candidates: Sequence[Change], evidence: Evidence
+) -> None:
+    """Until one holds; first those that ran for another finding."""
+    if not came_again(finding, evidence):
+        campaign.notes.append(f"finding {finding[1:]} did not come again")
+        return
+    known = [
+        change
+        for key in evidence.trials
+        for change in key
+        if change not in candidates and not change.searches
+    ]
+    for tried in (*known, *candidates):
+        change = tried
+        trial = trial_of(campaign, change.line, (change,), evidence.trials)
+        certificate = judged(campaign, evidence, finding, [trial], (change,))
+        if certificate.holds and change.searches and trial.observed is not None:
+            change = sufficient(change, trial.observed.receipt)
+            trial = trial_of(campaign, change.line, (change,), evidence.trials)
+            certificate = judged(campaign, evidence, finding, [trial], (change,))
+        if tried in candidates or certificate.holds:
+            keep(campaign, finding, change, certificate, [trial])
+        if certificate.holds:
+            campaign.chosen[finding] = change
+            return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from compilediag.fixes.environment import added
 from compilediag.fixes.observed import Observed
-from compilediag.fixes.printed import results_in
+from compilediag.fixes.same_answers import results_in
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.supervised.supervised_run import Outcome

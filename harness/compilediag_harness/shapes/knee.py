@@ -16,11 +16,10 @@ from statistics import quantiles
 from typing import Any
 
 from compilediag_harness.shapes.buckets import BucketsImpossible
-from compilediag_harness.shapes.gradients import backward
 from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.side_effects import restored
-from compilediag_harness.shapes.warming import calls_to_warm, repeated
+from compilediag_harness.shapes.warming import backward, calls_to_warm, repeated
 from compilediag_harness.wire import KneeMeasured
 
 WITHIN = 0.05

@@ -13,7 +13,6 @@ from typing import Any
 
 from compilediag_harness.shapes import probes
 from compilediag_harness.shapes.dims import Sizes
-from compilediag_harness.shapes.gradients import gradients_of
 from compilediag_harness.shapes.layouts import Call, PaddedLeaf
 from compilediag_harness.shapes.padded_calls import PaddedCalls, cut_leaves
 from compilediag_harness.shapes.padding import REPEAT, pad_of_leaf, padded
@@ -29,6 +28,7 @@ from compilediag_harness.shapes.verdicts import (
     Runs,
     verdicts_of,
 )
+from compilediag_harness.shapes.warming import gradients_of
 from compilediag_harness.wire import PaddingChecked
 
 MAX_UNSEEN = 32

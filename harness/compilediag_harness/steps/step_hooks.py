@@ -11,9 +11,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from compilediag_harness.base import step_phases as phases
 from compilediag_harness.base.session import Session
 from compilediag_harness.base.step_phases import BACKWARD
-from compilediag_harness.steps import disabled_calls, span_attribution, step_limit
+from compilediag_harness.steps import disabled_calls, step_limit
 from compilediag_harness.steps.compiled_callables import CompiledCallables
 from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
 from compilediag_harness.steps.step_clock import StepClock
@@ -122,7 +123,7 @@ def forked() -> None:
 
 def attribute_spans(rows: Sequence[Row], ending: bool) -> Sequence[str | None]:
     """The phases of spans that have ended, as `spans.Attribution`."""
-    return span_attribution.attribute(_active, _unsampled, rows, ending)
+    return attribute(_active, _unsampled, rows, ending)
 
 
 def attribute_ended_spans() -> None:
@@ -299,3 +300,52 @@ def phase_ends(phase: int, clocks: list[StepClock]) -> None:
 def _stop_if_done() -> None:
     if _active:
         step_limit.stop_if_done(_active[0].clock.session.step)
+
+
+def attribute(
+    sources: Sequence[StepSource], unsampled: StepSampling | None, rows: Sequence[Row], ending: bool
+) -> Sequence[str | None]:
+    """Adds spans to the step in progress of every session. Returns the phases they began in, None
+    for those of a thread whose steps this one may not touch unless a session is `ending`.
+    `unsampled` is set while steps are not sampled."""
+    here = threading.get_ident()
+    own_steps = len(sources) == 1 and sources[0].clock.thread == here
+    if own_steps and all(row[4] == here for row in rows):
+        return _add(sources[0], unsampled, rows)  # the usual case, in the user's step
+    closed = set[int]() if ending else {source.clock.thread for source in sources} - {here}
+    names: list[str | None] = [None if row[4] in closed else "" for row in rows]
+    for source in sources:
+        thread = source.clock.thread
+        indices = [index for index, row in enumerate(rows) if row[4] == thread]
+        if indices and thread not in closed:
+            added = _add(source, unsampled, [rows[index] for index in indices])
+            for index, name in zip(indices, added, strict=True):
+                names[index] = name
+    return names
+
+
+def _add(source: StepSource, unsampled: StepSampling | None, rows: Sequence[Row]) -> Sequence[str]:
+    """Adds spans of the thread that ends the steps; the phases they began in."""
+    if unsampled is not None:
+        unsampled.fold()
+    measured = source.clock.phases
+    spans = [(row[2].phase, row[0] / 1e9, row[1] / 1e9) for row in rows]
+    if measured.nested or source.optimizing_since is not None or measured.some_ended:
+        names: Sequence[str] = [
+            measured.holding(began, ended) or phase_at(source, began) for _, began, ended in spans
+        ]
+    else:  # no phase but spans since the step began: all began in the same
+        names = (phase_at(source, 0.0),) * len(spans)
+    measured.add_spans(spans)
+    return names
+
+
+def phase_at(source: StepSource, began: float) -> str:
+    """The name of the phase that something which began at `began` is in."""
+    clock, optimizing_since = source.clock, source.optimizing_since
+    name = clock.phases.name_at(began)
+    if name == phases.REST and not clock.sampling:
+        name = phases.UNMEASURED
+    in_optimizer = optimizing_since is not None and optimizing_since <= began
+    no_other = name in (phases.REST, phases.UNMEASURED)
+    return phases.NAMES[phases.OPTIMIZER] if no_other and in_optimizer else name

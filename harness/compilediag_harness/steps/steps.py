@@ -14,7 +14,7 @@ from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.base.step_phases import BACKWARD, DATA_WAIT
-from compilediag_harness.steps import device_clock, disabled_calls, span_attribution, step_hooks
+from compilediag_harness.steps import device_clock, disabled_calls, step_hooks
 from compilediag_harness.steps.step_hooks import clock_of, step
 from compilediag_harness.torch_internals import (
     dynamo_skip,
@@ -37,7 +37,7 @@ def install(session: Session, torch_module: Any) -> None:
     source = step_hooks.add(session, torch_module)
     source.clock.phases.before_flattening = step_hooks.attribute_ended_spans
     source.clock.device = device_clock.watch(session, torch_module)
-    disabled_calls.install(session, functools.partial(span_attribution.phase_at, source))
+    disabled_calls.install(session, functools.partial(step_hooks.phase_at, source))
     spans.install(session, torch_module, step_hooks.attribute_spans)
     cadence.install(session, torch_module)
     _put_hooks(session, torch_module)

@@ -26,7 +26,7 @@ from compilediag.receipt.schema.cadence import (
     VariantRecord,
     VariantSteps,
 )
-from compilediag.receipt.schema.counts import VariantCounts
+from compilediag.receipt.schema.compiles import VariantCounts
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Compile

@@ -15,7 +15,7 @@ from compilediag.extensions.fleet.changes import (
     order_of,
 )
 from compilediag.extensions.fleet.measures import BY_NAME
-from compilediag.extensions.fleet.views.fleet import counted, span
+from compilediag.extensions.fleet.views.stats import counted, span
 from compilediag.views.format import count, more, pair, quantity
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions

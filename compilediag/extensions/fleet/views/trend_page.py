@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compilediag.extensions.fleet.changes import Event, LaneTrend
-from compilediag.extensions.fleet.views.fleet import span
+from compilediag.extensions.fleet.views.stats import span
 from compilediag.extensions.fleet.views.trend import (
     all_events,
     change_cells,
