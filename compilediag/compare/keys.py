@@ -1,4 +1,4 @@
-"""The only definition of when two causes, graph breaks, frames or lanes are the same: their keys.
+"""The only definition of when two causes, graph breaks, frames or lanes are the same.
 
 They survive edits and other machines: they hold no line number, which moves with every edit above
 it, no folder above an installed package, and no address of an object. A lane is compared field by

@@ -1,4 +1,4 @@
-"""A test, or a block of it, judged on its receipt: its counts, the lines behind them, its markers."""
+"""A test, or a block of it, judged on its receipt: counts, the lines behind them, markers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's source files around a run: which code ran, its digests at the end, the same files later."""
+"""The user's source files around a run: which code ran, its digests, the same files later."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ import pytest
 
 from compilediag.fixes.candidates.case import Case, case_of
 from compilediag.fixes.candidates.filled import filled_candidates
-from compilediag.fixes.candidates.neutral_calls import neutral_call_candidates
-from compilediag.fixes.candidates.one_flag import one_flag_candidates
+from compilediag.fixes.candidates.neutral_calls import neutral_call_candidates, one_flag_candidates
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.rewrite import rewrite

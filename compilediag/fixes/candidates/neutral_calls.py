@@ -12,6 +12,10 @@ from compilediag.fixes.candidates.program_calls import PLAIN, Call, Key, calls_o
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import Edit
 
+_KEYWORD = re.compile(r"\['([A-Za-z_]\w*)'\]")
+_FLAG_RISK = "every call takes the same side of what the flag decides"
+
+
 _TENSOR = re.compile(r"(?:([\w.\[\]']+)=)?\[([\d, ]*)\]")
 _SEEN_DTYPE = re.compile(r"torch\.\w+$")
 _NEUTRAL_BY_NAME = re.compile(r"mask|bias|weight|scale|factor")
@@ -149,3 +153,36 @@ def _fill(call: Call, sizes: Sequence[tuple[Key, int] | int], value: str, dtype:
     device = f", device={next(iter(texts.values()))}.device" if texts else ""
     whole = ", ".join(shape) + "," * (len(shape) == 1)
     return f"torch.{value}(({whole}), dtype={dtype}{device})"
+
+
+def one_flag_candidates(case: Case) -> Iterator[Change]:
+    """Edits of every call by which the function was compiled."""
+    name = _flag(case)
+    calls = calls_of(case) if name is not None else []
+    for value in ("True", "False"):
+        edits = [
+            edit for call in calls if (edit := _edit_flag(call, name or "", value)) is not None
+        ]
+        if edits:
+            yield edit_calls(edits, f"pass {name}={value}", _FLAG_RISK)
+
+
+def _flag(case: Case) -> str | None:
+    """The name by which calls pass it, themselves or among keywords that the function collects."""
+    found = PARAMETER.fullmatch(case.source)
+    values = {value for pair in case.values for value in pair}
+    if case.finding.rule != "CD107" or found is None or values != {"True", "False"}:
+        return None
+    keyword = _KEYWORD.fullmatch(found[2])
+    return found[1] if not found[2] else keyword[1] if keyword is not None else None
+
+
+def _edit_flag(call: Call, name: str, value: str) -> Edit | None:
+    """None for a call that passes it so already."""
+    key, text = call.key_of(name), ast.unparse(call.tree)
+    if key is None:
+        return Edit(call.place.file, call.place.line, "keyword", (text, name, value))
+    if call.arguments[key] == value:
+        return None
+    place = str([*call.arguments].index(key))
+    return Edit(call.place.file, call.place.line, "argument", (text, place, value))

@@ -18,10 +18,9 @@ from compilediag.fixes.candidates.buckets import bucket_candidates
 from compilediag.fixes.candidates.case import FIRST_WITH_UNBACKED, Case, case_of
 from compilediag.fixes.candidates.filled import filled_candidates
 from compilediag.fixes.candidates.limits import limit_candidates
-from compilediag.fixes.candidates.neutral_calls import neutral_call_candidates
+from compilediag.fixes.candidates.neutral_calls import neutral_call_candidates, one_flag_candidates
 from compilediag.fixes.candidates.numbers import number_candidates
 from compilediag.fixes.candidates.objects import object_candidates
-from compilediag.fixes.candidates.one_flag import one_flag_candidates
 from compilediag.fixes.candidates.options import (
     DYNAMO,
     OVERRIDES,

@@ -1,4 +1,4 @@
-"""A program compared with itself eager: whether compiling pays, and whether numbers are the same."""
+"""A program compared with itself eager: does compiling pay, are the numbers the same."""
 
 from typing import Literal
 

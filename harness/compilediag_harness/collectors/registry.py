@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import guard_cost, hooks
+from compilediag_harness.collectors import guard_cost, unguarded
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.caches import CacheCollector
 from compilediag_harness.collectors.compile_phases import PhaseTimes
@@ -30,7 +30,6 @@ from compilediag_harness.torch_internals import (
     torch_api,
     torch_compiles,
     torch_names,
-    torch_phases,
 )
 from compilediag_harness.wire import EvidenceLost
 
@@ -113,7 +112,7 @@ class CollectorSet:
         if self.compiles is not None:
             torch_compiles.on_metrics_row(self.compiles.row)
             self._counted_before = torch_compiles.totals()
-        removers = torch_phases.on_phases(self._phases.began, self._phases.ended)
+        removers = torch_compiles.on_phases(self._phases.began, self._phases.ended)
         self._phases.seen = bool(removers)
         return removers
 
@@ -207,7 +206,7 @@ class CollectorSet:
     def report_hooks(self) -> None:
         """Reports the program's hooks on its compiled modules."""
         if self._unguarded is not None:
-            found = hooks.look(self._unguarded.modules, self._session.now())
+            found = unguarded.look(self._unguarded.modules, self._session.now())
             if found is not None:
                 self._session.emit(found)
 

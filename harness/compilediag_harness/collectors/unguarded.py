@@ -2,24 +2,38 @@
 
 The compiled result is stale: the hook is never called, the new method never runs. Looked at when
 something compiled, at growing intervals after it, and at the end of the run; at most 50 ms a time.
+
+Hooks are read, never wrapped: a compiled frame is guarded on the hook objects themselves. Those of
+compiled modules are looked at once, when the process ends.
 """
 
 from __future__ import annotations
 
 import time
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.base.weak_by_identity import WeakByIdentity
 from compilediag_harness.source import source_locations
+from compilediag_harness.steps.disabled_calls import code_of
 from compilediag_harness.torch_internals import torch_api
-from compilediag_harness.wire import Location, UnguardedChanged
+from compilediag_harness.wire import HooksFound, Location, UnguardedChanged
+
+_MAX_HOOKS = 512
+
+
+class _Found(NamedTuple):
+    kind: str
+    target: str
+    function: Location
+    disabled: bool
+
 
 _BUDGET_S = 0.05
-"""CPU seconds, as in `hazards.py`."""
+"""CPU seconds, so that what is found does not depend on the load."""
 _MAX_MODULES = 5000
 
 
@@ -131,3 +145,41 @@ class UnguardedCollector:
         self._reported.add((what, target))
         session = self._session
         session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))
+
+
+def look(roots: Iterable[Any], now: float) -> HooksFound | None:
+    """The hooks on compiled modules and their parameters; None where there is none."""
+    deadline = time.thread_time() + _BUDGET_S
+    found: dict[_Found, None] = {}
+    seen: set[int] = set()
+    # A part of a compiled module may have been compiled by itself: it is listed under the whole.
+    for root in sorted(roots, key=lambda module: -sum(1 for _ in module.modules())):
+        for path, owner in _owners(root):
+            if id(owner) in seen:
+                continue
+            seen.add(id(owner))
+            if time.thread_time() > deadline or len(found) >= _MAX_HOOKS:
+                break
+            for kind, registry in torch_api.hook_registries(owner):
+                found.update(dict.fromkeys(_of(kind, path, registry)))
+    if not found:
+        return None
+    kinds, targets, functions, disabled = zip(*found, strict=True)
+    return HooksFound(now, kinds, targets, functions, disabled)
+
+
+def _owners(root: Any) -> Iterator[tuple[str, Any]]:
+    name = type(root).__name__
+    for path, module in root.named_modules():
+        yield path or name, module
+    for path, parameter in root.named_parameters():
+        yield path, parameter
+
+
+def _of(kind: str, path: str, registry: Mapping[Any, Any]) -> Iterator[_Found]:
+    for hook in list(registry.values()):
+        code = code_of(hook)
+        if code is not None and not source_locations.is_library(code.co_filename):
+            yield _Found(
+                kind, path, source_locations.definition_of(code), torch_api.is_disabled(hook)
+            )

@@ -23,8 +23,12 @@ from compilediag_harness.torch_internals.torch_names import (
     call_beside,
     loaded,
     lookup,
+    replace_with,
     subscribe,
 )
+
+PhaseListener = Callable[[str, int], None]
+"""Called with a phase's name and the time in nanoseconds, in the thread that compiles."""
 
 
 class _Rows(collections.deque[Any]):
@@ -295,3 +299,28 @@ def counter(kind: str, name: str) -> int | None:
 def compiling() -> bool:
     """Whether a compile is in progress in this thread: what runs then is torch's own work."""
     return current_compile_id() != ""
+
+
+def on_phases(began: PhaseListener, ended: PhaseListener) -> tuple[Remover, ...]:
+    """Calls the listeners when a timed part of a compile begins and ends; they must not raise.
+    Empty where this torch times nothing."""
+    # Every `dynamo_timed` reports to this one logger, whether or not anything is logged.
+    logger = lookup(loaded(UTILS), "ChromiumEventLogger")
+    removers = [
+        _call_before(logger, name, listener)
+        for name, listener in (("log_event_start", began), ("log_event_end", ended))
+        if callable(getattr(logger, name, None))
+    ]
+    return tuple(removers) if len(removers) == 2 else ()
+
+
+def _call_before(logger: Any, name: str, listener: PhaseListener) -> Remover:
+    original = getattr(logger, name)
+
+    @functools.wraps(original)
+    def wrapper(self: Any, event_name: Any, time_ns: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(event_name, str) and isinstance(time_ns, int):
+            listener(event_name, time_ns)
+        return original(self, event_name, time_ns, *args, **kwargs)
+
+    return replace_with(logger, name, wrapper)

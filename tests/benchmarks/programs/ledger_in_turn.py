@@ -19,7 +19,7 @@ from compiles_in_turn import compiling
 from in_turn import measure
 
 from compilediag_harness.collectors import caches, compiles, guard_cost
-from compilediag_harness.torch_internals import torch_phases
+from compilediag_harness.torch_internals import torch_compiles
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def without_record() -> Iterator[None]:
     with ExitStack() as patched:
         for name in (each for each in vars(collector) if each.endswith("_imported")):
             patched.enter_context(mock.patch.object(collector, name, nothing))
-        patched.enter_context(mock.patch.object(torch_phases, "on_phases", nothing))
+        patched.enter_context(mock.patch.object(torch_compiles, "on_phases", nothing))
         patched.enter_context(mock.patch.object(guard_cost, "look", no_seconds))
         for name in ("began", "ended"):
             patched.enter_context(mock.patch.object(compiles.CompileMemory, name, nothing))
