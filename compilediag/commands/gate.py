@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compilediag.commands.pyproject import read_defaults
-from compilediag.commands.receipts import load, suffix_for
+from compilediag.commands.receipts import Lane, load, shown_path, suffix_for
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import write, write_stderr
 from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS
@@ -161,18 +161,6 @@ def command(options: GateOptions) -> int:
     return next((code for code in (EXIT_GATE, EXIT_USAGE) if code in codes), EXIT_OK)
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """One receipt and the lane it is judged in."""
-
-    name: str
-    receipt: Receipt
-    where: str | None
-    """As it was given; None: the latest run."""
-    code: CodeComparison
-    """The code of the receipt against the one that is checked out."""
-
-
 def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
     """A lane for each receipt; the latest run without one.
 
@@ -222,11 +210,6 @@ def _code(receipt: Receipt, where: str | None, options: GateOptions) -> CodeComp
 def baseline_path(options: GateOptions) -> str | None:
     """The file that was named, else that of this folder or repository."""
     return options.baseline if options.baseline is not None else find_lock(os.getcwd())
-
-
-def shown_path(path: str) -> str:
-    """The path as a person would type it here."""
-    return path.removeprefix(os.getcwd().rstrip("/") + "/")
 
 
 def _judge(options: GateOptions) -> list[int]:

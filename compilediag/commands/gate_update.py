@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from compilediag.commands.gate import Lane, shown_path
+from compilediag.commands.receipts import Lane, shown_path
 from compilediag.commands.terminal import render_options, write
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline
 from compilediag.compare.gate.baseline_file import read_lock, write_lock

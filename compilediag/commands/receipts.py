@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compilediag.commands.terminal import write_message
@@ -13,6 +15,7 @@ from compilediag.receipt.schema.receipt import SCHEMA_VERSION
 from compilediag.receipt.versions import is_newer
 
 if TYPE_CHECKING:
+    from compilediag.compare.gate.inconclusive import CodeComparison
     from compilediag.receipt.schema.compiles import FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.views.style import RenderOptions
@@ -71,3 +74,20 @@ def verdict(receipt: Receipt, screen: RenderOptions, suffix: str, *, complete: b
         complete=complete,
         suffix=suffix,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One receipt and the lane it is judged in."""
+
+    name: str
+    receipt: Receipt
+    where: str | None
+    """As it was given; None: the latest run."""
+    code: CodeComparison
+    """The code of the receipt against the one that is checked out."""
+
+
+def shown_path(path: str) -> str:
+    """The path as a person would type it here."""
+    return path.removeprefix(os.getcwd().rstrip("/") + "/")

@@ -17,7 +17,8 @@ from typing import NamedTuple, cast
 from packaging.version import InvalidVersion, Version
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
-from compilediag.diagnosis.causes.of_run import Group, RunCauses
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.diagnosis.rules.fix_choice import is_branched_on, is_constant
 from compilediag.receipt.schema.compiles import CandidateRecord

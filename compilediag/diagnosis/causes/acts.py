@@ -11,17 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, whole_function
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
+from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.findings import Act, Cause
 from compilediag.timeline.call_sizes import varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import UserCall, resumed_function
-
-if TYPE_CHECKING:
-    from compilediag.diagnosis.causes.of_run import Group
 
 _OF_TENSORS = frozenset(("CD103", "CD105", "CD106"))
 """Codes of tensors: a batch of another length or dtype changes all its tensors alike, and a cache

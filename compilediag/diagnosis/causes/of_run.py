@@ -12,25 +12,20 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, by_act
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, behind_breaks
+from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.causes.recompile import Explained, explained
-from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence, shown_writers
+from compilediag.diagnosis.findings import Cause, CauseId
 from compilediag.receipt.schema.compiles import MissedEntry
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import Location, ValueChange
+from compilediag_harness.wire import Location
 
 _BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
 """Codes whose kinds have different fixes: each kind is a cause of its own."""
 
 _INPUTS = frozenset(("CD105", "CD106", "CD107"))
 """Codes of what a frame is called with."""
-
-_MAX_VALUES = 8
-"""Distinct changes kept in the evidence."""
-
-_MAX_NAMED = 4
-"""Variables named in a sentence."""
 
 
 class BlamedCause(NamedTuple):
@@ -41,111 +36,6 @@ class BlamedCause(NamedTuple):
     """The line to change."""
     id: CauseId
     """The same in every recompile of the run that has this cause."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The same cause in one or many recompiles; `causes` and `recompiles` are parallel."""
-
-    id: CauseId
-    causes: tuple[Cause, ...]
-    recompiles: tuple[Recompile, ...]
-    location: Location
-    together: tuple[Group, ...] = ()
-    """Others of the same code that changed in the same recompiles and alike, by the same act."""
-    follows: tuple[Group, ...] = ()
-    """What the same act changed elsewhere or otherwise: in frames that are called from there, in
-    another guard of the same value, in other values."""
-    act: Act | None = None
-    """The line that changed several values, where it is known."""
-
-    @property
-    def parts(self) -> tuple[Group, ...]:
-        """Itself and all others of the act."""
-        return (self, *self.together, *self.follows)
-
-    @property
-    def all_recompiles(self) -> tuple[Recompile, ...]:
-        """Those of all parts, each once, in time order."""
-        found = {recompile.id: recompile for part in self.parts for recompile in part.recompiles}
-        if len(self.parts) == 1:
-            return tuple(found.values())
-        return tuple(sorted(found.values(), key=lambda item: (item.process, item.t)))
-
-    @property
-    def code(self) -> str:
-        return self.id.rule
-
-    @property
-    def planned(self) -> bool:
-        """Sizes that a warm-up compiled for: intended, and no fault."""
-        return self.id.planned
-
-    @property
-    def first(self) -> Cause:
-        return self.causes[0]
-
-    @property
-    def variable(self) -> str:
-        return self.first.variable
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """Its variable, and those that changed with it."""
-        return tuple(dict.fromkeys(each.variable for each in (self, *self.together)))
-
-    @property
-    def name(self) -> str:
-        """The variable for use in a sentence, with those that changed with it."""
-        names = [f"`{variable}`" for variable in self.variables if variable]
-        if len(names) > _MAX_NAMED:
-            return f"{', '.join(names[:_MAX_NAMED])} and {len(names) - _MAX_NAMED} more"
-        return (
-            " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names) or "the value"
-        )
-
-    @property
-    def kind(self) -> str | None:
-        return self.first.kind
-
-    @property
-    def function(self) -> str:
-        """The function whose line is blamed, for use in a sentence."""
-        return f"`{self.location.function}`" if self.location.function else "the function"
-
-    @property
-    def cost_s(self) -> float | None:
-        """Seconds of the recompiles this cause was primary for; None when it never was."""
-        seconds = [
-            recompile.seconds
-            for group in self.parts
-            for cause, recompile in zip(group.causes, group.recompiles, strict=True)
-            if cause.primary
-        ]
-        return sum(seconds) if any(seconds) else None
-
-    @property
-    def writers(self) -> list[tuple[Location, Evidence]]:
-        """Lines that write the variable, each once: those that were seen to; of recompiles whose
-        change was not seen, those that could by their source."""
-        seen = dict.fromkeys(w for cause in self.causes if cause.witnessed for w in cause.writers)
-        guesses = (cause.writers for cause in self.causes if not cause.witnessed)
-        others = [w for found in guesses for w in shown_writers(found, witnessed=False)]
-        guessed = [writer for writer in dict.fromkeys(others) if writer not in seen]
-        return [*((writer, "witnessed") for writer in seen), *((w, "source") for w in guessed)]
-
-    @property
-    def changed(self) -> ValueChange | None:
-        """How the value was seen to change for the first recompile, which is the one shown."""
-        return self.first.changed
-
-    @property
-    def values(self) -> list[list[str | None]]:
-        """Distinct [expected, actual] pairs, in order of appearance."""
-        same = [part for part in self.follows if part.variable == self.variable]
-        causes = [cause for part in (self, *same) for cause in part.causes]
-        pairs = dict.fromkeys((cause.expected, cause.actual) for cause in causes)
-        return [list(pair) for pair in pairs][:_MAX_VALUES]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
-from compilediag.diagnosis.causes.of_run import Group
+from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.causes.recompile import COMBINATION
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.forecast import values_seen

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.conditions import condition_of
-from compilediag.diagnosis.causes.of_run import Group, RunCauses
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.guards.tensors import keys_of
 from compilediag.diagnosis.rules.branching import (
     decides_by,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from compilediag.diagnosis.causes.of_run import Group
+from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.rules.fix_choice import passed_for
 from compilediag.diagnosis.rules.make_finding import shorten
 from compilediag.diagnosis.rules.recompiles import passed_as

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compilediag.diagnosis.causes.of_run import Group, RunCauses
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.findings import Rule
 from compilediag.diagnosis.rules.fix_choice import break_before, is_of_object, kinds_of
 from compilediag.diagnosis.rules.keywords import KEYWORD, with_keywords

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
-from compilediag.diagnosis.causes.of_run import Group, RunCauses
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.findings import Act, CauseId, Finding
 from compilediag.diagnosis.rules.fix_choice import ROOT, passed_for
 from compilediag.diagnosis.rules.make_finding import make_finding, pick

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
-from compilediag.diagnosis.causes.of_run import Group
+from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.findings import Cause, Finding
 from compilediag.diagnosis.guards.size_limits import (
     SizeLimit,

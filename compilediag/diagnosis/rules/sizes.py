@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.absorption import compile_ids
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
-from compilediag.diagnosis.causes.of_run import Group
+from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.fix_choice import Break, is_held_by_package
 from compilediag.diagnosis.rules.marks import marking, since_first_call

@@ -22,7 +22,7 @@ import msgspec
 
 from compilediag._version import __version__
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.entry import KINDS, Entry, Lane, Problem
+from compilediag.extensions.fleet.entry import KINDS, TABLE_SUFFIX, Entry, Lane, Problem
 from compilediag.extensions.fleet.measures import MEASURES
 from compilediag.extensions.fleet.scan import FoundFile, read_file, read_uri, scan, signature_of
 from compilediag.readers.storage import is_uri
@@ -61,8 +61,6 @@ class Row(NamedTuple):
 class NotAnIndex(Exception):
     """The file of the index's name is not ours."""
 
-
-TABLE_SUFFIX = ".parquet"
 
 MIN_INDEXED = 50
 """Fewer files are read each time: that takes milliseconds, and leaves nothing in the folder."""

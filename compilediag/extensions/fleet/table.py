@@ -11,8 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from compilediag.errors import CompilediagError, OutputUnwritable, ReceiptUnreadable, UsageError
-from compilediag.extensions.fleet.entry import Entry, Lane
-from compilediag.extensions.fleet.folder import TABLE_SUFFIX
+from compilediag.extensions.fleet.entry import TABLE_SUFFIX, Entry, Lane
 from compilediag.extensions.fleet.measures import MEASURES
 from compilediag.readers.storage import error_text, file_system, is_uri
 from compilediag_harness.base import atomic_write
