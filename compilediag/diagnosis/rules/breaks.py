@@ -12,8 +12,7 @@ from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
 from compilediag.diagnosis.findings import CauseId, Finding, Ownership, Rule, Severity
 from compilediag.diagnosis.rules.break_fixes import OwnCall, break_fix
-from compilediag.diagnosis.rules.break_text import BreakReport, read_break
-from compilediag.diagnosis.rules.graph_break_registry import categories
+from compilediag.diagnosis.rules.break_text import BreakReport, categories, read_break
 from compilediag.diagnosis.rules.make_finding import make_finding, pick, plural, shorten
 from compilediag.diagnosis.rules.recompiles import TEMPORARY
 from compilediag.receipt.schema.evidence import BreakEvidence
