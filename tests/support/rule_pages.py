@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import imported_file
+import pytest
 
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
 
@@ -18,8 +20,12 @@ def code_of(page: str, heading: str) -> str:
     return found[1]
 
 
-def run_code_of(page: str, heading: str, folder: Path) -> ModuleType:
-    """Imports it as a module of its own."""
+def run_code_of(
+    page: str, heading: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> ModuleType:
+    """Imports it as a module of its own, which is gone with the test: an optimizer that lives on
+    would be looked for by those after it."""
     file = folder / f"{page}_{heading.lower()}.py"
     file.write_text(code_of(page, heading), encoding="utf-8")
+    monkeypatch.setitem(sys.modules, file.stem, None)
     return imported_file.load(file)

@@ -380,7 +380,7 @@ def test_code_of_the_page(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / heading))
         utils.counters.clear()
         with watch() as watched:
-            run_code_of(code, heading, tmp_path)
+            run_code_of(code, heading, tmp_path, monkeypatch)
         if code == "CD611" and heading == "Bad":
             if not utils.counters["aot_autograd"]["autograd_cache_bypass"]:
                 pytest.skip("this torch caches the bad code")

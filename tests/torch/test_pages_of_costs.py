@@ -49,12 +49,12 @@ Load = Callable[[str, str], ModuleType]
 
 
 @pytest.fixture
-def load(tmp_path: Path) -> Load:
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     """Runs the code under a heading of a page, as a module of its own."""
 
     def run(page: str, heading: str) -> ModuleType:
         torch._dynamo.reset()
-        return run_code_of(page, heading, tmp_path)
+        return run_code_of(page, heading, tmp_path, monkeypatch)
 
     return run
 

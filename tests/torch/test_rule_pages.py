@@ -35,13 +35,13 @@ Run = Callable[[str, str], "list[Any]"]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Imports the code as a module of its own, and gives the findings."""
 
     def run_code(page: str, heading: str) -> list[Any]:
         torch.manual_seed(0)
         with compilediag.watch() as seen:
-            run_code_of(page, heading, tmp_path)
+            run_code_of(page, heading, tmp_path, monkeypatch)
         return seen.findings
 
     return run_code
