@@ -13,12 +13,6 @@ if TYPE_CHECKING:
         AgainstEagerSection,
         CallableAgainstEager,
         EagerRatio,
-    )
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.against_eager import (
         NarrowedRecord,
         NumberDifference,
         NumbersSection,

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.format import count, percent, seconds
+from compilediag.views.format import NOT_MEASURED, count, percent, seconds
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.caches import CacheSection
-    from compilediag.receipt.schema.compiles import CompileSeconds
-    from compilediag.receipt.schema.receipt import Receipt
-
-from typing import TYPE_CHECKING
-
-from compilediag.views.format import NOT_MEASURED
-
-if TYPE_CHECKING:
     from compilediag.receipt.schema.compile_costs import (
         CompileMemory,
         CompileMemorySection,
         FrameGuards,
         GuardsSection,
     )
+    from compilediag.receipt.schema.compiles import CompileSeconds
     from compilediag.receipt.schema.receipt import Receipt
 
 

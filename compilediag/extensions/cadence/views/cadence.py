@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds
 from compilediag.views.html.parts import Picture, Section, picture
+from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
-from compilediag.views.text import display_width
+from compilediag.views.text import clean, display_width
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.cadence import (
@@ -23,15 +24,6 @@ if TYPE_CHECKING:
         VariantRecord,
     )
     from compilediag.receipt.schema.receipt import Receipt
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from compilediag.views.sparkline import sparkline
-from compilediag.views.text import clean
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.cadence import CadenceSection, VariantRecord
 
 
 NAME_CHARS = 24
