@@ -163,7 +163,7 @@ def _all_values(group: Group, kind: re.Pattern[str]) -> bool:
 def _of_break(finding: Finding) -> Iterator[CandidateRecord]:
     """Where torch's own report of the break names the setting."""
     broken = BreakEvidence.of(finding.evidence)
-    text = f"{broken.reason} {broken.explanation}"
+    text = f"{broken.reason or ''} {broken.explanation or ''}"
     for mark, variable in _CAPTURES.items():
         if mark in text:
             yield _environment(variable, ["1"], "the code may need torch._check on the value")

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -236,6 +237,8 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         file = caller.f_code.co_filename if caller is not None else ""
         seen = WatchResult(_user_roots(file, self._user_roots), self._lane)
         session = Session(seen.keep)
+        # The run around it may follow lines; a second session that does would cost them twice.
+        session.options = replace(session.options, witness=None)
         seen.begin(session.now, lambda: attach.progress(session))
         self._seen, self._session = seen, session
         started = {"t": 0.0, **identity(), "cwd": self._root or os.getcwd()}

@@ -49,6 +49,7 @@ def test_every_command_prints_what_the_page_shows(page: Path, tmp_path: Path) ->
     # Of a fork, `--ab` would not see the CPU seconds.
     started = {**variables, "PATH": f"{sys.prefix}/bin:{variables['PATH']}"}
     wrong: list[str] = []
+    ran = 0
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.language == "python" and block.name:
             (tmp_path / block.name).write_text(block.text, encoding="utf-8")
@@ -57,6 +58,8 @@ def test_every_command_prints_what_the_page_shows(page: Path, tmp_path: Path) ->
         for shown in commands(block):
             place = started if "--ab" in shown.command else variables
             printed = run(shown.command, tmp_path, place)
+            ran += 1
             if not agrees(shown.output, printed):
                 wrong.append(f"$ {shown.command}\n{printed}--- shown\n{shown.output}")
     assert not wrong, "\n".join(wrong)
+    assert ran

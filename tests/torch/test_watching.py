@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import compilediag as cd
+from compilediag_harness.base import process_options
 
 torch = pytest.importorskip("torch")
 
@@ -87,6 +88,18 @@ def test_reading_too_early_is_refused() -> None:
     with cd.watch() as seen, pytest.raises(RuntimeError, match="after the with block"):
         _ = seen.receipt
     assert "in progress" not in repr(seen)
+
+
+def test_the_lines_of_a_run_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`run --witness` around it has a session of its own for that."""
+    options = process_options.ProcessOptions(witness=process_options.WitnessPlan())
+    monkeypatch.setenv(process_options.VARIABLE, options.encode())
+    double = fresh()
+    with cd.watch() as seen:
+        double(torch.ones(2))
+        double(torch.ones(3))
+    assert seen.receipt.compile.recompiles == 1
+    assert seen.receipt.witness is None
 
 
 def test_a_watch_in_use_is_not_entered_again() -> None:

@@ -24,6 +24,7 @@ from compilediag.diagnosis.rules.evidence import (
     find_stored_profiles,
     find_torn_evidence,
 )
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.timeline.invocations import Invocations, StanceCalls
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import (
@@ -218,3 +219,9 @@ def test_a_stance_of_a_damaged_journal() -> None:
     """It is nobody's stance, and costs no receipt."""
     calls = StanceCalls(0, Location("a.py", 1, "f"), "unheard_of", 1, None)
     assert list(find_eager_stances(Timeline(stance_calls=(calls,)))) == []
+
+
+def test_a_field_of_another_type_costs_itself_alone() -> None:
+    """Another rule may use a name for something else; what else the evidence has is read."""
+    read = GuardEvidence.of({"expected": "1", "actual": "2", "buckets": [[4]], "limit": "none"})
+    assert (read.expected, read.actual, read.buckets, read.limit) == ("1", "2", (), None)

@@ -11,6 +11,15 @@ from compilediag.receipt.schema.record import Record
 Shape = TypeVar("Shape", bound="AnyEvidence")
 
 
+def _fits(kind: type[Record], name: str, value: Any) -> bool:
+    """Whether a value has the type of the field of its name."""
+    try:
+        msgspec.convert({name: value}, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
 class AnyEvidence(Record, frozen=True, kw_only=True):
     """Of any rule. A field that the evidence does not have is nothing, also in those below."""
 
@@ -20,11 +29,14 @@ class AnyEvidence(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls: type[Shape], evidence: dict[str, Any]) -> Shape:
-        """What it has of this family; nothing where a field has another type."""
+        """What it has of this family. A field that has another type there, as another rule or a
+        newer version may give it, is nothing; the others are read."""
         try:
             return msgspec.convert(evidence, cls)
         except msgspec.ValidationError:
-            return cls()
+            return msgspec.convert(
+                {name: value for name, value in evidence.items() if _fits(cls, name, value)}, cls
+            )
 
 
 class GuardEvidence(AnyEvidence, frozen=True, kw_only=True):

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         PeriodRecord,
         VariantRecord,
     )
-    from compilediag.receipt.schema.receipt import Receipt
 
 
 NAME_CHARS = 24
