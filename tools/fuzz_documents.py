@@ -18,15 +18,16 @@ from typing import Any, cast
 from compilediag.commands.options import TOML_KEYS
 from compilediag.commands.pyproject import read_defaults
 from compilediag.commands.show import drawn
-from compilediag.compare.diff import compare
+from compilediag.compare.diff import Comparison, compare
 from compilediag.compare.gate.baseline import Baseline, read, text_of
 from compilediag.compare.gate.expression import parse_limits
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.update import recorded
 from compilediag.errors import CompilediagError
 from compilediag.receipt.file import read_receipt
-from compilediag.views.diff import render_comparison
+from compilediag.views.diff import comparison
 from compilediag.views.style import RenderOptions
+from compilediag.views.terminal import render_overview
 
 Damage = Callable[[random.Random, bytes], bytes]
 
@@ -95,9 +96,13 @@ def _receipts(content: bytes, damaged: Damage) -> Callable[[random.Random], None
             for view in VIEWS:
                 _refused_or_done(lambda view=view: drawn(view, str(path)))
             _refused_or_done(lambda: judge(receipt, limits=LIMITS))
-            _refused_or_done(lambda: render_comparison(compare(whole, receipt), RenderOptions()))
+            _refused_or_done(lambda: _drawn(compare(whole, receipt)))
 
     return feed
+
+
+def _drawn(found: Comparison) -> str:
+    return render_overview(comparison(found, RenderOptions()), RenderOptions())
 
 
 def _locks(content: bytes, damaged: Damage) -> Callable[[random.Random], None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -11,6 +11,8 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, option
+
+_SIDES = ("before", "after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +56,29 @@ def command(options: DiffOptions) -> None:
     if options.as_json:
         write_document(document_of(found))
         return
-    if options.markdown:
-        from compilediag.views.diff_markdown import render_markdown
+    from compilediag.views.diff import comparison
+    from compilediag.views.style import RenderOptions
 
-        write(render_markdown(found, render_options().root))
+    screen = render_options()
+    if options.markdown or options.html is not None:
+        screen = RenderOptions(root=screen.root)
+    overview = comparison(found, screen)
+    if options.markdown:
+        from compilediag.views.markdown import render_overview
+
+        write(render_overview(overview))
         return
     following = f"\n  next: compilediag show{suffix_for(options.after)}\n"
     if options.html is not None:
         from compilediag.commands.pages import written
         from compilediag.runs.offline.html_file import assets, write_page
-        from compilediag.views.html.diff_page import render_diff
+        from compilediag.views.html.page import render_overview as page_of
 
-        text = render_diff(found, (first, second), assets(), root=render_options().root)
-        write_page(options.html, text)
+        sides = zip(_SIDES, (first, second), (before.receipt_id, after.receipt_id), strict=True)
+        facts = [(side, screen.text(f"{path} ({identity})", 200)) for side, path, identity in sides]
+        write_page(options.html, page_of(replace(overview, facts=facts), assets()))
         write(f"{written(options.html)}\n{following}")
         return
-    from compilediag.views.diff import render_comparison
+    from compilediag.views.terminal import render_overview as screen_of
 
-    write(render_comparison(found, render_options()) + following)
+    write(screen_of(overview, screen) + following)

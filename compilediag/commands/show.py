@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 from compilediag import extension_points
 from compilediag.commands.pages import report_page
@@ -103,6 +104,16 @@ def command(options: ShowOptions) -> None:
         write(drawn(view, options.receipt))
 
 
+_BLOCKS = {
+    "frames": ("compiles", "show --timeline"),
+    "timeline": ("compiles", "explain 1"),
+    "steps": ("steps", "show"),
+    "compile_time": ("compile_time", "show --timeline"),
+    "ranks": ("ranks", "show"),
+}
+"""Views of one name: the module that has it, and the command that leads on from there."""
+
+
 def drawn(view: str, where: str | None) -> str:
     """One view of a receipt; only the module that draws it is imported."""
     path, receipt = load(where)
@@ -110,30 +121,18 @@ def drawn(view: str, where: str | None) -> str:
     if view == "as_json":
         return json_text(read_json(path))
     if view == "markdown":
-        from compilediag.views.markdown import render_markdown
+        from compilediag.views.summary import render_markdown
 
         return render_markdown(receipt, root=screen.root)
-    if view == "frames":
-        from compilediag.views.frames import render_frames
+    if view in _BLOCKS:
+        from compilediag.views.terminal import render
 
-        return render_frames(receipt, screen) + _next(f"show --timeline{suffix}")
-    if view == "timeline":
-        from compilediag.views.timeline import render_timeline
-
-        following = f"explain 1{suffix}" if receipt.findings else "explain --list"
-        return render_timeline(receipt, screen) + _next(following)
-    if view == "steps":
-        from compilediag.views.steps import render_steps
-
-        return render_steps(receipt, screen) + _next(f"show{suffix}")
-    if view == "compile_time":
-        from compilediag.views.compile_time import render_compile_time
-
-        return render_compile_time(receipt, screen) + _next(f"show --timeline{suffix}")
-    if view == "ranks":
-        from compilediag.views.ranks import render_ranks
-
-        return render_ranks(receipt, screen) + _next(f"show{suffix}")
+        module, following = _BLOCKS[view]
+        blocks = getattr(import_module(f"compilediag.views.{module}"), view)(receipt, screen)
+        command = f"{following}{suffix}"
+        if view == "timeline" and not receipt.findings:
+            command = "explain --list"
+        return render(blocks, screen) + _next(command)
     table = ""
     point = extension_points.CADENCE_VIEW
     if receipt.cadence is not None and not view and extension_points.is_installed(point):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from compilediag.views.document import Block, Paragraph, Table
 from compilediag.views.format import NOT_MEASURED, count, percent, seconds
 from compilediag.views.style import RenderOptions
-from compilediag.views.table import table
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.caches import CacheSection
@@ -21,11 +22,8 @@ if TYPE_CHECKING:
 
 
 MAX_ROWS = 10
-
-
 MAX_FRAMES = 20
 MAX_REASONS = 5
-BAR_CHARS = 30
 
 LABELS = {
     "dynamo": "tracing (Dynamo)",
@@ -51,116 +49,53 @@ CACHES = {
 }
 """Others have the name of torch's class."""
 
-PHASE_HEAD = ("phase", "seconds", "share")
-FRAME_HEAD = ("frame", "compiles", "seconds", "share", "most of it")
-CACHE_HEAD = ("cache", "lookups", "hits", "misses", "bypassed", "off or failed", "saved")
-
-REFUSALS = {"bypass": "not cached", "not_written": "not written", "miss": "not found"}
+_REFUSALS = {"bypass": "not cached", "not_written": "not written", "miss": "not found"}
 
 
-def render_compile_time(receipt: Receipt, options: RenderOptions) -> str:
-    """The phases of all compiles, the frames, and what the caches answered."""
-    found = receipt.compile.seconds
-    if found is None or not found.total:
-        nothing = (
-            "the phases of compiles were not seen: this torch, or what it recorded, does not have "
-            "the times of each compile's parts"
-            if receipt.compile.compiles
-            else "nothing was compiled"
+def compile_time(receipt: Receipt, options: RenderOptions) -> list[Block]:
+    """The phases of all compiles, the frames, what the caches answered, guards and memory."""
+    measured = measured_seconds(receipt, options)
+    if measured:
+        return measured
+    nothing = (
+        "the phases of compiles were not seen: this torch, or what it recorded, does not have "
+        "the times of each compile's parts"
+        if receipt.compile.compiles
+        else "nothing was compiled"
+    )
+    return [Paragraph(nothing)]
+
+
+def measured_seconds(receipt: Receipt, options: RenderOptions) -> list[Block]:
+    """What was measured of it; empty where nothing was."""
+    found, caches = receipt.compile.seconds, receipt.caches
+    guards, memory = receipt.compile.guards, receipt.compile.memory
+    return [
+        *(_seconds(found, options) if found is not None and found.total else []),
+        *([] if caches is None else _caches(caches, options)),
+        *([] if guards is None else _guards(guards, options)),
+        *([] if memory is None else _memory(memory, receipt, options)),
+    ]
+
+
+def _seconds(found: CompileSeconds, options: RenderOptions) -> Iterator[Block]:
+    yield Paragraph(f"{seconds(found.total)} in {count(found.attempts, 'compile')}")
+    phases = sorted(found.by_phase.items(), key=lambda item: -item[1])
+    rows = [
+        (
+            LABELS.get(name, options.text(name, 40)),
+            seconds(value),
+            percent(value, found.total) or "",
         )
-        return (
-            "\n".join(
-                [
-                    *options.wrap(nothing),
-                    *_caches(receipt.caches, options),
-                    *cost_lines(receipt, options),
-                ]
-            )
-            + "\n"
-        )
-    lines = [f"{seconds(found.total)} in {count(found.attempts, 'compile')}", ""]
-    lines += _phases(found, options)
+        for name, value in phases
+    ]
+    head = ("phase", "seconds", "share")
+    yield Table(head, rows, right=head[1:], bars=[value for _, value in phases])
     if found.restarted > 0:
         share = percent(found.restarted, found.total) or "0 %"
         sentence = f"{seconds(found.restarted)} of it ({share}) in attempts that Dynamo began again"
-        lines += ["", *options.wrap(sentence, "  ", "    ")]
-    rows = frame_rows(found, options)
-    right = FRAME_HEAD[1:4]
-    lines += [
-        "",
-        *table(FRAME_HEAD, rows, options, right=right, shrink="frame", limit=MAX_FRAMES),
-    ]
-    lines += _caches(receipt.caches, options)
-    lines += cost_lines(receipt, options)
-    return "\n".join(lines) + "\n"
-
-
-def _caches(found: CacheSection | None, options: RenderOptions) -> list[str]:
-    """Each cache, then why something is in none."""
-    if found is None:
-        return []
-    lines = ["", *table(CACHE_HEAD, cache_rows(found, options), options, right=CACHE_HEAD[1:])]
-    for sentence in refusals(found, options):
-        lines += ["", *options.wrap(sentence, "  ", "    ")]
-    return lines
-
-
-def cache_rows(found: CacheSection, options: RenderOptions) -> list[tuple[str, ...]]:
-    """A row a cache, below `CACHE_HEAD`."""
-    return [
-        (
-            CACHES.get(item.cache, options.text(item.cache, 40)),
-            str(item.lookups),
-            str(item.hits),
-            str(item.misses),
-            str(item.bypasses),
-            str(item.disabled + item.failed),
-            "" if item.saved_s is None else seconds(item.saved_s),
-        )
-        for item in found.caches
-    ]
-
-
-def refusals(found: CacheSection, options: RenderOptions) -> list[str]:
-    """Why something is in no cache, in sentences."""
-    return [
-        f"{CACHES.get(item.cache, options.text(item.cache, 40))}, "
-        f"{REFUSALS.get(item.outcome, item.outcome)} {count(item.count, 'time')}: "
-        f"{options.text(item.reason, 300)}"
-        for item in found.refusals[:MAX_REASONS]
-    ]
-
-
-def _phases(found: CompileSeconds, options: RenderOptions) -> list[str]:
-    block = "#" if options.ascii_only else "█"
-    most = max(found.by_phase.values())
-    rows = [
-        (*row, block * round(BAR_CHARS * max(0.0, value) / most))
-        for row, value in phase_rows(found, options)
-    ]
-    return table((*PHASE_HEAD, ""), rows, options, right=PHASE_HEAD[1:])
-
-
-def phase_rows(
-    found: CompileSeconds, options: RenderOptions
-) -> list[tuple[tuple[str, str, str], float]]:
-    """A row a phase, below `PHASE_HEAD`, and its seconds; the longest first."""
-    return [
-        (
-            (
-                LABELS.get(name, options.text(name, 40)),
-                seconds(value),
-                percent(value, found.total) or "",
-            ),
-            value,
-        )
-        for name, value in sorted(found.by_phase.items(), key=lambda item: -item[1])
-    ]
-
-
-def frame_rows(found: CompileSeconds, options: RenderOptions) -> list[tuple[str, ...]]:
-    """A row a frame, below `FRAME_HEAD`."""
-    return [
+        yield Paragraph(notes=(sentence,))
+    frames = [
         (
             options.text(f"{item.frame.function} ({item.frame.file}:{item.frame.line})", 70),
             str(item.attempts),
@@ -170,18 +105,33 @@ def frame_rows(found: CompileSeconds, options: RenderOptions) -> list[tuple[str,
         )
         for item in found.frames
     ]
+    head = ("frame", "compiles", "seconds", "share", "most of it")
+    yield Table(head, frames, right=head[1:4], shrink="frame", limit=MAX_FRAMES)
 
 
-def cost_lines(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """Guards, then memory; empty where neither was measured."""
-    guards, memory = receipt.compile.guards, receipt.compile.memory
-    return [
-        *([] if guards is None else _guards(guards, options)),
-        *([] if memory is None else _memory(memory, receipt, options)),
+def _caches(found: CacheSection, options: RenderOptions) -> Iterator[Block]:
+    """Each cache, then why something is in none."""
+    head = ("cache", "lookups", "hits", "misses", "bypassed", "off or failed", "saved")
+    rows = [
+        (
+            CACHES.get(item.cache, options.text(item.cache, 40)),
+            *map(str, (item.lookups, item.hits, item.misses, item.bypasses)),
+            str(item.disabled + item.failed),
+            "" if item.saved_s is None else seconds(item.saved_s),
+        )
+        for item in found.caches
     ]
+    yield Table(head, rows, right=head[1:])
+    for item in found.refusals[:MAX_REASONS]:
+        sentence = (
+            f"{CACHES.get(item.cache, options.text(item.cache, 40))}, "
+            f"{_REFUSALS.get(item.outcome, item.outcome)} {count(item.count, 'time')}: "
+            f"{options.text(item.reason, 300)}"
+        )
+        yield Paragraph(notes=(sentence,))
 
 
-def _guards(section: GuardsSection, options: RenderOptions) -> list[str]:
+def _guards(section: GuardsSection, options: RenderOptions) -> list[Block]:
     if section.us_per_step is None or not section.step_s:
         sentence = "guards: evaluated before every call; their part of a step is not known"
     else:
@@ -191,17 +141,15 @@ def _guards(section: GuardsSection, options: RenderOptions) -> list[str]:
             f"({share}), evaluated before every call"
         )
     head = ("frame", "guards", "in Python", "once", "runs a step", "a step")
-    lines = ["", *options.wrap(sentence), ""]
     rows = [_row(item, options) for item in section.frames]
-    lines += table(head, rows, options, right=head[1:], shrink="frame", limit=MAX_ROWS)
     known = [item for item in section.calls if item.before_graph_us is not None]
-    for item in known[:MAX_ROWS]:
-        told = (
-            f"{options.text(item.callable, 70)}: {_us(item.before_graph_us)} from the call to its "
-            f"graph, guards included (median of {count(item.calls, 'warm call')})"
-        )
-        lines += options.wrap(told, "  ", "    ")
-    return lines
+    notes = [
+        f"{options.text(item.callable, 70)}: {_us(item.before_graph_us)} from the call to its "
+        f"graph, guards included (median of {count(item.calls, 'warm call')})"
+        for item in known[:MAX_ROWS]
+    ]
+    table = Table(head, rows, right=head[1:], shrink="frame", limit=MAX_ROWS, notes=notes)
+    return [Paragraph(sentence), table]
 
 
 def _row(item: FrameGuards, options: RenderOptions) -> tuple[str, ...]:
@@ -215,7 +163,7 @@ def _row(item: FrameGuards, options: RenderOptions) -> tuple[str, ...]:
     )
 
 
-def _memory(section: CompileMemorySection, receipt: Receipt, options: RenderOptions) -> list[str]:
+def _memory(section: CompileMemorySection, receipt: Receipt, options: RenderOptions) -> list[Block]:
     grown = _mib(section.grown_bytes)
     sentence = f"host memory: the process grew by {grown} in {count(section.compiles, 'compile')}"
     peak = (
@@ -229,12 +177,8 @@ def _memory(section: CompileMemorySection, receipt: Receipt, options: RenderOpti
     }
     head = ("compile", "grew by", "peak")
     rows = [_memory_row(item, frames, options) for item in section.events]
-    return [
-        "",
-        *options.wrap(sentence + peak),
-        "",
-        *table(head, rows, options, right=head[1:], shrink="compile", limit=MAX_ROWS),
-    ]
+    table = Table(head, rows, right=head[1:], shrink="compile", limit=MAX_ROWS)
+    return [Paragraph(sentence + peak), table]
 
 
 def _memory_row(

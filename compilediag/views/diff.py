@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from compilediag.compare.cache_keys import CacheKeyChange
@@ -12,45 +12,39 @@ from compilediag.compare.diff import BreakChange, CauseChange, Comparison, Frame
 from compilediag.compare.keys import portable_file
 from compilediag.diagnosis.figures.key_difference import in_words
 from compilediag.receipt.user_line import is_foreign
-from compilediag.views.format import count, measured, more, seconds
+from compilediag.views.document import Code, Listing, Overview, Section, Table
+from compilediag.views.format import count, measured, seconds
 from compilediag.views.place import called
 from compilediag.views.style import RenderOptions
-from compilediag.views.table import table
 
 _Changed = TypeVar("_Changed")
-MAX_ITEMS = 30
-"""Of one list; `diff --json` has them all."""
-
-
-def render_comparison(found: Comparison, options: RenderOptions) -> str:
-    """The comparison as text: what was accepted as changed, the changed counts in one sentence,
-    then every list that changed."""
-    lines: list[str] = []
-    if (other := changed_data_sentence(found.changed_data, options)) is not None:
-        lines += options.wrap(other, "", "  ", style="bold")
-    lines += [*_summary(found, options), ""]
-    lines += table(
-        ("", "before", "after", "change"),
-        [count_cells(item) for item in found.counts],
-        options,
-        right=("before", "after", "change"),
-    )
-    for title, entries in lists_of(found, options):
-        lines += _list(title, entries, options)
-    for title, rows in figures(found):
-        name = "" if title.startswith("seconds") else "figure"
-        cells = [(options.text(text, 60), before, after) for text, before, after in rows]
-        lines += ["", *options.wrap(title, "", "  ")]
-        lines += table((name, *_SIDES), cells, options, right=_SIDES, shrink=name)
-    return "\n".join(lines) + "\n"
-
-
 _SIDES = ("before", "after")
 _SHORT = {"lane.name": "lane", "steps.count": "steps"}
 """Names in the sentence, where the path's last part is not enough."""
 
 
-def changed_data_sentence(data: ChangedData | None, options: RenderOptions) -> str | None:
+def comparison(found: Comparison, options: RenderOptions) -> Overview:
+    """What was accepted as changed, the verdict and the counts that changed in one sentence, then
+    every list that changed and what was measured."""
+    accepted = _changed_data_sentence(found.changed_data, options)
+    head = ("count", *_SIDES, "change")
+    counts = Table(head, [_count_cells(item) for item in found.counts], right=head[1:])
+    sections = (
+        Section("counts", "Counts", "Counts", (counts,)),
+        Section("changes", "Changes", "What came, went or changed", _lists(found, options)),
+        Section("figures", "Figures", "What was measured", _figures(found, options)),
+    )
+    return Overview(
+        title="two receipts compared",
+        kind="warn" if found.changed else "good",
+        sentence=options.dot.join(_summary_parts(found, options))
+        or f"the same counts; {_other_changes(found)}",
+        sections=[each for each in sections if each.blocks],
+        notes=() if accepted is None else (accepted,),
+    )
+
+
+def _changed_data_sentence(data: ChangedData | None, options: RenderOptions) -> str | None:
     """What was accepted as changed, and what that leaves to compare; None where nothing was."""
     if data is None:
         return None
@@ -74,9 +68,8 @@ def _known(value: object, options: RenderOptions) -> str:
     return "not set" if value is None else options.text(value, 60)
 
 
-def figures(found: Comparison) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """Tables of what was measured, each with its title: what differs, the seconds, and what cannot
-    be compared."""
+def _figures(found: Comparison, options: RenderOptions) -> list[Table]:
+    """Tables of what was measured: what differs, the seconds, and what cannot be compared."""
     numbers: dict[bool, list[tuple[str, str, str]]] = {True: [], False: []}
     for item in found.numbers:
         before, after = (measured(item.name, value) for value in (item.before, item.after))
@@ -92,17 +85,20 @@ def figures(found: Comparison) -> list[tuple[str, list[tuple[str, str, str]]]]:
         ("seconds (for information: another machine or moment changes them)", timings[True]),
         ("not comparable: the runs did other work", [*numbers[False], *timings[False]]),
     )
-    return [(title, rows) for title, rows in tables if rows]
+    return [
+        Table(
+            ("figure", *_SIDES),
+            [(Code(options.text(name, 60)), *sides) for name, *sides in rows],
+            title,
+            right=_SIDES,
+            shrink="figure",
+        )
+        for title, rows in tables
+        if rows
+    ]
 
 
-def _summary(found: Comparison, options: RenderOptions) -> list[str]:
-    parts = summary_parts(found, options)
-    if not parts:
-        return [options.styled(f"the same counts; {_other_changes(found)}", "bold")]
-    return options.wrap_items(parts, style="bold")
-
-
-def summary_parts(found: Comparison, options: RenderOptions) -> list[str]:
+def _summary_parts(found: Comparison, options: RenderOptions) -> list[str]:
     """The verdict and the counts that changed, "recompiles 3 → 0"; empty where none did."""
     changed = [item for item in found.counts if item.change]
     parts = [f"{_plain(item.name)} {item.before} {options.arrow} {item.after}" for item in changed]
@@ -122,20 +118,20 @@ def _other_changes(found: Comparison) -> str:
     return "only code, environment or tracked lanes differ" if beside else "nothing changed"
 
 
-def count_cells(item: CountChange) -> tuple[str, ...]:
+def _count_cells(item: CountChange) -> tuple[str, ...]:
     """One row of the table of counts."""
     change = f"{item.change:+d}" if item.change else "="
-    return _plain(item.name), str(item.before), str(item.after), change
+    return Code(_plain(item.name)), str(item.before), str(item.after), change
 
 
 def _plain(name: str) -> str:
     return name.replace("_", " ")
 
 
-def lists_of(found: Comparison, options: RenderOptions) -> list[tuple[str, list[str]]]:
-    """Every list of changes with its title; what is empty is left out by `_list`."""
+def _lists(found: Comparison, options: RenderOptions) -> list[Listing]:
+    """Every list of changes that is not empty."""
     differing = [item for item in found.causes_same if item.before != item.after]
-    return [
+    lists = (
         ("causes that are new", _drawn(_cause, found.causes_new, options)),
         ("causes that are gone", _drawn(_cause, found.causes_gone, options)),
         ("causes that hit another number of compiles", _drawn(_cause, differing, options)),
@@ -152,6 +148,11 @@ def lists_of(found: Comparison, options: RenderOptions) -> list[tuple[str, list[
         ("keys of compile caches (CD612)", _drawn(_cache_key, found.cache_keys, options)),
         ("lane, not in the older receipt", _drawn(_field, found.lane_not_recorded, options)),
         ("code", _drawn(_field, found.provenance, options)),
+    )
+    return [
+        Listing(title, [Code(item) for item in items], ": compilediag diff --json")
+        for title, items in lists
+        if items
     ]
 
 
@@ -161,15 +162,6 @@ def _drawn(
     options: RenderOptions,
 ) -> list[str]:
     return [draw(item, options) for item in changes]
-
-
-def _list(title: str, texts: Sequence[str], options: RenderOptions) -> list[str]:
-    if not texts:
-        return []
-    lines = ["", options.styled(f"{title} ({len(texts)})", "bold")]
-    for text in texts[:MAX_ITEMS]:
-        lines += options.wrap(text, "  ", "    ")
-    return lines + more(len(texts) - MAX_ITEMS, ": compilediag diff --json")
 
 
 def _cause(item: CauseChange, options: RenderOptions) -> str:

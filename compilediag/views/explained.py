@@ -5,8 +5,8 @@ from compilediag.json_document import Document
 from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import leading_call
+from compilediag.views.findings import export_line
 from compilediag.views.lookups import change, events
-from compilediag.views.settings import export_line
 
 MAX_COMPILES = 50
 

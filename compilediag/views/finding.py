@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, cast
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
-from compilediag.views.finding_rows import changed_by, part_text, title_of, when, writer
+from compilediag.views.compiles import missed_entries
+from compilediag.views.findings import (
+    changed_by,
+    export_line,
+    part_text,
+    title_of,
+    when,
+    writer,
+)
 from compilediag.views.format import count, more, seconds
 from compilediag.views.place import called, no_call, place_of, short_frame
-from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
-from compilediag.views.timeline import missed_entries
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import (

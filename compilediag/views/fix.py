@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compilediag.fixes.edits.edit import NEEDS_LIBCST
 from compilediag.fixes.unchangeable import why_unchangeable
-from compilediag.views.finding_rows import INDENT, detail_of, title_of
+from compilediag.views.findings import INDENT, card_of, title_lines
 from compilediag.views.format import count, seconds
-from compilediag.views.text import pad
 
 if TYPE_CHECKING:
     from compilediag.fixes.changes import Change
@@ -103,7 +102,8 @@ def render_candidates(
     """What would be tried."""
     lines: list[str] = []
     for plan in plans:
-        lines += _head(plan.number, plan.finding, receipt, options)
+        card = card_of(plan.number, plan.finding, receipt, options)
+        lines += title_lines(card, options)
         for change in plan.possible:
             lines.append(f"{INDENT}{options.dot.strip()} {options.text(change.line, 4096)}")
             lines += options.wrap(options.text(change.risk), f"{INDENT}  ", style="dim")
@@ -113,19 +113,8 @@ def render_candidates(
     return "\n".join(lines) + "\n"
 
 
-def _head(
-    number: int, finding: FindingRecord, receipt: Receipt, options: RenderOptions
-) -> list[str]:
-    title, detail = options.text(title_of(finding), 120), detail_of(finding, receipt, options)
-    cost = seconds(finding.cost_s) if finding.cost_s is not None else ""
-    prefix = f"{number:>3}  {options.text(finding.rule, 8)} "
-    room = options.width - len(prefix) - len(cost) - 2
-    text = pad(options.truncate(f"{title}: {detail}" if detail else title, room), room)
-    return [f"{prefix}{text}  {cost}".rstrip()]
-
-
 def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> list[str]:
-    lines = _head(fix.number, fix.finding, receipt, options)
+    lines = title_lines(card_of(fix.number, fix.finding, receipt, options), options)
     for item in fix.tried:
         lines += _outcome(item, options)
     if not any(item.certificate.holds for item in fix.tried):

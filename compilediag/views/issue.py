@@ -5,19 +5,18 @@ Everything from the target stands in code spans and code blocks, where nothing i
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from compilediag.views import lookups
+from compilediag.views.document import Code, Table
 from compilediag.views.finding import render_finding
-from compilediag.views.finding_rows import title_of
-from compilediag.views.headline import ending, headline, reasons
-from compilediag.views.markdown import LINE_CHARS, code, prose
+from compilediag.views.findings import card_of, what_of
+from compilediag.views.markdown import fenced, prose, render_overview, table, words
 from compilediag.views.style import RenderOptions
+from compilediag.views.summary import summary
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
 
 MAX_CHARS = 55_000
@@ -41,13 +40,8 @@ def render_issue(
         root: paths below it are shown relative to it.
     """
     options = RenderOptions(width=WIDTH, root=root)
-    head = headline(receipt)
-    lines = [f"**{prose(head.sentence)}**", "", " · ".join(head.counts), ""]
-    if (ended := ending(receipt)) is not None:
-        lines += [code(ended, cell=False), ""]
-    if receipt.verdict == "blind":
-        lines += [f"- why: {code(why, cell=False)}" for why, _ in reasons(receipt)] + [""]
-    lines += _environment(receipt)
+    head = render_overview(summary(receipt, options, findings=False))
+    lines = [head, *table(_environment(receipt))]
     text = "\n".join(lines) + "\n"
     left_out = 0
     for number in numbers:
@@ -61,7 +55,7 @@ def render_issue(
     return text
 
 
-def _environment(receipt: Receipt) -> list[str]:
+def _environment(receipt: Receipt) -> Table:
     found = receipt.environment
     gpus = [str(each) for each in found.gpus or ()]
     changed = " ".join(f"{name}={value}" for name, value in found.compile_flags.items())
@@ -74,13 +68,14 @@ def _environment(receipt: Receipt) -> list[str]:
         ("settings", changed),
         ("compilediag", receipt.header.producer.version),
     ]
-    cells = [(name, code(text, limit=LINE_CHARS)) for name, text in rows if text]
-    return ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in cells)]
+    return Table(("", ""), [(name, Code(text)) for name, text in rows if text])
 
 
 def _finding(number: int, receipt: Receipt, program: str | None, options: RenderOptions) -> str:
     finding = receipt.findings[number - 1]
-    lines = ["", f"### {number}. {prose(finding.rule)} {_title(finding, receipt)}", ""]
+    card = replace(card_of(number, finding, receipt, options), parts=())
+    what = words(what_of(card))
+    lines = ["", f"### {number}. {prose(finding.rule)} {what}", ""]
     all_of_it = render_finding(number, finding, receipt, options)
     lines += _folded("All that was recorded on it", all_of_it, "text")
     if program is not None:
@@ -88,26 +83,9 @@ def _finding(number: int, receipt: Receipt, program: str | None, options: Render
     return "\n".join(lines) + "\n"
 
 
-def _title(finding: FindingRecord, receipt: Receipt) -> str:
-    text = prose(title_of(finding))
-    if finding.variable:
-        text += f" {code(finding.variable, cell=False)}"
-    changed = lookups.change(finding, receipt)
-    if changed is not None:
-        before, after = (code(each, cell=False) for each in changed)
-        text += f" {before} → {after}"
-    return text
-
-
-def _folded(title: str, text: str, language: str) -> Iterator[str]:
-    """A block that is closed at first; no line of it can end it."""
+def _folded(title: str, text: str, language: str) -> list[str]:
+    """A block that is closed at first."""
     if len(text) > MAX_BLOCK_CHARS:
         text = text[:MAX_BLOCK_CHARS].rpartition("\n")[0] + "\n… cut; the receipt has the rest\n"
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    yield f"<details><summary>{title}</summary>"
-    yield ""
-    yield f"{fence}{language}"
-    yield from text.rstrip("\n").splitlines()
-    yield fence
-    yield ""
-    yield "</details>"
+    title = f"<details><summary>{title}</summary>"
+    return [title, "", *fenced(text, language), "", "</details>"]

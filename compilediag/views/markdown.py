@@ -1,4 +1,4 @@
-"""A receipt as Markdown for pull requests and step summaries.
+"""A document as Markdown for pull requests, step summaries and issues.
 
 All text that comes from the target stands in code spans, where GitHub renders no markup, mention
 or link; a `|` is escaped because it would end a table's cell.
@@ -7,112 +7,75 @@ or link; a `|` is escaped because it would end a table's cell.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from compilediag.receipt.proofs import effect_of
-from compilediag.receipt.user_line import is_foreign_record, leading_call
-from compilediag.views import lookups
-from compilediag.views.against_eager import against_eager_sentence, numbers_sentence
-from compilediag.views.cold_and_warm import cold_and_warm_sentence
-from compilediag.views.finding_rows import title_of, when
-from compilediag.views.format import seconds
-from compilediag.views.headline import (
-    ending,
-    headline,
-    is_training_alone,
-    reasons,
-    trainer_figures,
+from compilediag.views.document import (
+    LINE_BREAK,
+    LINE_CHARS,
+    Block,
+    Code,
+    Listing,
+    Overview,
+    Paragraph,
+    Table,
+    Text,
 )
-from compilediag.views.lookups import main_findings, notes
-from compilediag.views.place import no_call
-from compilediag.views.settings import export_line
 from compilediag.views.style import RenderOptions
 
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord
-    from compilediag.receipt.schema.receipt import Receipt
-
-MAX_FINDINGS = 30
-MAX_PARTS = 4
-LINE_CHARS = 4096
-"""Of a line to be copied, which is of no use when it is cut."""
-_SIGN = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
+MAX_ITEMS = 30
+"""Of one list or table."""
+SIGNS = {"bad": "❌", "good": "✅", "blind": "❔", "warn": "⚠️"}
 
 
-def render_markdown(receipt: Receipt, *, root: str = "") -> str:
-    """The verdict, the counts and every finding as GitHub Markdown."""
-    options = RenderOptions(root=root)
-    head = headline(receipt)
-    lines = [f"### {_SIGN[head.kind]} {prose(head.sentence)}", "", " · ".join(head.counts), ""]
-    if figures := trainer_figures(receipt):
-        lines += [code(" · ".join(figures)), ""]
-    if receipt.against_eager is not None:
-        lines += [f"**Against eager:** {prose(against_eager_sentence(receipt.against_eager))}", ""]
-        if (numbers := receipt.against_eager.numbers) is not None:
-            lines += [f"**Numbers:** {prose(numbers_sentence(numbers))}", ""]
-    if receipt.cold_and_warm is not None:
-        lines += [f"**Second start:** {prose(cold_and_warm_sentence(receipt.cold_and_warm))}", ""]
-    ended = ending(receipt)
-    if ended is not None:
-        lines += [f"⚠️ {code(ended)}", ""]
-    if receipt.verdict == "blind":
-        lines += [f"- why: {code(why)}" for why, _ in reasons(receipt)]
-        meaning = () if is_training_alone(receipt) else ('A count of 0 here means "not seen".', "")
-        lines += ["", *meaning]
-    lines += _findings(receipt, options)
-    run = receipt.header.run
-    program = code(" ".join(run.argv_redacted) or "unknown program")
-    lines.append(f"{program} · torch {code(receipt.environment.torch or 'unknown')}")
-    return "\n".join(lines) + "\n"
+def render(blocks: Iterable[Block]) -> str:
+    """The blocks with an empty line between two, and a newline at the end."""
+    return "\n".join(line for block in blocks for line in (*_block(block), ""))
 
 
-def _findings(receipt: Receipt, options: RenderOptions) -> list[str]:
-    chosen = [*main_findings(receipt), *notes(receipt)]
-    if not chosen:
-        return []
-    lines = ["| # | rule | what | where | when | cost | fix |", "|--:|---|---|---|---|--:|---|"]
-    lines += [_row(number, item, receipt, options) for number, item in chosen[:MAX_FINDINGS]]
-    if len(chosen) > MAX_FINDINGS:
-        lines += ["", f"and {len(chosen) - MAX_FINDINGS} more in the receipt"]
-    return [*lines, ""]
+def render_overview(found: Overview, sign: str = "") -> str:
+    """The notes, the sentence as a heading behind a sign, and the blocks of all sections."""
+    lines = [line for note in found.notes for line in (prose(note), "")]
+    heading = " ".join(filter(None, ("###", sign, prose(found.sentence))))
+    return "\n".join([*lines, heading, "", render(found.blocks)])
 
 
-def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
-    what = prose(title_of(finding))
-    if finding.variable:
-        what += f" {code(finding.variable)}"
-    changed = lookups.change(finding, receipt)
-    if changed is not None:
-        what += f" {code(changed[0])} → {code(changed[1])}"
-    named = dict.fromkeys(part.variable for part in finding.parts if part.variable)
-    if named:
-        what += f" with {', '.join(map(code, list(named)[:MAX_PARTS]))}"
-        what += f" and {len(named) - MAX_PARTS} more" if len(named) > MAX_PARTS else ""
-    where = "<br>".join(_places(finding, options))
-    fix = prose(finding.fix.summary)
-    if finding.fix.caveat:
-        fix += f" ({prose(finding.fix.caveat)})"
-    if finding.fix.proof is not None:
-        effect = effect_of(finding.fix.proof)
-        fix += f"; proved: {code(finding.fix.proof.change, limit=LINE_CHARS)}"
-        fix += f" ({prose(effect)})" if effect else ""
-    elif finding.fix.candidates:
-        line = export_line(finding.fix.candidates[0])
-        fix += f"; without an edit: {code(line, limit=LINE_CHARS)}"
-    cost = seconds(finding.cost_s) if finding.cost_s is not None else ""
-    cells = (str(number), prose(finding.rule), what, where, when(finding), cost, fix)
-    return "| " + " | ".join(cells) + " |"
+def _block(block: Block) -> Iterable[str]:
+    if isinstance(block, Paragraph):
+        label = f"**{block.label}:** " if block.label else ""
+        yield from [label + words(block.text)] if block.text else []
+    elif isinstance(block, Listing):
+        if block.title:
+            yield from (f"**{block.title} ({len(block.items)})**", "")
+        yield from (f"- {words(item)}" for item in block.items[:MAX_ITEMS])
+        if len(block.items) > MAX_ITEMS:
+            yield f"- and {len(block.items) - MAX_ITEMS} more"
+    elif isinstance(block, Table):
+        yield from [f"**{block.title}**", ""] if block.title else []
+        yield from table(block)
+    else:
+        yield from fenced("\n".join(block.lines), "text")
+    notes = () if isinstance(block, Listing) else getattr(block, "notes", ())
+    yield from (line for note in notes for line in ("", prose(note)))
 
 
-def _places(finding: FindingRecord, options: RenderOptions) -> list[str]:
-    """The program's own line first, then that of the library."""
-    at, call = finding.location, leading_call(finding)
-    here = code(options.place(at.file, at.line, 200)) if at is not None else ""
-    if call is not None:
-        text = f" {code(call.text)}" if call.text else ""
-        return [f"{code(options.place(call.file, call.line, 200))}{text}", f"at {here}"]
-    missing = [prose(no_call(finding, options))] if is_foreign_record(finding) else []
-    return [here, *missing]
+def table(made: Table) -> list[str]:
+    """Head, rule and rows."""
+    rule = "|".join("--:" if name in made.right else "---" for name in made.head)
+    rows = (" | ".join(words(cell, cell=True) for cell in row) for row in made.rows)
+    return [f"| {' | '.join(made.head)} |", f"|{rule}|", *(f"| {row} |" for row in rows)]
+
+
+def words(text: Text, *, cell: bool = False) -> str:
+    """The parts of a text: ours as prose, the target's as code."""
+    parts = (text,) if isinstance(text, str) else text
+    return "".join(
+        "<br>"
+        if part == LINE_BREAK
+        else code(part, cell=cell, limit=LINE_CHARS)
+        if isinstance(part, Code)
+        else prose(part)
+        for part in parts
+    )
 
 
 def code(text: str, *, cell: bool = True, limit: int = 300) -> str:
@@ -132,3 +95,9 @@ def prose(text: str) -> str:
         shown = shown.replace(sign, "\\" + sign)
     # An escaped @ still mentions people; an invisible break does not.
     return shown.replace("@", "@<!-- -->").replace("://", ":<!-- -->//")
+
+
+def fenced(text: str, language: str) -> list[str]:
+    """A block of code; no line of it can end it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return [f"{fence}{language}", *text.rstrip("\n").splitlines(), fence]

@@ -1,16 +1,34 @@
-"""What the program measured itself, and what the run cost: lines below the verdict."""
+"""What the program measured itself, whether compiling pays, what a second start still compiles, and
+what the run cost: lines below the verdict."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compilediag.views.against_eager import against_eager_lines, numbers_lines
-from compilediag.views.cold_and_warm import cold_and_warm_lines
-from compilediag.views.format import count, figure, measured, quantity, seconds
+from compilediag.views.compile_time import LABELS
+from compilediag.views.document import Table
+from compilediag.views.format import (
+    NOT_MEASURED,
+    count,
+    figure,
+    measured,
+    quantity,
+    seconds,
+    three_figures,
+)
 from compilediag.views.style import RenderOptions
-from compilediag.views.table import table
+from compilediag.views.terminal import table
 
 if TYPE_CHECKING:
+    from compilediag.receipt.schema.against_eager import (
+        AgainstEagerSection,
+        CallableAgainstEager,
+        EagerRatio,
+        NarrowedRecord,
+        NumberDifference,
+        NumbersSection,
+    )
+    from compilediag.receipt.schema.cold_and_warm import ColdAndWarmSection, CompiledAgainRecord
     from compilediag.receipt.schema.compiles import WitnessSection
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.receipt.schema.tracked import CostSection, MetricRecord, TrackedRecord
@@ -20,6 +38,8 @@ MAX_METRICS = 3
 STEP_S = "step_s"
 FIGURES = ("mean", "median", "min", "max", "last")
 WIDE = 90
+MAX_CALLABLES, MAX_AGAIN, MAX_PHASES = 3, 4, 5
+"""On the verdict screen; `show --all` has all of them."""
 
 
 def measured_lines(
@@ -47,6 +67,19 @@ def measured_lines(
     if receipt.cost is not None:
         lines += options.wrap(_cost(receipt.cost, options), "  cost: ")
     return lines
+
+
+def measured_sentences(receipt: Receipt) -> list[tuple[str, str]]:
+    """What was measured in other runs beside this one, in a sentence each. What they quote of the
+    target is not made safe."""
+    found: list[tuple[str, str]] = []
+    if receipt.against_eager is not None:
+        found.append(("Against eager", against_eager_sentence(receipt.against_eager)))
+        if receipt.against_eager.numbers is not None:
+            found.append(("Numbers", numbers_sentence(receipt.against_eager.numbers)))
+    if receipt.cold_and_warm is not None:
+        found.append(("Second start", cold_and_warm_sentence(receipt.cold_and_warm)))
+    return found
 
 
 def _witness(witness: WitnessSection, options: RenderOptions) -> str:
@@ -103,7 +136,7 @@ def _metrics(run: TrackedRecord, options: RenderOptions) -> list[str]:
         for item in run.metrics
     ]
     head = ("    metric", "values", *shown)
-    return table(head, rows, options, right=head[1:], shrink=head[0]) if rows else []
+    return table(Table(head, rows, right=head[1:], shrink=head[0]), options) if rows else []
 
 
 def _figure(item: MetricRecord, name: str) -> str:
@@ -123,3 +156,244 @@ def _cost(cost: CostSection, options: RenderOptions) -> str:
     where = f"{options.text(cost.table or 'a price table', 80)}{of}"
     name = options.text(cost.name or "", 80)
     return f"{sentence} ({times}{name} at {figure(cost.per_hour or 0.0)} an hour, {where})"
+
+
+# --- against eager -------------------------------------------------------------------------------
+
+_LAYERS = {
+    "backend": "the backend (graph passes, code generation)",
+    "decompositions": "decompositions, before code is generated",
+    "aot_autograd": "AOTAutograd",
+    "dynamo": "what Dynamo captures",
+}
+
+
+def against_eager_sentence(section: AgainstEagerSection) -> str:
+    """The verdict: "pays after 310 steps (240 to 420): 1.8x as fast as eager (1.7x to 1.9x)". What
+    it quotes of the target is not made safe."""
+    ratio, even = section.ratio, section.break_even
+    if section.verdict == "outputs_differ":
+        return f"not concluded, since the outputs differ: {section.problem}"
+    if ratio is None:
+        return f"not concluded: {section.problem}"
+    if section.verdict == "not_resolved":
+        more = f"more pairs of runs (--rounds {2 * section.pairs}) or longer ones narrow it"
+        return f"not resolved, the noise is wider than the effect: {_ratio(ratio)}; {more}"
+    if section.verdict == "does_not_pay":
+        return f"does not pay: {_ratio(ratio)} as fast as eager"
+    if section.verdict == "same":
+        return f"does not pay: as fast as eager within 1 %, {_ratio(ratio)}"
+    fast = f"{_ratio(ratio)} as fast as eager"
+    if even is None:
+        return f"pays in steady state; after how many steps is not known: {fast}"
+    to = f"to {even.high:,}" if even.high is not None else "or more"
+    sentence = f"pays after {count(even.step, 'step')} ({even.low:,} {to}): {fast}"
+    if section.finished < even.step:
+        return f"{sentence}; the run has {section.finished:,}"
+    return sentence
+
+
+def against_eager_lines(
+    section: AgainstEagerSection, options: RenderOptions, *, complete: bool
+) -> list[str]:
+    """The verdict, what was measured, the callables, what limits it."""
+    sentence = options.text(against_eager_sentence(section))
+    lines = options.wrap(sentence, "  against eager: ", "    ", style="bold")
+    if section.ratio is None:
+        return lines
+    cold = " with empty caches" if section.caches == "fresh" else ""
+    measured = (
+        f"a step {_time(section.compiled_step_s)} compiled, {_time(section.eager_step_s)} eager",
+        f"compile {seconds(section.compile_s)}{cold}",
+        f"{count(section.pairs, 'pair')} of runs, {count(section.steps, 'step')} each way",
+    )
+    lines += options.wrap_items(measured, "    ")
+    shown = section.callables if complete else section.callables[:MAX_CALLABLES]
+    lines += _callables(shown, options)
+    if len(section.callables) > len(shown):
+        lines.append(f"    +{len(section.callables) - len(shown)} more: compilediag show --all")
+    for note in section.notes:
+        lines += options.wrap(options.text(note), "    note: ", style="dim")
+    return lines
+
+
+def _callables(items: tuple[CallableAgainstEager, ...], options: RenderOptions) -> list[str]:
+    places = [options.place(each.function.file, each.function.line) for each in items]
+    rows = [
+        (
+            f"    {options.text(each.function.function, 40)} ({place})",
+            three_figures(each.calls),
+            _time(each.compiled_s),
+            _time(each.eager_s),
+            _ratio(each.ratio),
+        )
+        for each, place in zip(items, places, strict=True)
+    ]
+    head = ("    a call of", "in a step", "compiled", "eager", "as fast as eager")
+    return table(Table(head, rows, right=head[1:], shrink=head[0]), options) if rows else []
+
+
+_FAR = 1000
+
+
+def _ratio(ratio: EagerRatio) -> str:
+    return f"{_times(ratio.middle)} ({_times(ratio.low)} to {_times(ratio.high)})"
+
+
+def _times(value: float) -> str:
+    """Two digits after the point where the ratio is near one, so that 0.98x is not 1x. The interval
+    of two noisy pairs has no end worth writing."""
+    if value > _FAR:
+        return f"over {_FAR:,}x"
+    return f"{value:.2f}x" if value < 9.995 else f"{three_figures(value)}x"
+
+
+def _time(value: float | None) -> str:
+    return NOT_MEASURED if value is None else quantity(value, "s")
+
+
+def numbers_sentence(section: NumbersSection) -> str:
+    """What was compared, and the first difference. What it quotes of the target is not made
+    safe."""
+    if section.same is None:
+        return f"not compared: {section.problem}"
+    compared = f"{count(section.values, 'value')} of {count(section.calls, 'compiled call')}"
+    if section.same:
+        left = section.unstable + section.undetermined
+        but = f"; {count(left, 'other')} not judged" if left else ""
+        return f"those of eager, within rounding: {compared}{but}"
+    first = section.differences[0]
+    what = f", {first.path.lstrip('.')}" if first.path else ""
+    return (
+        f"differ from eager, first in call {first.call} (step {first.step}) of "
+        f"{first.function.function}{what}: {first.text} ({first.dtype})"
+    )
+
+
+def numbers_lines(section: NumbersSection, options: RenderOptions, *, complete: bool) -> list[str]:
+    """The sentence, the errors of the first difference, frame and layer, what limits it."""
+    lines = options.wrap(options.text(numbers_sentence(section)), "  numbers: ", "    ")
+    for found in section.differences[: None if complete else 1]:
+        if found.eager_error is not None and found.compiled_error is not None:
+            lines += options.wrap(options.text(_errors(found)), "    ")
+    if section.narrowed is not None:
+        lines += options.wrap(options.text(narrowed_sentence(section.narrowed)), "    ")
+    for note in section.notes:
+        lines += options.wrap(options.text(note), "    note: ", style="dim")
+    return lines
+
+
+def _errors(found: NumberDifference) -> str:
+    assert found.eager_error is not None
+    assert found.compiled_error is not None
+    return (
+        f"{found.function.function}: error against float64 {three_figures(found.compiled_error)} "
+        f"compiled, {three_figures(found.eager_error)} eager"
+    )
+
+
+def narrowed_sentence(narrowed: NarrowedRecord) -> str:
+    """Frame and layer, and with what the difference vanishes."""
+    if narrowed.layer is None:
+        return f"frame and layer not found: {narrowed.problem}"
+    frames = f", frame {' and '.join(narrowed.frames)}" if narrowed.frames else ""
+    found = f"it is in {_LAYERS[narrowed.layer]}{frames}"
+    if narrowed.override is not None:
+        found = f"{found}: gone with TORCH_COMPILE_OVERRIDE_BACKENDS={narrowed.override}"
+    return f"{found} ({narrowed.problem})" if narrowed.problem else found
+
+
+# --- a second start ------------------------------------------------------------------------------
+
+UNCACHED = "no cache holds Dynamo's tracing, the guards, and the loading of kernels"
+
+_TO_DO = {
+    "bypass": "change what torch names, and the next start takes it from the cache",
+    "disabled": "leave the cache switched on",
+    "failed": "see what the cache raised",
+    "entry_gone": "let nothing delete or limit the cache folder between two starts",
+    "guard_miss": "compile the sizes that are used in the same order at every start",
+    "not_compiled_before": "make both starts run the same code on the same sizes",
+}
+"""What to change; a key that changes is a finding with a fix of its own where torch records why."""
+
+
+def cold_and_warm_sentence(section: ColdAndWarmSection) -> str:
+    """How much of the second start was in no cache, and what it paid. What it quotes of the target
+    is not made safe."""
+    if section.verdict == "not_concluded":
+        return f"not concluded: {section.problem}"
+    paid = f"{seconds(section.warm_s)} of compiling (the first start {seconds(section.cold_s)})"
+    if section.verdict == "from_caches":
+        what = "the graph came" if section.compiles == 1 else f"all {section.compiles} graphs came"
+        return f"{what} from the caches; {paid}: {UNCACHED}"
+    again = len(section.again)
+    return f"{again} of {count(section.compiles, 'compile')} not wholly taken from a cache; {paid}"
+
+
+def cold_and_warm_lines(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[str]:
+    """The sentence, the phases, what the caches answered, and each compile with its reason."""
+    section = receipt.cold_and_warm
+    if section is None:
+        return []
+    sentence = options.text(cold_and_warm_sentence(section), 600)
+    lines = options.wrap(sentence, "  second start: ", "    ", style="bold")
+    if section.verdict == "not_concluded":
+        return lines
+    lines += _phases(receipt, section, options, complete=complete)
+    lines += _answers(receipt, section, options)
+    shown = section.again if complete else section.again[:MAX_AGAIN]
+    for each in shown:
+        lines += _again(each, options)
+    if len(section.again) > len(shown):
+        lines.append(f"    +{len(section.again) - len(shown)} more: compilediag show --all")
+    for note in section.notes:
+        lines += options.wrap(options.text(note, 400), "    note: ", style="dim")
+    return lines
+
+
+def _phases(
+    receipt: Receipt, section: ColdAndWarmSection, options: RenderOptions, *, complete: bool
+) -> list[str]:
+    warm = receipt.compile.seconds
+    if warm is None or not section.cold_by_phase:
+        return []
+    cold = section.cold_by_phase
+    names = sorted({*cold, *warm.by_phase}, key=lambda name: -cold.get(name, 0.0))
+    rows = [
+        (
+            f"    {LABELS.get(name, options.text(name, 40))}",
+            seconds(cold.get(name, 0.0)),
+            seconds(warm.by_phase.get(name, 0.0)),
+        )
+        for name in (names if complete else names[:MAX_PHASES])
+    ]
+    head = ("    compile seconds", "first start", "second")
+    return table(Table(head, rows, right=head[1:]), options)
+
+
+def _answers(receipt: Receipt, section: ColdAndWarmSection, options: RenderOptions) -> list[str]:
+    """Each cache in the second start, with the first one's hits where it had any."""
+    parts: list[str] = []
+    for use in receipt.caches.caches if receipt.caches is not None else ():
+        told = [count(use.hits, "hit"), f"{use.misses} missed"]
+        told += [f"{use.bypasses} bypassed"] if use.bypasses else []
+        told += ["switched off"] if use.disabled else []
+        told += [f"{use.failed} failed"] if use.failed else []
+        before = section.cold_answers.get(use.cache, {}).get("hits", 0)
+        told += [f"{count(before, 'hit')} in the first start"] if before else []
+        parts.append(f"{options.text(use.cache, 40)}: {', '.join(told)}")
+    return options.wrap_items(parts, "    ")
+
+
+def _again(each: CompiledAgainRecord, options: RenderOptions) -> list[str]:
+    cost = f", {seconds(each.seconds)}" if each.seconds is not None else ""
+    place = options.text(each.place, 120) or "a graph"
+    what = f"{options.text(each.compile_id, 20)} {place}{cost}: {options.text(each.reason, 400)}"
+    lines = options.wrap(what, "    again: ", "      ")
+    for name, (before, after) in list(each.changes.items())[:1]:
+        if before is not None or after is not None:
+            change = options.change(before or "nothing", after or "nothing", 90)
+            lines += options.wrap(f"{options.text(name, 60)}: {change}", "      ", "        ")
+    to_do = _TO_DO.get(each.why)
+    return lines + (options.wrap(to_do, "      fix: ", style="cyan") if to_do else [])

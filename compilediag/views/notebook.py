@@ -7,27 +7,21 @@ text passes through the escaping of every view, and then through HTML's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape, unescape
 from typing import TYPE_CHECKING
 
-from compilediag.views.finding_rows import changed_by, detail_of, title_of, when
-from compilediag.views.format import count, seconds
-from compilediag.views.headline import ending, headline, reasons
-from compilediag.views.lookups import main_findings, notes
-from compilediag.views.place import first_line
+from compilediag.views.document import LINE_BREAK, Block, Code, Listing, Paragraph, Table, Text
+from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
+from compilediag.views.summary import summary
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
 
-MAX_FINDINGS = 30
-_SIGN = {"bad": "✗", "good": "✓", "blind": "?", "warn": "!"}
-_COLUMNS = ("#", "rule", "what", "where", "when", "cost", "fix")
 _CELL_FILE = re.compile(r"&lt;ipython-input-\w+-\w+&gt;|[^\s<>]*/ipykernel_\d+/\d+\.py")
 """Files of cells, in IPython and in its kernel, as they stand in HTML."""
-_CELL = "text-align:left;vertical-align:top;white-space:normal"
+_CELL = ' style="text-align:left;vertical-align:top;white-space:normal"'
 
 
 def render_notebook(
@@ -50,8 +44,11 @@ def render_notebook(
         warm = f"nothing compiled in {count(calls, 'call')} of compiled functions"
         sentence = f"✓ {warm}: all was compiled before"
         return f'<div class="compilediag"><p><strong>{sentence}</strong></p></div>'
-    fragment = _fragment(receipt, options)
-    return _CELL_FILE.sub(lambda found: cell_of(unescape(found[0])) or found[0], fragment)
+    found = summary(receipt, options)
+    head = f"<p><strong>{options.sign(found.kind)} {escape(found.sentence)}</strong></p>"
+    body = head + "".join(map(_block, found.blocks))
+    shown = _CELL_FILE.sub(lambda found: cell_of(unescape(found[0])) or found[0], body)
+    return f'<div class="compilediag">{shown}</div>'
 
 
 def _is_silent(receipt: Receipt) -> bool:
@@ -60,46 +57,31 @@ def _is_silent(receipt: Receipt) -> bool:
     return nothing and {item.rule for item in receipt.findings} <= {"CD901"}
 
 
-def _fragment(receipt: Receipt, options: RenderOptions) -> str:
-    head = headline(receipt)
-    parts = [f"<p><strong>{_SIGN[head.kind]} {_text(head.sentence, options)}</strong></p>"]
-    parts.append(f"<p>{_text(' · '.join(head.counts), options)}</p>")
-    ended = ending(receipt)
-    if ended is not None:
-        parts.append(f"<p>{_text(ended, options)}</p>")
-    if receipt.verdict == "blind":
-        why = "".join(f"<li>{_text(reason, options)}</li>" for reason, _ in reasons(receipt))
-        parts.append(f"<ul>{why}</ul><p>A count of 0 here means &quot;not seen&quot;.</p>")
-    parts += _table(receipt, options)
-    return f'<div class="compilediag">{"".join(parts)}</div>'
+def _block(block: Block) -> str:
+    if isinstance(block, Paragraph):
+        label = f"<strong>{escape(block.label)}:</strong> " if block.label else ""
+        return f"<p>{label}{_words(block.text)}</p>"
+    if isinstance(block, Listing):
+        return f"<ul>{''.join(f'<li>{_words(each)}</li>' for each in block.items)}</ul>"
+    if isinstance(block, Table):
+        head = "".join(f'<th scope="col"{_CELL}>{escape(name)}</th>' for name in block.head)
+        rows = "".join(map(_row, block.rows))
+        notes = "".join(f"<p>{escape(note)}</p>" for note in block.notes)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+    return f"<pre>{escape(LINE_BREAK.join(block.lines))}</pre>"
 
 
-def _table(receipt: Receipt, options: RenderOptions) -> list[str]:
-    findings = [*main_findings(receipt), *notes(receipt)]
-    if not findings:
-        return []
-    head = "".join(f'<th scope="col" style="{_CELL}">{name}</th>' for name in _COLUMNS)
-    rows = "".join(_row(*pair, receipt, options) for pair in findings[:MAX_FINDINGS])
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    more = len(findings) - MAX_FINDINGS
-    return [table, f"<p>and {more} more findings</p>"] if more > 0 else [table]
+def _row(row: Sequence[Text]) -> str:
+    return f"<tr>{''.join(f'<td{_CELL}>{_words(cell)}</td>' for cell in row)}</tr>"
 
 
-def _row(number: int, finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
-    what = [title_of(finding), detail_of(finding, receipt, options)]
-    where = [first_line(finding, options), changed_by(finding, receipt, options)]
-    cost = seconds(finding.cost_s) if finding.cost_s is not None else ""
-    cells = [
-        str(number),
-        _text(finding.rule, options),
-        "<br>".join(_text(text, options) for text in what if text),
-        "<br>".join(f"<code>{_text(text, options)}</code>" for text in where if text),
-        _text(when(finding), options),
-        _text(cost, options),
-        _text(finding.fix.summary, options),
-    ]
-    return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
-
-
-def _text(text: str, options: RenderOptions) -> str:
-    return escape(options.text(text), quote=True)
+def _words(text: Text) -> str:
+    parts = (text,) if isinstance(text, str) else text
+    return "".join(
+        "<br>"
+        if part == LINE_BREAK
+        else f"<code>{escape(part)}</code>"
+        if isinstance(part, Code)
+        else escape(part)
+        for part in parts
+    )

@@ -12,9 +12,10 @@ from compilediag.receipt.fixed_shape_code import (
     name_of,
     settings_of,
 )
+from compilediag.views.document import Table
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
-from compilediag.views.table import table
+from compilediag.views.terminal import table
 
 MAX_RANGES = 24
 """Lines of the histogram, about."""
@@ -151,7 +152,7 @@ def _axes(item: CallablePlan, options: RenderOptions) -> list[str]:
 def _compared(item: CallablePlan, options: RenderOptions) -> list[str]:
     head = ("buckets", "graphs", "padding")
     rows = [(row.name, str(row.graphs), _share(row.waste)) for row in item.alternatives]
-    return table(head, rows, options, right=head[1:])
+    return table(Table(head, rows, right=head[1:]), options)
 
 
 def _code(item: CallablePlan, options: RenderOptions) -> list[str]:

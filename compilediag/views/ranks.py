@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.views.document import Block, Paragraph, Preformatted, Table
 from compilediag.views.format import NOT_MEASURED, count
 from compilediag.views.style import RenderOptions
-from compilediag.views.table import table
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection, RankTotals
     from compilediag.receipt.schema.receipt import Receipt
 
 HEAD = ("rank", "compiles", "recompiles", "breaks", "ran eager", "compile", "cache hits", "step")
+_HEAT = {
+    "compiles": "compiles",
+    "recompiles": "recompiles",
+    "breaks": "graph_breaks",
+    "ran eager": "eager_fallbacks",
+    "compile": "compile_s",
+    "step": "step_median_s",
+}
+"""Columns that are shaded, with the figure of a rank that they show."""
 MAX_ROWS = 64
 MAX_RUNS = 12
 """Of consecutive ranks in one sentence."""
@@ -27,26 +36,33 @@ _ASPECTS = {
 }
 
 
-def render_ranks(receipt: Receipt, options: RenderOptions) -> str:
-    """All ranks as a table, then what diverges, then stragglers."""
+def ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
+    """All ranks as a table, shaded by what they cost, then what diverges, then stragglers."""
     section = receipt.ranks
     if section is None:
-        return "this run has no ranks to compare: fewer than two were seen\n"
-    rows = [rank_row(row) for row in section.rows[:MAX_ROWS]]
-    lines = [headline(section)]
+        return [Paragraph("this run has no ranks to compare: fewer than two were seen")]
+    totals = ()
     if section.totals is not None and section.told is not None:
-        lines += options.wrap(_totals(section.told, section.totals), "  ")
-    lines += ["", *table(HEAD, rows, options, right=HEAD)]
-    if _ranks(section) > MAX_ROWS:
-        lines.append(f"  … {_ranks(section) - MAX_ROWS} more ranks: compilediag show --json")
-    for item in section.divergences:
-        lines += ["", *_divergence(item, options)]
+        totals = (_totals(section.told, section.totals),)
+    rows = section.rows[:MAX_ROWS]
+    hidden = _ranks(section) - MAX_ROWS
+    blocks: list[Block] = [
+        Paragraph(headline(section), totals),
+        Table(
+            HEAD,
+            [_rank_row(row) for row in rows],
+            right=HEAD,
+            notes=(f"… {hidden} more ranks: compilediag show --json",) if hidden > 0 else (),
+            heat={name: [getattr(row, field) for row in rows] for name, field in _HEAT.items()},
+        ),
+    ]
+    blocks += [Preformatted(_divergence(item, options)) for item in section.divergences]
     if section.divergences_left_out:
         groups = count(section.divergences_left_out, "more group")
-        lines += ["", f"  … and {groups} of ranks that differ"]
+        blocks.append(Paragraph(notes=(f"… and {groups} of ranks that differ",)))
     if section.stragglers:
-        lines += ["", *_stragglers(section, options)]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+        blocks.append(Paragraph(notes=(_stragglers(section),)))
+    return blocks
 
 
 def headline(section: RanksSection) -> str:
@@ -89,8 +105,7 @@ def ranks_named(ranks: tuple[int, ...]) -> str:
     return ", ".join(names[:MAX_RUNS]) + (" …" if len(names) > MAX_RUNS else "")
 
 
-def rank_row(row: RankRow) -> tuple[str, ...]:
-    """The cells of a rank, below `HEAD`."""
+def _rank_row(row: RankRow) -> tuple[str, ...]:
     hits, lookups = row.cache_hits, (row.cache_hits or 0) + (row.cache_misses or 0)
     return (
         str(row.rank),
@@ -118,10 +133,10 @@ def _divergence(item: RankDivergence, options: RenderOptions) -> list[str]:
     return lines
 
 
-def _stragglers(section: RanksSection, options: RenderOptions) -> list[str]:
+def _stragglers(section: RanksSection) -> str:
     parts = [
         f"rank {item.rank} {item.seconds:.3g} s ({item.ratio:.2f} × the median)"
         for item in section.stragglers[:5]
     ]
     what = "a step" if section.stragglers[0].what == "step" else "compiling"
-    return options.wrap(f"slowest in {what}: {', '.join(parts)}", "  ", "    ")
+    return f"slowest in {what}: {', '.join(parts)}"

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.views.document import Block, Paragraph, Table
 from compilediag.views.format import NOT_MEASURED, count, more, percent, seconds
 from compilediag.views.style import RenderOptions
-from compilediag.views.table import table
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.receipt.schema.running import Phases, Spike, StepsSection, SyncsSection, Timing
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
-HEAD = ("span or function", "what", "phase", "calls", "total", "mean", "longest")
-WIDE_ONLY = frozenset({"mean", "what"})
-"""Columns left out of a narrower terminal."""
 MAX_SPIKES = 20
 MAX_TIMINGS = 40
 MAX_READS = 12
@@ -30,21 +27,18 @@ _LABELS = {
 }
 
 
-def render_steps(receipt: Receipt, options: RenderOptions) -> str:
+def steps(receipt: Receipt, options: RenderOptions) -> list[Block]:
     """Phases, spikes, synchronisations and timings of the lead process, as tables."""
-    steps = receipt.steps
-    if steps is None and not receipt.timings:
-        nothing = "no step was seen: mark steps with compilediag.step()"
-        return "\n".join(options.wrap(nothing)) + "\n"
-    lines: list[str] = []
-    if steps is not None:
-        lines += [_headline(steps), "", *_phases(steps.phases, options)]
-        lines += _spikes(steps, options) if steps.median is not None else []
+    found = receipt.steps
+    if found is None and not receipt.timings:
+        return [Paragraph("no step was seen: mark steps with compilediag.step()")]
+    blocks = list[Block]()
+    if found is not None:
+        blocks += [Paragraph(_headline(found)), _phases(found.phases, options)]
+        blocks += [_spikes(found, options)] if found.median is not None else []
     if receipt.syncs is not None and receipt.syncs.lines:
-        lines += ["", *_syncs(receipt.syncs, options)]
-    if receipt.timings:
-        lines += ["", *_timings(receipt.timings, options)]
-    return "\n".join(lines) + "\n"
+        blocks.append(_syncs(receipt.syncs, options))
+    return [*blocks, *_timings(receipt.timings, options)]
 
 
 def _headline(steps: StepsSection) -> str:
@@ -53,10 +47,10 @@ def _headline(steps: StepsSection) -> str:
     return f"{count(steps.count, 'step')}{timed}, median {seconds(steps.median)}{warmup}"
 
 
-def _phases(phases: Phases, options: RenderOptions) -> list[str]:
+def _phases(phases: Phases, options: RenderOptions) -> Block:
     measured = {name: getattr(phases, name) for name in PHASES}
     if not any(value is not None for value in measured.values()):
-        return ["  the phases of the steps were not measured"]
+        return Paragraph(notes=("the phases of the steps were not measured",))
     whole = sum(value for value in measured.values() if value is not None)
     rows = [
         (
@@ -67,30 +61,28 @@ def _phases(phases: Phases, options: RenderOptions) -> list[str]:
         )
         for name, value in measured.items()
     ]
-    head = ("phase", "seconds", "share", "of it compiling")
-    lines = table(head, rows, options, right=head[1:])
+    notes: list[str] = []
     if phases.steps is not None:
-        sentence = (
+        notes.append(
             f"of {count(phases.steps, 'step')}: the others are so brief that only their ends were "
             "recorded (COMPILEDIAG_EVERY_STEP=1 measures all)"
         )
-        lines += options.wrap(sentence, "  ", "    ")
     for name, missing in phases.partial.items():
         phase = options.text(_LABELS.get(name, name), 40)
-        sentence = f"{phase} is measured in part: {options.text(missing)}"
-        lines += options.wrap(sentence, "  ", "    ")
-    return lines
+        notes.append(f"{phase} is measured in part: {options.text(missing)}")
+    head = ("phase", "seconds", "share", "of it compiling")
+    return Table(head, rows, right=head[1:], notes=notes)
 
 
 # --- spikes ----------------------------------------------------------------------------------
 
 
-def _spikes(steps: StepsSection, options: RenderOptions) -> list[str]:
+def _spikes(steps: StepsSection, options: RenderOptions) -> Block:
     if not steps.spikes:
-        return ["", "  no step after warm-up took more than twice the median"]
+        return Paragraph(notes=("no step after warm-up took more than twice the median",))
     head = ("long step", "took", "compiling", "metrics", "sync", "why")
     rows = [_spike(item, options) for item in steps.spikes]
-    return ["", *table(head, rows, options, right=head[1:5], shrink="why", limit=MAX_SPIKES)]
+    return Table(head, rows, right=head[1:5], shrink="why", limit=MAX_SPIKES)
 
 
 def _spike(item: Spike, options: RenderOptions) -> tuple[str, ...]:
@@ -107,7 +99,7 @@ def _spike(item: Spike, options: RenderOptions) -> tuple[str, ...]:
 # --- synchronisations --------------------------------------------------------------------------
 
 
-def _syncs(syncs: SyncsSection, options: RenderOptions) -> list[str]:
+def _syncs(syncs: SyncsSection, options: RenderOptions) -> Table:
     """The lines that read tensors most often in a step."""
     what = "synchronisations" if syncs.on_device else "reads of tensors (no device: none waits)"
     head = (what, "kind", "most in a step", "sampled steps", "seconds")
@@ -121,31 +113,34 @@ def _syncs(syncs: SyncsSection, options: RenderOptions) -> list[str]:
         )
         for item in syncs.lines
     ]
-    return table(head, rows, options, right=head[2:], shrink=what, limit=MAX_READS)
+    return Table(head, rows, right=head[2:], shrink=what, limit=MAX_READS)
 
 
 # --- spans and hooks -------------------------------------------------------------------------
 
 
-def _timings(timings: tuple[Timing, ...], options: RenderOptions) -> list[str]:
+def _timings(timings: tuple[Timing, ...], options: RenderOptions) -> list[Block]:
     rows = [_timing(item, options) for item in timings if item.count is not None]
-    lines: list[str] = []
-    if rows:
-        lines = table(
-            HEAD,
+    unseen = [item for item in timings if item.count is None]
+    notes = [
+        f"{_kind(item, options)} {_name(item, options)}: {options.text(item.note or NOT_MEASURED)}"
+        for item in unseen[:MAX_TIMINGS]
+    ]
+    notes += more(len(unseen) - MAX_TIMINGS, ": compilediag show --json", "")
+    head = ("span or function", "what", "phase", "calls", "total", "mean", "longest")
+    if not rows:
+        return [Paragraph(notes=notes)] if notes else []
+    return [
+        Table(
+            head,
             rows,
-            options,
-            right=HEAD[3:],
-            shrink=HEAD[0],
-            wide_only=WIDE_ONLY,
+            right=head[3:],
+            notes=notes,
+            shrink=head[0],
+            wide_only=("mean", "what"),
             limit=MAX_TIMINGS,
         )
-    unseen = [item for item in timings if item.count is None]
-    for item in unseen[:MAX_TIMINGS]:
-        note = options.text(item.note or NOT_MEASURED)
-        sentence = f"{_kind(item, options)} {_name(item, options)}: {note}"
-        lines += options.wrap(sentence, "  ", "    ")
-    return lines + more(len(unseen) - MAX_TIMINGS, ": compilediag show --json")
+    ]
 
 
 def _timing(item: Timing, options: RenderOptions) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
-from compilediag.views.finding_rows import finding_rows, title_of
+from compilediag.views.findings import card_lines, card_of, joined_exports, title_of
 from compilediag.views.format import count
 from compilediag.views.headline import (
     ending,
@@ -25,7 +25,6 @@ from compilediag.views.headline import (
 from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
 from compilediag.views.measured import measured_lines
 from compilediag.views.place import first_line
-from compilediag.views.settings import joined_exports
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
 
@@ -144,7 +143,7 @@ def _body(receipt: Receipt, options: RenderOptions, room: int | None, suffix: st
     chosen = main_findings(receipt) + ([] if room is not None else notes(receipt))
     lines: list[str] = []
     for shown, (number, item) in enumerate(chosen):
-        block = finding_rows(number, item, receipt, options)
+        block = card_lines(card_of(number, item, receipt, options), options)
         last = shown == len(chosen) - 1
         over = room is not None and len(lines) + len(block) + (0 if last else 1) > room
         if over and shown >= MIN_FINDINGS:

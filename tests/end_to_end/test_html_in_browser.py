@@ -17,10 +17,12 @@ from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.html_file import assets
 from compilediag.timeline.steps import Step
-from compilediag.views.html.diff_page import render_diff
+from compilediag.views.diff import comparison
+from compilediag.views.html.page import render_overview
 from compilediag.views.html.report import Sources, render_report
 from compilediag.views.html.session_page import render_session
 from compilediag.views.html.step_series import step_series
+from compilediag.views.style import RenderOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 VIEWS = ROOT / "tests" / "data" / "views"
@@ -87,7 +89,7 @@ def pages() -> dict[str, str]:
     made = {name: report(receipt(name)) for name in names}
     made["hostile"] = report(hostile())
     found = compare(receipt("findings"), receipt("many"))
-    made["diff"] = render_diff(found, ("a", "b"), assets())
+    made["diff"] = render_overview(comparison(found, RenderOptions()), assets())
     tests = {"test_a": receipt("findings"), "test_b": receipt("clean")}
     made["session"] = render_session(tests, assets(), suffixes={})
     return made

@@ -25,8 +25,8 @@ from compilediag.receipt.schema.against_eager import AgainstEagerSection, ArmRec
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
-from compilediag.views.against_eager import against_eager_sentence
-from compilediag.views.markdown import render_markdown
+from compilediag.views.measured import against_eager_sentence
+from compilediag.views.summary import render_markdown
 from compilediag.views.verdict import render
 from compilediag_harness.wire import CallsTimed, Event, GraphBroke, Location, StepsEnded
 

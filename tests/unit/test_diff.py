@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from gate_receipts import branch, first, place
 from gate_receipts import receipt as made
+from screens import comparison_screen
 from timelines import attempt, false_guard, recompile
 
 from compilediag.compare import diff
@@ -21,8 +22,8 @@ from compilediag.errors import LanesNotComparable
 from compilediag.receipt import versions
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Compile
-from compilediag.views.diff import render_comparison
-from compilediag.views.diff_markdown import render_markdown
+from compilediag.views.diff import comparison
+from compilediag.views.markdown import render_overview
 from compilediag.views.style import RenderOptions
 
 EXAMPLE: dict[str, Any] = json.loads(
@@ -59,7 +60,7 @@ def test_phases_of_compiling_that_changed() -> None:
         ("compile: guards", 0.5, 0.0),
         ("compile: kernel_builds", 0.0, 4.0),
     ]
-    assert "compile: kernel_builds" in render_comparison(found, RenderOptions(width=100))
+    assert "compile: kernel_builds" in comparison_screen(found, RenderOptions(width=100))
     found = compare(timed(dynamo=1.0), receipt(lambda raw: raw["compile"].update(seconds=None)))
     assert not [item for item in found.timings if item.name.startswith("compile: ")]
 
@@ -403,7 +404,7 @@ def test_the_first_line_names_what_was_accepted() -> None:
         ("throughput.elements", 160, 128),
         ("steps.count", 10, 8),
     ]
-    screen = render_comparison(found, RenderOptions(width=300))
+    screen = comparison_screen(found, RenderOptions(width=300))
     assert screen.splitlines()[0] == (
         "changed data (--changed-data): dynamic not set → True, samples 40 → 32, elements 160 → "
         "128, steps 10 → 8 of Model.forward; counts and causes are compared, times and memory are "
@@ -413,11 +414,11 @@ def test_the_first_line_names_what_was_accepted() -> None:
     assert "median step" in below
     assert "samples_per_s" in below
     assert "median step" not in screen.removesuffix(below)
-    drawn = render_markdown(found)
+    drawn = render_overview(comparison(found, RenderOptions()))
     assert drawn.startswith("changed data (--changed-data): dynamic not set → True, samples 40")
     assert "### the same counts" in drawn
     assert "**not comparable: the runs did other work**" in drawn
-    same = render_comparison(compare(given(), given(), other_data=True), RenderOptions(width=300))
+    same = comparison_screen(compare(given(), given(), other_data=True), RenderOptions(width=300))
     assert same.startswith("changed data (--changed-data): the same work of Model.forward; counts,")
 
 
@@ -439,7 +440,7 @@ def test_levers_beside_the_code_are_listed() -> None:
         "run.environment.TORCH_COMPILE_DYNAMIC_SOURCES": "L['x']",
     }
     assert "environment.compile_flags.recompile_limit" in {i.path for i in found.environment}
-    assert "TORCH_COMPILE_DYNAMIC_SOURCES" in render_comparison(found, RenderOptions(width=200))
+    assert "TORCH_COMPILE_DYNAMIC_SOURCES" in comparison_screen(found, RenderOptions(width=200))
     assert not found.changed
 
 

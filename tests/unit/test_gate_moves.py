@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from gate_receipts import again, branch, eager, first, place, receipt
 from msgspec.structs import replace
+from screens import comparison_screen
 from timelines import attempt, false_guard, recompile
 
 from compilediag.compare.diff import compare
@@ -16,7 +17,6 @@ from compilediag.compare.moves import moved
 from compilediag.compare.run_baseline import LaneBaseline, run_baseline
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Compile
-from compilediag.views.diff import render_comparison
 from compilediag.views.style import RenderOptions
 
 OLD, NEW = "/home/user/app.py", "/home/user/models/app.py"
@@ -111,7 +111,7 @@ def test_diff_shows_a_move_as_one() -> None:
     assert not found.changed
     assert (found.causes_new, found.breaks_new, found.findings_new, found.frames) == ((),) * 4
     assert {move.path for move in found.moves} == {"causes", "breaks", "frames", "fallbacks"}
-    text = render_comparison(found, RenderOptions(width=200))
+    text = comparison_screen(found, RenderOptions(width=200))
     assert "moved, and the same otherwise" in text
     assert "causes: forward of app.py → forward of models/app.py" in text
 

@@ -21,11 +21,13 @@ from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.html_file import assets, excerpts
 from compilediag.timeline.steps import Step
-from compilediag.views.html.diff_page import render_diff
-from compilediag.views.html.parts import heated, picture, shares, table
+from compilediag.views.diff import comparison
+from compilediag.views.document import Picture, Table, shares
+from compilediag.views.html.page import render_overview
 from compilediag.views.html.report import Sources, render_report
 from compilediag.views.html.session_page import render_session
 from compilediag.views.html.step_series import MAX_POINTS, StepSeries, step_series
+from compilediag.views.style import RenderOptions
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 VIEWS = DATA / "views"
@@ -206,7 +208,7 @@ def test_a_proof_is_shown_with_its_points() -> None:
 def test_pages_of_comparisons_and_sessions() -> None:
     """The same house: they parse, and fetch nothing."""
     before, after = receipt("findings"), receipt("many")
-    text = render_diff(compare(before, after), ("a", "b</script>"), assets())
+    text = render_overview(comparison(compare(before, after), RenderOptions()), assets())
     assert len(Parsed(text).raw["script"]) == 2
     assert "recompiles" in text
     session = {"test_a": before, "test_<b>": receipt("clean"), "test_c": receipt("breaks")}
@@ -272,13 +274,13 @@ def test_other_source_is_not_shown(
 
 def test_numbers_become_shades_bars_and_lines() -> None:
     """Relative to the largest; what is not known has no shade."""
-    made = table("t", ("a", "b"), [("x", "1"), ("y", "3")], right=("b",), bars=[1.0, 4.0])
-    assert made.bars == (25.0, 100.0)
-    assert heated(made, ((), [1.0, 3.0])).heats == ((0, 0), (0, 8))
-    assert heated(made, ((), [None, 3.0])).heats == ((0, 0), (0, 0))
+    rows = [("x", "1"), ("y", "3")]
+    assert Table(("a", "b"), rows, bars=[1.0, 4.0]).shares == [0.25, 1.0]
+    assert Table(("a", "b"), rows, heat={"b": [1.0, 3.0]}).shades == [(0, 0), (0, 8)]
+    assert Table(("a", "b"), rows, heat={"b": [None, 3.0]}).shades == [(0, 0), (0, 0)]
     parts = shares([("a", "", 1.0), ("b", "", 3.0)])
     assert [(part.start, part.width) for part in parts] == [(0.0, 25.0), (25.0, 75.0)]
-    drawn = picture("t", "c", [1.0, 100.0], 1.0, 100.0)
+    drawn = Picture("t", "c", [1.0, 100.0], 1.0, 100.0)
     assert drawn.points == "0.0,39.0 240.0,1.0"
 
 

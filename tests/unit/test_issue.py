@@ -68,7 +68,7 @@ def test_the_first_findings_come_whole_and_the_rest_is_counted() -> None:
     text = render_issue(long, every(long), programs)
     assert len(text) <= MAX_CHARS + 100
     assert "… cut; the receipt has the rest" in text
-    shown = text.count("### ")
+    shown = text.count("\n### ")
     assert shown >= MAX_CHARS // (3 * MAX_BLOCK_CHARS)
     assert f"{200 - shown} more are left out" in text
 

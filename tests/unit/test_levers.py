@@ -9,7 +9,7 @@ import pytest
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.timeline.timeline import Process, Timeline
-from compilediag.views.settings import export_line, joined_exports
+from compilediag.views.findings import export_line, joined_exports
 from compilediag_harness.wire import FalseGuard
 from tests.support.timelines import attempt, false_guard, process, recompile, site, timeline
 

@@ -12,9 +12,10 @@ import pytest
 from msgspec import structs
 
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.findings import MAX_FINDINGS
 from compilediag.views.headline import headline
 from compilediag.views.lookups import main_findings
-from compilediag.views.notebook import MAX_FINDINGS, render_notebook
+from compilediag.views.notebook import render_notebook
 
 DATA = Path(__file__).parents[1] / "data" / "views"
 CASES = ("findings", "clean", "blind", "disagree", "killed", "many", "hostile", "breaks")
@@ -93,4 +94,4 @@ def test_a_long_table_ends_with_what_is_left_out() -> None:
     many = [main_findings(made)[0][1]] * 10_000
     html = render_notebook(structs.replace(made, findings=many))
     assert html.count("<tr>") == MAX_FINDINGS + 1
-    assert f"and {10_000 - MAX_FINDINGS} more findings" in html
+    assert f"and {10_000 - MAX_FINDINGS} more in the receipt" in html

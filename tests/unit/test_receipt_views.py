@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from msgspec import structs
+from screens import comparison_screen, screen
 
 from compilediag.compare.diff import compare
 from compilediag.receipt.schema.compiles import (
@@ -20,15 +21,14 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.diff import render_comparison
+from compilediag.views.compiles import frames, timeline
 from compilediag.views.finding import render_finding
-from compilediag.views.frames import render_frames
 from compilediag.views.headline import headline
 from compilediag.views.lookups import causes, events
-from compilediag.views.markdown import code, prose, render_markdown
+from compilediag.views.markdown import code, prose
 from compilediag.views.style import RenderOptions
+from compilediag.views.summary import render_markdown
 from compilediag.views.text import display_width
-from compilediag.views.timeline import render_timeline
 from compilediag.views.verdict import render
 
 DATA = Path(__file__).parents[1] / "data" / "views"
@@ -43,9 +43,9 @@ def receipt(name: str) -> Receipt:
 def every_view(name: str, options: RenderOptions) -> dict[str, str]:
     made = receipt(name)
     views = {
-        "frames": render_frames(made, options),
-        "timeline": render_timeline(made, options),
-        "comparison": render_comparison(compare(receipt("findings"), made), options),
+        "frames": screen(frames, made, options),
+        "timeline": screen(timeline, made, options),
+        "comparison": comparison_screen(compare(receipt("findings"), made), options),
     }
     for number, item in enumerate(made.findings, 1):
         views[f"finding {number}"] = render_finding(number, item, made, options)
@@ -64,10 +64,10 @@ def test_a_comparison_reports_that_only_the_code_differs() -> None:
     """Equal counts of another commit: the first line does not claim that nothing changed."""
     before, raw = receipt("findings"), json.loads((DATA / "findings.json").read_text("utf-8"))
     raw["header"]["provenance"]["git_commit"] = "another"
-    text = render_comparison(compare(before, msgspec.convert(raw, Receipt)), OPTIONS)
+    text = comparison_screen(compare(before, msgspec.convert(raw, Receipt)), OPTIONS)
     assert text.startswith("the same counts; only code, environment or tracked lanes differ")
     assert "code (1)" in text
-    assert render_comparison(compare(before, before), OPTIONS).startswith(
+    assert comparison_screen(compare(before, before), OPTIONS).startswith(
         "the same counts; nothing changed"
     )
 
@@ -122,8 +122,8 @@ def test_finding_says_what_is_not_known() -> None:
 
 def test_frames_of_an_empty_receipt_are_explained() -> None:
     """No frame at all is a sentence, not an empty table."""
-    assert "torch.compile was not reached" in render_frames(receipt("blind"), OPTIONS)
-    assert "torch.compile was not reached" in render_timeline(receipt("blind"), OPTIONS)
+    assert "torch.compile was not reached" in screen(frames, receipt("blind"), OPTIONS)
+    assert "torch.compile was not reached" in screen(timeline, receipt("blind"), OPTIONS)
 
 
 def test_recompiles_of_a_warm_up_are_not_the_headline() -> None:
@@ -246,7 +246,7 @@ def test_prose_is_escaped() -> None:
 
 def test_comparison_tells_both_sides() -> None:
     """Changed counts, gone causes and changed frames are shown with before and after."""
-    text = render_comparison(compare(receipt("findings"), receipt("clean")), OPTIONS)
+    text = comparison_screen(compare(receipt("findings"), receipt("clean")), OPTIONS)
     assert text.startswith("findings → clean · frames 1 → 5")
     assert re.search(r"recompiles +3 +0 +-3", text)
     assert "causes that are gone (3)" in text

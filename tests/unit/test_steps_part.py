@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from screens import screen
 from timelines import attempt
 
 from compilediag.diagnosis.figures.steps import steps_section
@@ -27,7 +28,7 @@ from compilediag.timeline.timeline import (
     SyncSample,
     Timeline,
 )
-from compilediag.views.steps import render_steps
+from compilediag.views.steps import steps
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Location, SpanEnded
 
@@ -268,7 +269,7 @@ def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
         timings=timings_of(timeline),
         syncs=syncs_section(timeline),
     )
-    return render_steps(made, look)
+    return screen(steps, made, look)
 
 
 def test_the_view_has_phases_spikes_and_timings() -> None:

@@ -6,6 +6,7 @@ import binascii
 from typing import Any
 
 import pytest
+from screens import comparison_screen
 
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.diagnose import Diagnosis
@@ -16,7 +17,6 @@ from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.fold import fold
-from compilediag.views.diff import render_comparison
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
 from compilediag_harness.wire import (
@@ -189,7 +189,7 @@ def test_numbers_side_by_side() -> None:
     """`diff` shows what differs of them, with units, and escapes names."""
     before = receipt_of([tracked(name="a\x1b", peak_bytes=1 << 30, peak_at_start_bytes=1)])
     after = receipt_of([tracked(name="a\x1b", peak_bytes=1 << 31, peak_at_start_bytes=1)])
-    text = render_comparison(compare(before, after), RenderOptions(100))
+    text = comparison_screen(compare(before, after), RenderOptions(100))
     assert "peak_bytes  1 GiB  2 GiB" in " ".join(text.split()).replace(" 1 GiB 2", "  1 GiB  2")
     assert "loss" not in text
     assert "\x1b" not in text

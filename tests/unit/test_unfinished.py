@@ -19,8 +19,8 @@ from compilediag.receipt.locate import find_receipt
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.gate import FORMATS
 from compilediag.views.headline import headline
-from compilediag.views.markdown import render_markdown
 from compilediag.views.style import RenderOptions
+from compilediag.views.summary import render_markdown
 from compilediag.views.verdict import render
 
 NOT_WHOLE = ("failed", "killed", "interrupted", "partial")

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from gate_receipts import branch, first, receipt
+from screens import comparison_screen, screen
 from timelines import FILE, PACKAGE_FILE, attempt, false_guard, recompile
 
 from compilediag.compare.diff import compare
@@ -18,15 +19,14 @@ from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.update import recorded
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import passed
-from compilediag.views.diff import render_comparison
+from compilediag.views.compiles import timeline
 from compilediag.views.finding import render_finding
 from compilediag.views.gate import github, gitlab, junit, sarif, terminal
 from compilediag.views.gate import json as json_format
 from compilediag.views.gate import markdown as gate_markdown
 from compilediag.views.gate.messages import location
-from compilediag.views.markdown import render_markdown
 from compilediag.views.style import RenderOptions
-from compilediag.views.timeline import render_timeline
+from compilediag.views.summary import render_markdown
 from compilediag.views.verdict import render
 from compilediag_harness.wire import Location, UserCall
 
@@ -60,9 +60,9 @@ def judged(found: Receipt, **more: bool) -> Judgement:
 SCREENS: dict[str, Callable[[Receipt], str]] = {
     "verdict": lambda found: render(found, width=100, color=False),
     "explain": lambda found: render_finding(1, found.findings[0], found, OPTIONS),
-    "timeline": lambda found: render_timeline(found, OPTIONS),
+    "timeline": lambda found: screen(timeline, found, OPTIONS),
     "markdown": render_markdown,
-    "diff": lambda found: render_comparison(compare(receipt(), found), OPTIONS),
+    "diff": lambda found: comparison_screen(compare(receipt(), found), OPTIONS),
     **{
         f"gate-{view.__name__.rpartition('.')[2]}": lambda found, view=view: view.render(
             [judged(found)], OPTIONS

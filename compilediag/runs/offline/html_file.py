@@ -13,12 +13,13 @@ import msgspec
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.readers.journal import read_run
 from compilediag.readers.storage import open_regular
+from compilediag.receipt.user_line import leading_call
 from compilediag.runs.digests import sha256_of
 from compilediag.runs.metadata import unix_s
 from compilediag.runs.offline.own_file import PAGE, check_file
 from compilediag.timeline.fold import fold
 from compilediag.views import html
-from compilediag.views.html.cards import Excerpt, SourceLine, place_of
+from compilediag.views.findings import Excerpt, SourceLine
 from compilediag.views.html.page import Assets
 from compilediag.views.html.report import Sources, render_report
 from compilediag.views.html.step_series import StepSeries, step_series
@@ -109,10 +110,10 @@ def excerpts(receipt: Receipt) -> dict[str, Excerpt]:
     texts: dict[str, list[str] | str] = {}
     found: dict[str, Excerpt] = {}
     for finding in receipt.findings:
-        place = place_of(finding)
-        if place is None or place[1] < 1:
+        place = leading_call(finding) or finding.location
+        if place is None or not place.file or place.line < 1:
             continue
-        file, line = place
+        file, line = place.file, place.line
         if file not in texts:
             texts[file] = _text(file, receipt)
         text = texts[file]

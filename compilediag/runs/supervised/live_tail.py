@@ -18,7 +18,7 @@ from compilediag.readers.tail import JournalTail
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.runs.pipeline import RunEvents, receipt_of
 from compilediag.runs.supervised.options import LiveMode
-from compilediag.views.finding_rows import finding_line
+from compilediag.views.findings import finding_line
 from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, screen_line, status, title
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Event, StepEvent

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from compilediag.views.document import MAX_ROWS, Overview
+from compilediag.views.terminal import plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-import base64
-import hashlib
-from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,11 @@ def render_page(assets: Assets, name: str, data: Mapping[str, Any], **context: A
     return template.render(**common, data=_json(data), **context)
 
 
+def render_overview(found: Overview, assets: Assets) -> str:
+    """The page of a document."""
+    return render_page(assets, "sections.html.j2", {}, about=found)
+
+
 def _environment(templates: Mapping[str, str]) -> Environment:
     from jinja2 import DictLoader, Environment, StrictUndefined
     from markupsafe import Markup
@@ -64,6 +71,8 @@ def _environment(templates: Mapping[str, str]) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["plain"] = plain
+    made.globals.update(MAX_ROWS=MAX_ROWS)
     made.filters["ours"] = Markup  # the style, the script and JSON that `_json` has made safe
     return made
 

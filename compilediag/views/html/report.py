@@ -7,16 +7,25 @@ from dataclasses import dataclass, field
 
 from compilediag import extension_points
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.html import costs
-from compilediag.views.html.cards import MAX_CARDS, Excerpt, cards
-from compilediag.views.html.overview import overview
+from compilediag.receipt.schema.running import GoodputSection
+from compilediag.views.compile_time import measured_seconds
+from compilediag.views.document import LINE_CHARS, Paragraph, Section, Table, shares
+from compilediag.views.findings import Card, Excerpt, card_of, joined_exports
+from compilediag.views.format import count, percent, quantity, seconds
+from compilediag.views.headline import ending, headline, reasons, trainer_figures, trainer_notes
 from compilediag.views.html.page import Assets, render_page
-from compilediag.views.html.parts import Section, table
 from compilediag.views.html.pieces import breaks_elsewhere, functions
 from compilediag.views.html.step_series import StepSeries, longest
+from compilediag.views.lookups import main_findings, numbered
+from compilediag.views.measured import measured_sentences
+from compilediag.views.ranks import ranks
+from compilediag.views.steps import steps
 from compilediag.views.style import RenderOptions
 
 SCREEN_WIDTH = 100
+MAX_CARDS = 200
+VALUE_CHARS = 300
+_SHA_CHARS = 12
 MAX_RAW_CHARS = 150_000
 """Of the receipt's own text: a page stays below half a megabyte."""
 
@@ -46,29 +55,50 @@ def render_report(
         suffix: what commands need to find this receipt again, such as its path.
     """
     options = RenderOptions(width=SCREEN_WIDTH, root=root)
-    about = overview(receipt, options)
+    head, figures = headline(receipt), trainer_figures(receipt)
+    notes = [ending(receipt), options.dot.join(figures), *trainer_notes(receipt)]
+    running = receipt.steps is not None or receipt.timings
+    ranked = receipt.ranks is not None and receipt.ranks.rows
     sections = (
-        costs.compile_seconds(receipt, options),
-        costs.goodput(receipt),
-        costs.steps(receipt, options),
-        _cadence(receipt, options),
-        costs.ranks(receipt, options),
-        costs.cuda_graphs(receipt, options),
+        Section(
+            "seconds",
+            "Compile time",
+            "Where compile seconds went",
+            measured_seconds(receipt, options),
+        ),
+        *_goodput(receipt.goodput),
+        Section(
+            "step-times",
+            "Step times",
+            "Where the steps' time went",
+            steps(receipt, options) if running else (),
+        ),
+        *_cadence(receipt, options),
+        Section("ranks", "Ranks", "Ranks", ranks(receipt, options) if ranked else ()),
+        Section("graphs", "CUDA graphs", "CUDA graphs", _cuda_graphs(receipt, options)),
     )
     series = sources.series
-    head, rows = longest(receipt)
+    exports = joined_exports(item for _, item in main_findings(receipt))
     return render_page(
         assets,
         "report.html.j2",
         series.data(),
-        about=about,
+        title=options.text(_title(receipt), 120),
+        kind=head.kind,
+        sentence=options.text(head.sentence),
+        counts=head.counts,
+        remarks=[options.text(each) for each in notes if each],
+        measured=[(name, options.text(each)) for name, each in measured_sentences(receipt)],
+        facts=_facts(receipt, options),
+        unknown=_unknown(receipt, options),
+        exports=[options.text(line, LINE_CHARS) for line in exports],
         series=series,
-        longest=table("longest steps", head, rows, right=head[1:3]) if rows else None,
+        longest=longest(receipt),
         cards=cards(receipt, options, sources.excerpts),
         cards_left_out=max(0, len(receipt.findings) - MAX_CARDS),
         functions=functions(receipt, options),
         elsewhere=breaks_elsewhere(receipt, options),
-        sections=[each for each in sections if each is not None],
+        sections=[each for each in sections if each.blocks or each.pictures],
         raw=sources.raw[:MAX_RAW_CHARS],
         raw_left_out=max(0, len(sources.raw) - MAX_RAW_CHARS),
         notes=sources.notes,
@@ -76,9 +106,125 @@ def render_report(
     )
 
 
-def _cadence(receipt: Receipt, options: RenderOptions) -> Section | None:
-    """The section of a probe; None where its extension is missing."""
+def cards(receipt: Receipt, options: RenderOptions, excerpts: Mapping[str, Excerpt]) -> list[Card]:
+    """The findings of at least `warning` first, then the notes; at most `MAX_CARDS`.
+
+    Args:
+        receipt: of the run.
+        options: how places are written.
+        excerpts: by the id of the finding.
+    """
+    ordered = sorted(numbered(receipt), key=lambda pair: pair[1].severity == "info")
+    return [
+        card_of(*pair, receipt, options, excerpts.get(pair[1].id, Excerpt()), VALUE_CHARS)
+        for pair in ordered[:MAX_CARDS]
+    ]
+
+
+def _title(receipt: Receipt) -> str:
+    return " ".join(receipt.header.run.argv_redacted) or receipt.header.lane.name
+
+
+def _facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
+    header, machine = receipt.header, receipt.environment
+    found = [
+        ("command", " ".join(header.run.argv_redacted)),
+        ("started", header.created_at_utc),
+        ("torch", machine.torch),
+        ("Python", machine.python),
+        ("machine", _machine(receipt)),
+        ("lane", header.lane.name),
+        ("commit", _commit(receipt)),
+        ("receipt", receipt.receipt_id),
+        ("written by", f"{header.producer.name} {header.producer.version}"),
+    ]
+    return [(name, options.text(value, 1000)) for name, value in found if value]
+
+
+def _machine(receipt: Receipt) -> str:
+    machine = receipt.environment
+    parts = [
+        machine.os,
+        machine.cpu_model,
+        None if machine.cpu_count is None else count(machine.cpu_count, "CPU"),
+        None if machine.ram_bytes is None else quantity(machine.ram_bytes, "bytes"),
+        None if machine.gpus is None else count(len(machine.gpus), "GPU"),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _commit(receipt: Receipt) -> str:
+    code = receipt.header.provenance
+    if code.git_commit is None:
+        return ""
+    branch = f" on {code.git_branch}" if code.git_branch else ""
+    changed = " with local changes" if code.git_dirty else ""
+    return f"{code.git_commit[:_SHA_CHARS]}{branch}{changed}"
+
+
+def _unknown(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
+    """Reasons with remedies; nothing where all was seen."""
+    whole = receipt.completeness
+    found = dict[str, str]()
+    if receipt.verdict == "blind":
+        found |= {why: remedy or "" for why, remedy in reasons(receipt)}
+    found |= {f"sources differ: {each}": "" for each in whole.differences}
+    lost = sum(whole.records_lost.values())
+    if lost:
+        found[f"{count(lost, 'record')} of the run got lost"] = ""
+    if whole.ranks_expected is not None and len(whole.ranks_present) < whole.ranks_expected:
+        present = f"{len(whole.ranks_present)} of {whole.ranks_expected} ranks reported"
+        found.setdefault(present, "")
+    return [(options.text(why), options.text(remedy)) for why, remedy in found.items()]
+
+
+def _goodput(found: GoodputSection | None) -> list[Section]:
+    """The seconds of the run as one bar; none where they were not taken apart."""
+    if found is None or not found.wall_s or found.goodput_s is None:
+        return []
+    lost = sorted(found.badput_s.items(), key=lambda item: -(item[1] or 0.0))
+    parts = [("steps", seconds(found.goodput_s), found.goodput_s)]
+    parts += [(name.replace("_", " "), seconds(size), size) for name, size in lost if size]
+    rows = [(name, text, percent(size, found.wall_s) or "") for name, text, size in parts]
+    share = percent(found.goodput_s, found.wall_s)
+    about = f"{share} of {seconds(found.wall_s)} went into steps as they are when all is compiled."
+    table = Table(("use", "seconds", "share"), rows, right=("seconds", "share"))
+    title = "What the run's time was for"
+    return [Section("goodput", "Goodput", title, (Paragraph(about), table), shares(parts))]
+
+
+def _cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
+    """Recordings, replays and skips; none without a CUDA device."""
+    found = receipt.cudagraph
+    if found is None or not found.applicable:
+        return []
+    waste = percent(found.padding_waste_fraction, 1.0)
+    pool = "" if found.pool_bytes is None else quantity(found.pool_bytes, "bytes")
+    counts = {
+        "recordings": found.recordings,
+        "replays": found.replays,
+        "warm-ups": found.warmups,
+        "skips": found.skips,
+        "distinct shapes": found.distinct_shapes,
+        "live graphs": found.live_graphs,
+    }
+    rows = [(name, f"{number:,}") for name, number in counts.items() if number is not None]
+    rows += [(name, text) for name, text in (("memory pool", pool), ("padding", waste)) if text]
+    reasons = [
+        *(
+            (f"recorded: {name}", f"{number:,}")
+            for name, number in found.recordings_by_reason.items()
+        ),
+        *((f"skipped: {name}", f"{number:,}") for name, number in found.skips_by_reason.items()),
+    ]
+    shown = [(options.text(name, 200), number) for name, number in reasons]
+    tables = [Table(("count", "number"), rows, right=("number",))]
+    return tables + ([Table(("reason", "times"), shown, right=("times",))] if shown else [])
+
+
+def _cadence(receipt: Receipt, options: RenderOptions) -> list[Section]:
+    """The section of a probe; none where its extension is missing."""
     point = extension_points.CADENCE_SECTION
     if receipt.cadence is None or not extension_points.is_installed(point):
-        return None
-    return extension_points.load(point, "the section of a probe")(receipt, options)
+        return []
+    return [extension_points.load(point, "the section of a probe")(receipt, options)]

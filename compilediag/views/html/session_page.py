@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.document import Table
 from compilediag.views.format import count
 from compilediag.views.headline import headline
-from compilediag.views.html.cards import cards
 from compilediag.views.html.page import Assets, render_page
-from compilediag.views.html.parts import table
+from compilediag.views.html.report import cards
 from compilediag.views.style import RenderOptions
 
 HEAD = ("test", "verdict", "frames", "compiles", "recompiles", "graph breaks", "eager fallbacks")
@@ -51,7 +51,7 @@ def render_session(
         title="tests",
         kind=min(kinds, key=_WORST.index, default="good"),
         sentence=f"{count(len(receipts), 'watched test')}, {len(found):,} with findings",
-        made=table("tests", HEAD, rows, right=HEAD[2:]),
+        made=Table(HEAD, rows, "tests", right=HEAD[2:]),
         tests=[
             {
                 "name": options.text(name, 200),

@@ -12,6 +12,7 @@ from typing import Any
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Step
 from compilediag.views import lookups
+from compilediag.views.document import Table
 from compilediag.views.format import NOT_MEASURED, seconds
 from compilediag.views.text import clean
 
@@ -77,13 +78,12 @@ def step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
     )
 
 
-def longest(receipt: Receipt) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Head and rows of a table of long steps: what a chart shows, in words."""
-    head = ("step", "took", "compiling", "why")
+def longest(receipt: Receipt) -> Table | None:
+    """A table of long steps: what a chart shows, in words."""
     spikes = () if receipt.steps is None else receipt.steps.spikes
     ordered = sorted(spikes, key=lambda each: -each.wall_s)[:MAX_LONGEST]
     numbers = {item.id: f"finding {number}" for number, item in lookups.numbered(receipt)}
-    return head, [
+    rows = [
         (
             f"{each.step:,}",
             seconds(each.wall_s),
@@ -92,6 +92,8 @@ def longest(receipt: Receipt) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         )
         for each in sorted(ordered, key=lambda each: each.step)
     ]
+    head = ("step", "took", "compiling", "why")
+    return Table(head, rows, "longest steps", right=head[1:3]) if rows else None
 
 
 def _ms(value: float) -> float:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.document import Picture, Preformatted, Section, Table
 from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds
-from compilediag.views.html.parts import Picture, Section, picture
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
-from compilediag.views.table import table
+from compilediag.views.terminal import table
 from compilediag.views.text import clean, display_width
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ def section(receipt: Receipt, options: RenderOptions) -> Section | None:
         most = seconds(None if item.steps is None else item.steps.max)
         caption = f"median {middle}, longest {most}"
         name = options.text(item.name, NAME_CHARS)
-        pictures.append(picture(name, caption, item.picture.cells_s, low, high))
+        pictures.append(Picture(name, caption, item.picture.cells_s, low, high))
     return Section(
         "cadence",
         "Cadence",
         "Cadence probe",
         pictures=tuple(pictures),
-        text=render_cadence(receipt, options, more=False),
+        blocks=(Preformatted(render_cadence(receipt, options, more=False).splitlines()),),
     )
 
 
@@ -146,7 +146,7 @@ def _costs(section: CadenceSection, options: RenderOptions) -> list[str]:
     widths = [max(display_width(row[index]) for row in (HEAD, *rows)) + 2 for index in range(6)]
     room = max(options.width - sum(widths) - 2, MIN_ROOM)
     fitted = [(*row[:6], options.truncate(row[6], room)) for row in rows]
-    return table(HEAD, fitted, options, right=("total", "compile", "metric", "sync"))
+    return table(Table(HEAD, fitted, right=("total", "compile", "metric", "sync")), options)
 
 
 def _cost_rows(
@@ -362,7 +362,7 @@ def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
         if values is not None:
             bars = sparkline(values, low, high, width, ascii_only=options.ascii_only)
         full.append((*row, bars))
-    lines = table(head, full, options, right=head[1:6])
+    lines = table(Table(head, full, right=head[1:6]), options)
     if high > 0:
         scale = f"steps: those after warm-up, from {seconds(low)} to {seconds(high)}, logarithmic"
         lines += options.wrap(scale, "  ", "    ", style="dim")

@@ -23,7 +23,8 @@ from compilediag.extensions.fleet.stats import stats_of
 from compilediag.extensions.fleet.table import query, require_duckdb, write_table
 from compilediag.extensions.fleet.views.stats import render_stats
 from compilediag.option_fields import flag, option
-from compilediag.views.table import table
+from compilediag.views.document import Table
+from compilediag.views.terminal import render
 
 
 @dataclass(frozen=True)
@@ -105,4 +106,4 @@ def _in_table(entries: Sequence[Entry], options: StatsOptions) -> str:
         found = tuple(dict(zip(names, row, strict=True)) for row in rows)
         return json_text(builtins_of(RowsDocument(schema="compilediag.rows", rows=found)))
     cells = [["" if cell is None else screen.text(cell, 80) for cell in row] for row in rows]
-    return "\n".join(table([screen.text(name, 80) for name in names], cells, screen)) + "\n"
+    return render([Table([screen.text(name, 80) for name in names], cells)], screen)

@@ -8,9 +8,10 @@ from compilediag.extensions.fleet.changes import LaneTrend
 from compilediag.extensions.fleet.entry import KINDS, Problem
 from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.stats import LaneStats
+from compilediag.views.document import Table
 from compilediag.views.format import count, more, quantity
 from compilediag.views.style import RenderOptions
-from compilediag.views.table import table
+from compilediag.views.terminal import table
 
 MAX_NAMES = 3
 """Files named of each kind; `--json` has them all."""
@@ -61,7 +62,7 @@ def _table(lanes: Sequence[LaneStats], options: RenderOptions) -> list[str]:
     note = "medians of the runs; checks: how many of the last 100 runs passed all of theirs"
     if any(name == "GPU memory" for name, _ in columns):
         note += "; GPU memory: allocated / reserved, of the fullest device"
-    lines = table(head, rows, options, right=head[1:], shrink="lane")
+    lines = table(Table(head, rows, right=head[1:], shrink="lane"), options)
     return lines + options.wrap(note, "  ", style="dim")
 
 

@@ -16,6 +16,7 @@ from compilediag.extensions.fleet.changes import (
 )
 from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.views.stats import counted, span
+from compilediag.views.document import Kind
 from compilediag.views.format import count, more, pair, quantity
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
@@ -64,7 +65,7 @@ def _headline(
     return options.wrap_items([verdict, span(lanes, options)], "", "  ")
 
 
-def conclusion(lanes: Sequence[LaneTrend], events: Sequence[Event]) -> tuple[str, str]:
+def conclusion(lanes: Sequence[LaneTrend], events: Sequence[Event]) -> tuple[Kind, str]:
     """The sign of the trend and its sentence."""
     worse = sum(1 for event in events if event.state == "worse")
     if worse:

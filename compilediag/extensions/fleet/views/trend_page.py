@@ -15,8 +15,15 @@ from compilediag.extensions.fleet.views.trend import (
     quiet_lines,
     raised,
 )
-from compilediag.views.html.page import Assets, render_page
-from compilediag.views.html.parts import Picture, Section, picture, table
+from compilediag.views.document import (
+    Overview,
+    Paragraph,
+    Picture,
+    Preformatted,
+    Section,
+    Table,
+)
+from compilediag.views.html.page import Assets, render_overview
 from compilediag.views.style import RenderOptions
 
 HEAD = ("measure", "before and after", "change")
@@ -44,19 +51,18 @@ def render_trend_page(lanes: Sequence[LaneTrend], assets: Assets, *, root: str =
     sections = [
         _event(number, event, options) for number, event in enumerate(events[:MAX_EVENTS], 1)
     ]
-    sections.append(Section("steady", "Steady", "What is steady", text="\n".join(steady)))
+    sections.append(Section("steady", "Steady", "What is steady", (Preformatted(steady),)))
     hidden = len(events) - MAX_EVENTS
-    return render_page(
-        assets,
-        "sections.html.j2",
-        {},
+    more = f"{hidden} more changes: compilediag trend --json"
+    about = Overview(
         title="trend",
         kind=kind,
-        sentence=sentence[:1].upper() + sentence[1:],
-        facts=[("receipts", span(lanes, options))],
-        notes=[f"{hidden} more changes: compilediag trend --json"] if hidden > 0 else [],
+        sentence=sentence,
         sections=sections,
+        notes=[more] if hidden > 0 else (),
+        facts=[("receipts", span(lanes, options))],
     )
+    return render_overview(about, assets)
 
 
 def _event(number: int, event: Event, options: RenderOptions) -> Section:
@@ -64,15 +70,14 @@ def _event(number: int, event: Event, options: RenderOptions) -> Section:
     pictures = list[Picture]()
     for change, row in zip(event.changes, rows, strict=True):
         values = raised(event.lane.points_of(change))
-        pictures.append(picture(row[0], row[1], values, min(values), max(values)))
+        pictures.append(Picture(row[0], row[1], values, min(values), max(values)))
     return Section(
         f"change-{number}",
         f"Change {number}",
         event_title(event, options),
         (
-            f"{_STATES[event.state]}.".capitalize(),
-            *(f"{each}." for each in circumstances(event, options)),
+            Paragraph(f"{_STATES[event.state]}.".capitalize(), circumstances(event, options)),
+            Table(HEAD, rows, "changes that began together"),
         ),
-        pictures=tuple(pictures),
-        tables=(table("changes that began together", HEAD, rows),),
+        pictures=pictures,
     )

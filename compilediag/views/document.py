@@ -1,0 +1,195 @@
+"""A document: what a view says of a record, before anything is drawn.
+
+A view is written once, from a record to sections of blocks; `terminal.py`, `markdown.py` and
+`html/` draw them. Texts of the target are made safe for a screen (`RenderOptions.text`) when they
+enter a block; what else a format needs is done where it is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+MAX_ROWS = 200
+"""Of a table or a list on a page."""
+HEATS = 8
+"""Shades of a heat map, 0 being none."""
+LINE_CHARS = 4096
+"""Of a line to be copied, which is of no use when it is cut."""
+LINE_BREAK = "\n"
+"""A part of a text that begins a new line in a cell."""
+
+_WIDTH, _HEIGHT = 240, 40
+
+Kind = Literal["bad", "good", "blind", "warn"]
+
+
+class Code(str):
+    """A text of the target: code where a format has markup."""
+
+    __slots__ = ()
+
+
+Text = str | tuple[str, ...]
+"""A sentence, or its parts: our own words, and `Code`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A sentence, and what is to be said below it."""
+
+    text: Text = ""
+    notes: Sequence[str] = ()
+    label: str = ""
+    """What the sentence is about, before it."""
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Items below a title, each on a line of its own."""
+
+    title: str
+    items: Sequence[Text]
+    more: str = ""
+    """Where the others are found, behind the number of those that are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preformatted:
+    """Lines of a screen, for what no table has."""
+
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells as texts."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Text]]
+    title: str = ""
+    right: Sequence[str] = ()
+    """Names of the columns with numbers."""
+    notes: Sequence[str] = ()
+    """Sentences below the table."""
+    bars: Sequence[float] = ()
+    """A number of each row, drawn as a bar in a column of its own."""
+    heat: Mapping[str, Sequence[float | None]] = field(
+        default_factory=dict[str, Sequence["float | None"]]
+    )
+    """The numbers of a column, which are shaded by how far they are above the least of them."""
+    shrink: str = ""
+    """The column that is cut where the table is wider than the terminal."""
+    wide_only: Container[str] = ()
+    """Names of the columns that a narrow terminal has no room for."""
+    limit: int | None = None
+    """Rows to draw on a terminal; a last line counts the others."""
+
+    @property
+    def shares(self) -> list[float]:
+        """The bars, 0 to 1."""
+        most = max(self.bars, default=0.0)
+        return [max(0.0, each) / most for each in self.bars] if most > 0 else []
+
+    @property
+    def shades(self) -> list[tuple[int, ...]]:
+        """Of each cell its shade, 0 to `HEATS`."""
+        none = [0] * len(self.rows)
+        columns = (_shades(self.heat[name]) if name in self.heat else none for name in self.head)
+        return list(zip(*columns, strict=True)) if self.heat else []
+
+
+def _shades(values: Sequence[float | None]) -> list[int]:
+    known = [each for each in values if each is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    if high <= low:
+        return [0] * len(values)
+    return [0 if each is None else round(HEATS * (each - low) / (high - low)) for each in values]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A small line chart: a line through the values on a logarithmic scale from `low` to `high`, so
+    that charts with the same bounds can be compared by eye."""
+
+    title: str
+    caption: str
+    values: Sequence[float]
+    low: float
+    high: float
+    width: int = _WIDTH
+    height: int = _HEIGHT
+
+    @property
+    def points(self) -> str:
+        """Of an SVG polyline in a box of `width` by `height`."""
+        step = self.width / max(1, len(self.values) - 1)
+        return " ".join(
+            f"{index * step:.1f},{(1 - self._share(value)) * (self.height - 2) + 1:.1f}"
+            for index, value in enumerate(self.values)
+        )
+
+    def _share(self, value: float) -> float:
+        if not 0 < self.low < self.high or value <= self.low:
+            return 0.0
+        return min(1.0, math.log(value / self.low) / math.log(self.high / self.low))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a whole: `start` and `width` are percents of the bar that it is drawn in."""
+
+    name: str
+    text: str
+    start: float
+    width: float
+
+
+def shares(parts: Sequence[tuple[str, str, float]]) -> tuple[Share, ...]:
+    """Name, text and size of each part, side by side; the size is in any unit."""
+    whole = sum(max(0.0, size) for _, _, size in parts)
+    found: list[Share] = []
+    start = 0.0
+    for name, text, size in parts:
+        width = round(100 * max(0.0, size) / whole, 2) if whole else 0.0
+        found.append(Share(name, text, round(start, 2), width))
+        start += width
+    return tuple(found)
+
+
+Block = Paragraph | Listing | Preformatted | Table
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page under a heading."""
+
+    id: str
+    short: str
+    """Its name among the links at the top."""
+    title: str
+    blocks: Sequence[Block] = ()
+    shares: Sequence[Share] = ()
+    """Drawn as one bar."""
+    pictures: Sequence[Picture] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The first lines of a document, and its sections."""
+
+    title: str
+    kind: Kind
+    sentence: str
+    sections: Sequence[Section] = ()
+    notes: Sequence[str] = ()
+    """What must be known before the sentence is read."""
+    facts: Sequence[tuple[str, str]] = ()
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Those of all sections."""
+        return [block for section in self.sections for block in section.blocks]

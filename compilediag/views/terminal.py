@@ -1,0 +1,102 @@
+"""A document on a terminal: wrapped sentences, plain tables, lists; numbers to the right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import compress
+
+from compilediag.views.document import Block, Listing, Overview, Paragraph, Table, Text
+from compilediag.views.format import more
+from compilediag.views.style import RenderOptions
+from compilediag.views.text import display_width, pad
+
+GAP = "  "
+WIDE = 80
+"""Columns of a terminal that has room for every column of a table."""
+BAR_CHARS = 30
+MAX_ITEMS = 30
+"""Of one list."""
+
+
+def render(blocks: Iterable[Block], options: RenderOptions) -> str:
+    """The blocks as text with a newline at its end."""
+    return "\n".join(line.rstrip() for line in lines_of(blocks, options)) + "\n"
+
+
+def render_overview(found: Overview, options: RenderOptions) -> str:
+    """The notes, the sentence, and the blocks of all sections."""
+    lines = [line for note in found.notes for line in options.wrap(note, "", "  ", style="bold")]
+    # A sentence is broken between its parts where that is possible.
+    lines += options.wrap_items(found.sentence.split(options.dot), style="bold")
+    return "\n".join([*lines, "", *lines_of(found.blocks, options)]) + "\n"
+
+
+def lines_of(blocks: Iterable[Block], options: RenderOptions) -> list[str]:
+    """The lines of blocks, an empty one between two."""
+    drawn = [_block(each, options) for each in blocks]
+    return [line for lines in drawn for line in ("", *lines)][1:]
+
+
+def _block(block: Block, options: RenderOptions) -> list[str]:
+    if isinstance(block, Paragraph):
+        label = f"{block.label}: " if block.label else ""
+        lines = options.wrap(label + plain(block.text), style=block.style) if block.text else []
+        return lines + _notes(block.notes, options)
+    if isinstance(block, Listing):
+        lines = [options.styled(f"{block.title} ({len(block.items)})", "bold")]
+        lines += _notes([plain(each) for each in block.items[:MAX_ITEMS]], options)
+        return lines + more(len(block.items) - MAX_ITEMS, block.more)
+    if isinstance(block, Table):
+        return [
+            *(options.wrap(block.title, "", "  ") if block.title else []),
+            *table(block, options),
+            *_notes(block.notes, options),
+        ]
+    return list(block.lines)
+
+
+def plain(text: Text) -> str:
+    """The parts of a text without markup."""
+    return text if isinstance(text, str) else "".join(text)
+
+
+def _notes(notes: Iterable[str], options: RenderOptions) -> list[str]:
+    return [line for note in notes for line in options.wrap(note, "  ", "    ")]
+
+
+def table(made: Table, options: RenderOptions) -> list[str]:
+    """Lines of a table: columns as wide as their widest cell; the head is dim."""
+    hidden = 0 if made.limit is None else len(made.rows) - made.limit
+    head = list(made.head)
+    rows = [[plain(cell) for cell in row] for row in made.rows]
+    if made.bars:
+        block = "#" if options.ascii_only else "█"
+        head.append("")
+        rows = [
+            [*row, block * round(BAR_CHARS * share)]
+            for row, share in zip(rows, made.shares or [0.0] * len(rows), strict=True)
+        ]
+    if options.width < WIDE and made.wide_only:
+        kept = [name not in made.wide_only for name in head]
+        head, *rows = (list(compress(row, kept)) for row in (head, *rows))
+    rows = rows[: made.limit]
+    widths = [max(display_width(row[index]) for row in (head, *rows)) for index in range(len(head))]
+    over = sum(widths) + len(GAP) * len(widths) - options.width
+    if over > 0 and made.shrink:
+        index = head.index(made.shrink)
+        widths[index] = max(widths[index] - over, len(made.shrink), 8)
+    right = [name in made.right for name in head]
+    lines = [options.styled(_line(head, widths, right, options), "dim")]
+    lines += [_line(row, widths, right, options) for row in rows]
+    return lines + more(hidden, ": compilediag show --json")
+
+
+def _line(
+    row: Sequence[str], widths: Sequence[int], right: Sequence[bool], options: RenderOptions
+) -> str:
+    cells: list[str] = []
+    for cell, width, is_right in zip(row, widths, right, strict=True):
+        shown = options.truncate(cell, width, keep_end=True)
+        filled = pad(shown, width)
+        cells.append(filled[len(shown) :] + shown if is_right else filled)
+    return (GAP + GAP.join(cells)).rstrip()
