@@ -22,9 +22,10 @@ from timelines import (
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.diagnose import diagnose
-from compilediag.diagnosis.findings import Finding, Fix, Severity
+from compilediag.diagnosis.findings import Finding, Severity
 from compilediag.diagnosis.rules.catalogue import ALL_RULES
 from compilediag.diagnosis.rules.recompiles import RecompileRule
+from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.timeline.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
 
@@ -64,7 +65,8 @@ def made(
         count=1,
         steps=(),
         cost_s=cost_s,
-        fix=Fix("x", "x"),
+        fix=FixRecord(summary="x", how="x"),
+        evidence={},
     )
 
 
