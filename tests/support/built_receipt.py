@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
@@ -205,7 +207,7 @@ def finding(**changes: Any) -> Finding:
         evidence={"compile_ids": ["0/1"], "writers": [f"setc {CWD}/model.py:23"]},
         id="F1",
     )
-    return replace(made, **changes)
+    return msgspec.structs.replace(made, **changes)
 
 
 AGREED = Agreement({"events": True, "metrics": True, "text_log": False}, True, (), {"rows": 3})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import msgspec
 import pytest
 from timelines import (
     FILE,
@@ -96,7 +97,7 @@ def test_causes_are_worked_out_once_and_kept() -> None:
     assert diagnosis.causes == causes_in(run)
     assert diagnosis.causes.of(again) == causes_of(again)
     rules = [rule for rule in ALL_RULES if isinstance(rule, RecompileRule)]
-    alone = [replace(finding, id="F1") for rule in rules for finding in rule(run)]
+    alone = [msgspec.structs.replace(finding, id="F1") for rule in rules for finding in rule(run)]
     assert alone == list(diagnosis.findings) != []
     assert causes_in(CLEAN).groups == {}
 
