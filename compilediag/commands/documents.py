@@ -42,7 +42,6 @@ DOCUMENTS = (
     Declared("compilediag.diff", "compilediag.compare.diff:DiffDocument", "diff"),
     Declared("compilediag.judgement", "compilediag.views.gate.json:JudgementDocument", "gate"),
     _of_extension("compilediag.stats", "stats"),
-    _of_extension("compilediag.rows", "stats --sql"),
     _of_extension("compilediag.trend", "trend"),
     Declared("compilediag.plan", "compilediag.receipt.bucket_plan:PlanDocument", "plan"),
     Declared("compilediag.doctor", "compilediag.views.checkup:DoctorDocument", "doctor"),

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compilediag.pytest_plugin import COUNTED
 from compilediag.pytest_plugin.lanes import UPDATE, update_messages
-from compilediag.pytest_plugin.marks import COUNTS
+from compilediag.pytest_plugin.marks import COUNTED, COUNTS
 from compilediag.pytest_plugin.problems import counted
 from compilediag.pytest_plugin.settings import report_folder
 from compilediag.views.format import count

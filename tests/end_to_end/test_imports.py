@@ -15,7 +15,7 @@ import pytest
 
 HEAVY = (
     *("torch", "numpy", "scipy", "depyf", "pytest", "pandas", "triton", "sympy", "distributed"),
-    *("fsspec", "duckdb", "opentelemetry"),
+    *("fsspec", "opentelemetry"),
 )
 
 PROBE = """
@@ -97,7 +97,7 @@ def test_diff_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["stats", "trend"])
 def test_many_receipts_are_light(name: str, receipts: tuple[str, str], tmp_path: Path) -> None:
-    """A folder of receipts is summed up and followed without torch, fsspec and DuckDB."""
+    """A folder of receipts is summed up and followed without torch and fsspec."""
     assert heavy_after("-", name, ".", cwd=tmp_path) == (0, [])
 
 

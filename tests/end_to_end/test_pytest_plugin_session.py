@@ -109,7 +109,8 @@ def test_without_the_plugin_asked_for(pytester: pytest.Pytester) -> None:
         def test_it(request):
             loaded = {name for name in sys.modules if name.startswith("compilediag")}
             assert loaded == {
-                "compilediag", "compilediag._version", "compilediag.pytest_plugin"
+                "compilediag", "compilediag._version", "compilediag.pytest_plugin",
+                "compilediag.pytest_plugin.marks",
             }
             assert not {"torch", "msgspec", "rich", "click"} & set(sys.modules)
             assert request.node.user_properties == []

@@ -88,7 +88,6 @@ CASES: dict[str, tuple[str, ...]] = {
     "plan": ("plan", FINDINGS, "--json"),
     "stats": ("stats", "LANE", "--json"),
     "trend": ("trend", "LANE", "--json"),
-    "rows": ("stats", "LANE", "--sql", "SELECT lane, recompiles FROM receipts", "--json"),
 }
 
 

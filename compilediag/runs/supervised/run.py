@@ -17,7 +17,7 @@ from compilediag.runs.supervised import telemetry
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import PASSED_ON, STDERR, ExitInfo, start, supervise
 from compilediag.runs.supervised.child_env import child_environment
-from compilediag.runs.supervised.depyf_run import decompile
+from compilediag.runs.supervised.depyf import decompile
 from compilediag.runs.supervised.group_witness import GroupWitness
 from compilediag.runs.supervised.kept_files import KeptFiles
 from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
@@ -59,7 +59,7 @@ def run(
     with SignalInbox() as inbox, contextlib.closing(kept):
         with GroupWitness(PASSED_ON) as witness:
             ended, provenance, report = _run_child(running, inbox, witness, kept)
-        notes = decompile(running, ended, inbox) if options.depyf else ()
+            notes = decompile(running, ended, inbox, witness) if options.depyf else ()
         moved, lost = _moved(running, kept)
         outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
         stopped = ended.interrupts > 0 or ended.passed_on

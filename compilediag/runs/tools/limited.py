@@ -8,13 +8,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 TAIL_BYTES = 2000
-POLL_S = 0.2
-"""Seconds between calls of `stopped`."""
 _WITH_LIMITS = """
 for limit in "-c 0" "-v $1" "-f $2"; do ulimit $limit 2>/dev/null; done
 shift 2
@@ -47,13 +44,11 @@ def run_with_limits(
     folder: str,
     limits: Limits,
     environment: Mapping[str, str],
-    stopped: Callable[[], bool] | None = None,
 ) -> ChildEnded:
     """Runs a command in a folder, with no input, and waits for its end.
 
     Its environment is `environment` and few variables of ours. Processes that it leaves running are
-    killed. Where `stopped`, called every `POLL_S`, returns True, the command is interrupted and may
-    take its time to end; where it does so again, it is killed.
+    killed.
     """
     passed_on = {name: value for name, value in os.environ.items() if name in _PASSED_ON}
     kib, blocks = limits.memory_bytes // 1024, limits.file_bytes // 512
@@ -72,35 +67,23 @@ def run_with_limits(
             )
         except OSError as error:
             return ChildEnded(f"it cannot be started: {error.strerror or error}", "")
-        problem = _wait(child, limits, stopped)
+        problem = _wait(child, limits)
         printed.seek(max(os.fstat(printed.fileno()).st_size - TAIL_BYTES, 0))
         return ChildEnded(problem, printed.read().decode("utf-8", "replace").strip())
 
 
-def _wait(
-    child: subprocess.Popen[bytes], limits: Limits, stopped: Callable[[], bool] | None
-) -> str | None:
-    until = time.monotonic() + limits.time_s
-    code: int | None = None
-    interrupted = False
+def _wait(child: subprocess.Popen[bytes], limits: Limits) -> str | None:
     try:
-        while code is None:
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                return f"it took longer than {limits.time_s:g} s"
-            if stopped is not None and stopped():
-                if interrupted:
-                    return "it was stopped"
-                interrupted = True
-                os.killpg(child.pid, signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = child.wait(left_s if stopped is None else min(left_s, POLL_S))
+        code = child.wait(limits.time_s)
+    except subprocess.TimeoutExpired:
+        return f"it took longer than {limits.time_s:g} s"
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    if interrupted:
-        return "it was stopped"
-    if code == 0:
-        return None
+    return ended_with(code) if code else None
+
+
+def ended_with(code: int) -> str:
+    """A return code other than 0, in words."""
     return f"it ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"

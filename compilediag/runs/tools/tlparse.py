@@ -1,4 +1,5 @@
-"""tlparse's report of torch's traces, made by its command line; what goes wrong costs the report.
+"""tlparse's reports of torch's traces, made by its command line and linked; what goes wrong costs
+the reports and is said: the receipt does not depend on them.
 
 It gets one exact file (its 0.4.3 does not find logs in folders), a cleaned copy of the log, and a
 fresh folder; `--overwrite` is never used.
@@ -12,10 +13,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from compilediag.readers.compression import open_stream
+from compilediag.readers.storage import is_uri
+from compilediag.runs.run_directory import ARTIFACTS, REPORTS
 from compilediag.runs.tools.limited import Limits, run_with_limits
 from compilediag.runs.tools.tlparse_log import TooLarge, copy_log
 
@@ -27,6 +30,20 @@ TIME_S = 120.0
 """For all reports of one run."""
 MIN_TIME_S = 1.0
 _PREFIX = ".tlparse-"
+
+NO_TRACE = (
+    "tlparse has no trace of this run to report: torch wrote none into the run's folder, as is so "
+    "where TORCH_TRACE names another one, or where nothing was compiled"
+)
+MAX_REPORTS = 16
+"""One report a process; of more logs those with the first names."""
+
+
+class LinkedReports(NamedTuple):
+    """Notes on the reports for the user, and the receipt's extension."""
+
+    notes: tuple[str, ...] = ()
+    extensions: Mapping[str, object] = {}
 
 
 class Report(NamedTuple):
@@ -40,6 +57,46 @@ class Report(NamedTuple):
     """Why there is none, in one sentence."""
     left_out: int = 0
     """Records of the log that the copy does not hold."""
+
+
+def link_reports(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> LinkedReports:
+    """Makes a report of every trace.
+
+    Args:
+        logs: the traces.
+        run_dir: where the reports go, among the artifacts.
+        known: secret values, which are redacted.
+    """
+    if not logs:
+        return LinkedReports((NO_TRACE,))
+    try:
+        return _linked(logs, run_dir, known)
+    except Exception as error:
+        fault = f"{type(error).__name__}: {error}"[:300]
+        return LinkedReports(
+            (f"tlparse's report is not linked, by a fault of compilediag: {fault}",)
+        )
+
+
+def _linked(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> LinkedReports:
+    reports = reports_of(logs[:MAX_REPORTS], os.path.join(run_dir, ARTIFACTS, REPORTS), known)
+    notes = [f"{os.path.basename(item.log)}: {item.problem}" for item in reports if item.problem]
+    if len(logs) > MAX_REPORTS:
+        notes.append(f"tlparse reports {MAX_REPORTS} of the {len(logs)} traces")
+    made = [os.path.relpath(item.folder) for item in reports if item.folder is not None]
+    if made:
+        more = f" and {len(made) - 1} more" if len(made) > 1 else ""
+        notes.append(f"tlparse's report: {os.path.join(made[0], INDEX)}{more}")
+    linked = [
+        {
+            "trace": item.log if is_uri(item.log) else os.path.relpath(item.log, run_dir),
+            "report": item.folder and os.path.relpath(item.folder, run_dir),
+            "problem": item.problem,
+            "records_left_out": item.left_out,
+        }
+        for item in reports
+    ]
+    return LinkedReports(tuple(notes), {"tlparse": {"reports": linked}})
 
 
 def find_tlparse() -> str | None:
