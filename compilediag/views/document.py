@@ -12,8 +12,6 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-MAX_ROWS = 200
-"""Of a table or a list on a page."""
 HEATS = 8
 """Shades of a heat map, 0 being none."""
 LINE_CHARS = 4096

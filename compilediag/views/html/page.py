@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from compilediag.views.document import MAX_ROWS, Overview
+from compilediag.views.document import Overview
 from compilediag.views.terminal import plain
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ def _environment(templates: Mapping[str, str]) -> Environment:
         lstrip_blocks=True,
     )
     made.filters["plain"] = plain
-    made.globals.update(MAX_ROWS=MAX_ROWS)
     made.filters["ours"] = Markup  # the style, the script and JSON that `_json` has made safe
     return made
 
