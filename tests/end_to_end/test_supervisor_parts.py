@@ -13,8 +13,7 @@ import pytest
 
 from compilediag.errors import UsageError
 from compilediag.runs.supervised.child import PASSED_ON, start, supervise
-from compilediag.runs.supervised.group_witness import GroupWitness
-from compilediag.runs.supervised.signals import SignalInbox
+from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
 
 # --- the timetable ---------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ended_runs import ended, journal
 
 from compilediag.runs.supervised.assemble import recorded_variables
-from compilediag.runs.supervised.child_env import child_environment
+from compilediag.runs.supervised.child import child_environment
 from compilediag.runs.supervised.exit_status import exit_status_of, notes_on_attachment
 from compilediag.runs.supervised.target import Target
 

@@ -13,10 +13,9 @@ from ended_runs import ended, journal
 
 from compilediag.errors import UsageError
 from compilediag.runs.run_directory import make_run_dir
-from compilediag.runs.supervised.child import ExitInfo
-from compilediag.runs.supervised.child_env import bootstrap_dir, child_environment
+from compilediag.runs.supervised.child import ExitInfo, bootstrap_dir, child_environment
 from compilediag.runs.supervised.exit_status import exit_status_of
-from compilediag.runs.supervised.kill_schedule import KillSchedule
+from compilediag.runs.supervised.interrupts import KillSchedule
 from compilediag.runs.supervised.signals import SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
 from compilediag_harness.base.process_options import ProcessOptions
