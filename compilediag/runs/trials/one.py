@@ -22,11 +22,13 @@ from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program, caches
 from compilediag.runs.supervised.run import run
 from compilediag.runs.supervised.supervised_run import Outcome
-from compilediag.runs.trials.state import SEED
 from compilediag_harness.wire import TrialPlan, clip
 
 FOLDER = "fix"
 """Below the directory of the run: no command takes a trial for a run of its own."""
+
+SEED = 20_261_123
+"""Of every generator, in every run of a campaign."""
 
 VARIABLE = "COMPILEDIAG_TRIAL"
 OUTPUT = "output.txt"

@@ -27,9 +27,10 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
+from compilediag.runs.trials.one import SEED
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import Listed, as_patch
-from compilediag.runs.trials.state import SEED, Campaign, Result, Tried
+from compilediag.runs.trials.state import Campaign, Result, Tried
 
 
 class TriedRecord(ProofRecord, frozen=True, kw_only=True):
