@@ -13,10 +13,9 @@ from compilediag.fixes.environment import joined
 from compilediag.fixes.observed import Observed, Without
 from compilediag.fixes.points import Certificate
 from compilediag.fixes.same_answers import needs_float64
-from compilediag.runs.trials.one import Trial, run_trial
+from compilediag.runs.trials.one import SEED, Trial, run_trial
 from compilediag.runs.trials.sources import labels_of, source_changes
 from compilediag.runs.trials.state import (
-    SEED,
     Campaign,
     Evidence,
     Stop,
