@@ -1250,6 +1250,47 @@ def steps_marked_in_compiled_code() -> Any:
     return numbers(*(marked(batch(rows)) for rows in (3, 3, 5, 3)))
 
 
+@program()
+def cadence_in_compiled_code() -> Any:
+    """`due` answers in code that is traced and behind a break, and is no frame of its own."""
+    entropy = cd.cadence("entropy", every=3)
+
+    @eager
+    def forward(x: torch.Tensor, step: int) -> torch.Tensor:
+        return x.sin() if entropy.due(step) else x.cos()
+
+    @eager
+    def broken(x: torch.Tensor, step: int) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x + 1 if entropy.due(step) else x - 1
+
+    return numbers(*(broken(forward(batch(), step), step) for step in range(7)))
+
+
+@program(steps=4)
+def calls_of_many_kinds() -> Any:
+    """Arguments by name and in lists, subclasses of tensors and nested ones; several in a step."""
+
+    class Mine(torch.Tensor):
+        pass
+
+    def scored(x: torch.Tensor, mask: Any = None, extra: Any = ()) -> torch.Tensor:
+        return net(x).sum() + sum(item.sum() for item in extra)
+
+    net = model()
+    forward, optimizer = eager(scored), torch.optim.SGD(net.parameters(), lr=0.1)
+    results: list[torch.Tensor] = []
+    for step in range(4):
+        x = batch(2 + step % 3)
+        results.append(forward(x, mask=torch.ones(2), extra=[torch.ones(step % 2 + 1)]))
+        results[-1].backward()
+        optimizer.step()
+        with torch.no_grad():
+            results.append(forward(x.as_subclass(Mine)))
+            results.append(forward(torch.nested.nested_tensor([x]).to_padded_tensor(0.0)))
+    return [numbers(*results), trained(net)]
+
+
 @program(steps=4)
 def warnings_of_the_program() -> Any:
     """Recorded in compiled code and around it."""
