@@ -1,9 +1,14 @@
-"""Tracks as Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open, and torch's own
-timeline, as tlparse wrote it, on the same clock.
+"""The timeline of a run as Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open.
 
-Every process has a number of its own and every lane is a thread of it, numbered in the order in
-which it is to be drawn. Times are microseconds since the first process attached. The events of
-torch's timeline come from the program that ran: one that is malformed is left out.
+It has steps, phases, compiles, waits, spans and marks of each process, and torch's own timeline, as
+tlparse wrote it, on the same clock.
+
+Times come from the journals, causes from the receipt, which has them classified and redacted. Every
+process has a number of its own and every lane is a thread of it, numbered in the order in which it
+is to be drawn. Times are microseconds since the first process attached.
+
+Stretches that overlap without one holding the other are put on lanes of their own: a viewer draws
+the slices of one thread as a stack, and would draw such a pair wrongly or drop it.
 """
 
 from __future__ import annotations
@@ -11,22 +16,69 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from compilediag.diagnosis.figures.compile_seconds import compile_seconds, phase_of
 from compilediag.receipt.sanitize import sanitized
-from compilediag.views.perfetto_tracks import ProcessTracks, Slice, Track, lanes_of
+from compilediag.timeline.breaks import break_place
+from compilediag.views.format import count
+from compilediag_harness.base.step_phases import NAMES as PHASES
 from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
 
-Event = dict[str, Any]
+if TYPE_CHECKING:
+    from compilediag.receipt.schema.compiles import CompileEvent, EventCause
+    from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.timeline.pipelines import PipelineLoop
+    from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
+    from compilediag_harness.wire import Event
 
+CLOCK_NOISE_NS = 2
+"""Two times read as one and stored as floating point differ by no more after rounding."""
 FOREIGN_KINDS = frozenset("BEXiIC")
 """Begin, end, whole, instant (two spellings) and counter: what torch writes."""
-
-
 MAX_NAME_CHARS = 120
 """Of a slice, in characters."""
+RECORDING = "CUDAGRAPH_RECORDING"
+"""torch's name of the trigger of `CompileStarted` when a CUDA graph is about to be recorded."""
 
+TraceEvent = dict[str, Any]
 _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+
+class Slice(NamedTuple):
+    """A stretch of one process's time, in nanoseconds since the process attached; a moment where it
+    ends as it begins and stands among the marks of its track."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    category: str
+    args: Mapping[str, Any]
+
+
+class Track(NamedTuple):
+    """One row of the picture; overlapping slices make it several."""
+
+    name: str
+    slices: Sequence[Slice] = ()
+    marks: Sequence[Slice] = ()
+
+
+class ProcessTracks(NamedTuple):
+    """Everything of one process."""
+
+    name: str
+    tracks: Sequence[Track]
+    counters: Sequence[tuple[str, int, Mapping[str, float]]] = ()
+    """Name, moment, and the values from then on."""
+
+
+EventsById = Mapping[tuple[int, int, str], "CompileEvent"]
+"""The receipt's compiles by process, epoch and compile id."""
+
+
+# --- the file ----------------------------------------------------------------------------------
 
 
 def render_perfetto(
@@ -34,7 +86,7 @@ def render_perfetto(
     origins_ns: Sequence[int],
     about: Mapping[str, Any],
     redactor: Redactor,
-    foreign: Iterable[Event] = (),
+    foreign: Iterable[TraceEvent] = (),
 ) -> str:
     """The whole file, one event a line.
 
@@ -47,82 +99,298 @@ def render_perfetto(
     """
     own = (
         event
-        for number, (process, origin_ns) in enumerate(zip(processes, origins_ns, strict=True))
-        for event in _process(number, process, origin_ns, redactor)
+        for number, (process, origin_ns) in enumerate(zip(processes, origins_ns, strict=True), 1)
+        for event in _drawn(process, number, origin_ns, redactor)
     )
     lines = [_encode(event) for part in (own, foreign) for event in part]
     head = _encode({"displayTimeUnit": "ms", "otherData": dict(about)})
     return f'{head[:-1]},"traceEvents":[\n' + ",\n".join(lines) + "\n]}\n"
 
 
-def _process(
-    number: int, process: ProcessTracks, origin_ns: int, redactor: Redactor
-) -> Iterator[Event]:
-    pid = number + 1
-    name = redactor.text(process.name, is_name=True)
-    yield _named("process_name", pid, 0, name)
-    yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": number}}
+def _drawn(
+    process: ProcessTracks, pid: int, origin_ns: int, redactor: Redactor
+) -> Iterator[TraceEvent]:
+    def drawn(kind: str, item: Slice, tid: int, **more: Any) -> TraceEvent:
+        """A name that is cut stands whole among the arguments."""
+        name, args = redactor.text(item.name), sanitized(item.args, redactor)[0]
+        if len(name) > MAX_NAME_CHARS:
+            args = {**args, "name": name}
+            name = f"{name[: MAX_NAME_CHARS - 1]}…"
+        begin = {"pid": pid, "tid": tid, "ts": (origin_ns + item.start_ns) / 1000}
+        return {"ph": kind, "name": name, "args": args, "cat": item.category, **begin, **more}
+
+    yield _named("process_name", pid, 0, name=redactor.text(process.name, is_name=True))
+    yield _named("process_sort_index", pid, 0, sort_index=pid - 1)
     tid = 0
     for track in process.tracks:
-        yield from _marks(track, pid, tid + 1, origin_ns, redactor)
+        # Moments stand on the first lane of their track.
+        yield from (drawn("i", mark, tid + 1, s="t") for mark in track.marks)
         for index, lane in enumerate(lanes_of(track.slices) or [[]]):
             tid += 1
             label = track.name if index == 0 else f"{track.name} ({index + 1})"
-            yield _named("thread_name", pid, tid, redactor.text(label))
-            order = {"sort_index": tid}
-            yield {"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": order}
-            yield from _slices(lane, pid, tid, origin_ns, redactor)
-    for reading in process.readings:
-        name, at = redactor.text(reading.name), _micros(origin_ns + reading.at_ns)
-        yield {
-            "ph": "C",
-            "name": name,
-            "pid": pid,
-            "tid": 0,
-            "ts": at,
-            "args": dict(reading.values),
-        }
+            yield _named("thread_name", pid, tid, name=redactor.text(label))
+            yield _named("thread_sort_index", pid, tid, sort_index=tid)
+            for item in lane:
+                yield drawn("X", item, tid, dur=(item.end_ns - item.start_ns) / 1000)
+    for name, at_ns, values in process.counters:
+        yield {**drawn("C", Slice(name, at_ns, at_ns, "", {}), 0), "args": dict(values)}
 
 
-def _slices(
-    lane: Iterable[Slice], pid: int, tid: int, origin_ns: int, redactor: Redactor
-) -> Iterator[Event]:
-    for item in lane:
-        name = _name_and_args(item.name, item.args, redactor)
-        yield {
-            "ph": "X",
-            **name,
-            "cat": item.category,
-            "pid": pid,
-            "tid": tid,
-            "ts": _micros(origin_ns + item.start_ns),
-            "dur": _micros(item.end_ns - item.start_ns),
-        }
+def _named(kind: str, pid: int, tid: int, **args: object) -> TraceEvent:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
 
 
-def _marks(track: Track, pid: int, tid: int, origin_ns: int, redactor: Redactor) -> Iterator[Event]:
-    """Moments stand on the first lane of their track."""
-    for mark in track.marks:
-        name = _name_and_args(mark.name, mark.args, redactor)
-        at = _micros(origin_ns + mark.at_ns)
-        where = {"pid": pid, "tid": tid, "ts": at}
-        yield {"ph": "i", "s": "t", **name, "cat": mark.category, **where}
+def slice_of(
+    name: str, start_s: float, wall_s: float, category: str, args: Mapping[str, Any] | None = None
+) -> Slice:
+    """A slice from seconds; a negative duration, which only a forged record has, becomes zero."""
+    start_ns = round(start_s * 1e9)
+    return Slice(
+        name, start_ns, max(round((start_s + wall_s) * 1e9), start_ns), category, args or {}
+    )
 
 
-def _micros(nanoseconds: int) -> float:
-    return nanoseconds / 1000
+def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
+    """The slices in as few lanes as the order of their starts allows, each in order of time."""
+    lanes: list[list[Slice]] = []
+    open_ends: list[list[int]] = []
+    for item in sorted(slices, key=lambda one: (one.start_ns, -one.end_ns)):
+        for lane, ends in zip(lanes, open_ends, strict=True):
+            fitted = _fitted(item, ends)
+            if fitted is not None:
+                lane.append(fitted)
+                ends.append(fitted.end_ns)
+                break
+        else:
+            lanes.append([item])
+            open_ends.append([item.end_ns])
+    return lanes
 
 
-def _named(kind: str, pid: int, tid: int, name: str) -> Event:
-    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
+def _fitted(item: Slice, ends: list[int]) -> Slice | None:
+    """The slice as it fits behind or into what is open; None where it would cut through it.
+
+    `ends` are the ends of the slices that hold each other, the innermost last; those that are over
+    leave it.
+    """
+    while ends and ends[-1] <= item.start_ns:
+        ends.pop()
+    if not ends or item.end_ns <= ends[-1]:
+        return item
+    if ends[-1] - item.start_ns <= CLOCK_NOISE_NS:
+        shifted = item._replace(start_ns=ends[-1])
+        ends.pop()
+        return _fitted(shifted, ends)
+    if item.end_ns - ends[-1] <= CLOCK_NOISE_NS:
+        return item._replace(end_ns=ends[-1])
+    return None
 
 
-def _name_and_args(name: str, args: Mapping[str, Any], redactor: Redactor) -> Event:
-    """Name and arguments; a name that is cut stands whole among the arguments."""
-    whole, shown = redactor.text(name), sanitized(args, redactor)[0]
-    if len(whole) <= MAX_NAME_CHARS:
-        return {"name": whole, "args": shown}
-    return {"name": f"{whole[: MAX_NAME_CHARS - 1]}…", "args": {**shown, "name": whole}}
+# --- what each process did ----------------------------------------------------------------------
+
+
+def tracks_of(
+    receipt: Receipt, timeline: Timeline, journals: Sequence[Sequence[Event]]
+) -> list[ProcessTracks]:
+    """The tracks of every process; `timeline` is the fold of the same `journals`."""
+    known: EventsById = {(e.process, e.epoch, e.compile_id): e for e in receipt.compile.events}
+    return [
+        _process(index, timeline, events, known)
+        for index, events in enumerate(journals)
+        if index < len(timeline.processes)
+    ]
+
+
+def _process(
+    index: int, timeline: Timeline, events: Sequence[Event], known: EventsById
+) -> ProcessTracks:
+    steps = [item for item in timeline.steps if item.process == index]
+    compiles = [item for item in timeline.compiles if item.process == index]
+    samples = [item for item in timeline.syncs if item.process == index]
+    found = [
+        Track("steps", [_step(item) for item in steps]),
+        Track("phases (lengths, not places)", [piece for item in steps for piece in _phases(item)]),
+        Track("compiles", [s for c in compiles for s in _compile(c, known)], _breaks(events)),
+        Track("recordings of CUDA graphs", (), _recordings(events)),
+        Track("synchronisations (sampled steps)", _syncs(samples, steps)),
+        *_spans(index, timeline),
+        Track("periodic work", (), _fires(events)),
+        *[track for loop in timeline.pipelines if loop.process == index for track in _loop(loop)],
+    ]
+    filled = [track for track in found if track.slices or track.marks]
+    counters = [*_memory(events), *_pools(index, timeline)]
+    return ProcessTracks(_name(index, timeline), filled, counters)
+
+
+def _name(index: int, timeline: Timeline) -> str:
+    started = timeline.processes[index].started
+    if started is None:
+        return f"process {index}"
+    rank = "" if started.rank is None else f"rank {started.rank}, "
+    program = next((word for word in started.argv[1:] if not word.startswith("-")), "python")
+    return f"{rank}{program.rpartition('/')[2]} (pid {started.pid})"
+
+
+# --- steps -----------------------------------------------------------------------------------
+
+
+def _step(step: Step) -> Slice:
+    args = {"compile_s": step.compile_s} if step.compile_s else {}
+    return slice_of(f"step {step.number}", step.end - step.wall_s, step.wall_s, "step", args)
+
+
+def _phases(step: Step) -> Iterable[Slice]:
+    """The phases of a step end to end in their usual order: where they lie is not measured."""
+    at = step.end - step.wall_s
+    for name in PHASES:
+        seconds: float | None = getattr(step, f"{name}_s")
+        if seconds:
+            yield slice_of(name.replace("_", " "), at, seconds, "phase", {"step": step.number})
+            at += seconds
+
+
+def _syncs(samples: Iterable[SyncSample], steps: Iterable[Step]) -> list[Slice]:
+    """A sampled step as a whole: which lines read tensors in it is known, not when."""
+    by_number = {step.number: step for step in steps}
+    found: list[Slice] = []
+    for sample in samples:
+        step = by_number.get(sample.step)
+        if step is not None:
+            reads = sum(site.count for site in sample.sites)
+            kind = "synchronisation" if sample.on_device else "read of tensors on the host"
+            rows = ((s.place.file, s.place.line, s.kind, s.count) for s in sample.sites)
+            lines = [dict(zip(("file", "line", "kind", "count"), row, strict=True)) for row in rows]
+            args = {"step": step.number, "lines": lines, "complete": sample.complete}
+            start = step.end - step.wall_s
+            found.append(slice_of(count(reads, kind), start, step.wall_s, "sync", args))
+    return found
+
+
+# --- compiles --------------------------------------------------------------------------------
+
+
+def _compile(item: Compile, known: EventsById) -> Iterable[Slice]:
+    """An attempt, and in it the phases that torch timed. They end where it ends: what it took and
+    what they took is read from two clocks."""
+    whole = _attempt(item, known)
+    yield whole
+    for name, after_s, seconds in item.phase_spans:
+        begin = min(whole.start_ns + _ns(max(0.0, after_s)), whole.end_ns)
+        end = min(begin + _ns(max(0.0, seconds)), whole.end_ns)
+        yield Slice(name, begin, end, "compile phase", {"phase": phase_of(name)})
+
+
+def _attempt(item: Compile, known: EventsById) -> Slice:
+    """An attempt with the causes that the receipt has for it. A first compile may be a record of
+    a backward with the same id, which has no causes of its own."""
+    record = known.get((item.process, item.epoch, item.compile_id)) if item.guarded else None
+    args: dict[str, Any] = {"compile_id": item.compile_id, "step": item.step}
+    if item.epoch:
+        args["after_reset"] = item.epoch
+    if (parts := compile_seconds([item])) is not None:
+        args["seconds"] = {name: round(value, 6) for name, value in parts.by_phase.items()}
+    if item.fail_reason or item.fail_type:
+        args["reason"] = item.fail_reason or item.fail_type
+    name = f"{item.kind} {item.compile_id} {item.frame.function}".rstrip()
+    if item.frame.file:
+        args |= {"file": item.frame.file, "line": item.frame.line}
+    if item.graph_ops is not None:
+        args |= {"graph_ops": item.graph_ops, "guards": item.guards}
+    if record is not None and item.forward and record.causes:
+        args["causes"] = [_cause(cause) for cause in record.causes]
+        name += f": {_change(next((c for c in record.causes if c.primary), record.causes[0]))}"
+    return slice_of(name, item.t - item.seconds, item.seconds, "compile", args)
+
+
+def _change(cause: EventCause) -> str:
+    if cause.expected is None or cause.actual is None:
+        return cause.variable
+    return f"{cause.variable} {cause.expected} → {cause.actual}"
+
+
+def _cause(cause: EventCause) -> dict[str, Any]:
+    names = ("rule", "family", "variable", "expected", "actual", "guard", "file", "line")
+    facts = {name: getattr(cause, name) for name in names} | {"to_blame": cause.primary}
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _mark(name: str, at_s: float, category: str, args: Mapping[str, Any]) -> Slice:
+    return Slice(name, _ns(at_s), _ns(at_s), category, args)
+
+
+def _breaks(events: Iterable[Event]) -> list[Slice]:
+    found: list[Slice] = []
+    for event in events:
+        place = break_place(event.text) if isinstance(event, GraphBroke) else None
+        if isinstance(event, GraphBroke) and place is not None:
+            args = {"file": place.file, "line": place.line, "compile_id": event.compile_id}
+            name = f"graph break {place.file.rpartition('/')[2]}:{place.line}"
+            found.append(_mark(name, event.t, "graph_break", args))
+    return found
+
+
+def _recordings(events: Iterable[Event]) -> list[Slice]:
+    return [
+        _mark("recording begins", event.t, "cudagraph", {"step": event.step})
+        for event in events
+        if isinstance(event, CompileStarted) and event.trigger == RECORDING
+    ]
+
+
+# --- what the program reported -------------------------------------------------------------------
+
+
+def _spans(index: int, timeline: Timeline) -> Iterable[Track]:
+    """A track a thread."""
+    places = timeline.span_processes or (0,) * len(timeline.spans)
+    threads: dict[int, list[Slice]] = {}
+    for place, span in zip(places, timeline.spans, strict=False):
+        if place == index:
+            args = {"step": span.step, "phase": span.phase}
+            piece = slice_of(span.name, span.start, span.wall_s, "span", args)
+            threads.setdefault(span.thread, []).append(piece)
+    for thread, pieces in sorted(threads.items()):
+        yield Track("spans" if thread == 0 else f"spans of thread {thread}", pieces)
+
+
+def _fires(events: Iterable[Event]) -> list[Slice]:
+    return [
+        _mark(event.names[name], at, "cadence", {"step": step})
+        for event in events
+        if isinstance(event, CadenceFired)
+        for name, at, step in zip(event.name, event.at, event.steps, strict=False)
+        if name < len(event.names)
+    ]
+
+
+def _loop(loop: PipelineLoop) -> Iterable[Track]:
+    """A track a stage of a producer-consumer loop."""
+    for stage in dict.fromkeys(item.stage for item in loop.stages):
+        pieces = [
+            slice_of(stage, item.start, item.wall_s, "pipeline", {"samples": item.samples})
+            for item in loop.stages
+            if item.stage == stage
+        ]
+        yield Track(f"pipeline {loop.name}: {stage}", pieces)
+
+
+def _pools(index: int, timeline: Timeline) -> Iterable[tuple[str, int, Mapping[str, float]]]:
+    for loop in timeline.pipelines:
+        if loop.process == index:
+            for at, size in loop.pool:
+                yield f"pool of {loop.name}", _ns(at), {"samples": size}
+
+
+def _memory(events: Iterable[Event]) -> Iterable[tuple[str, int, Mapping[str, float]]]:
+    for event in events:
+        if isinstance(event, DeviceMemoryRead):
+            names = ("allocated_bytes", "reserved_bytes")
+            values = {name: float(event.current[name]) for name in names if name in event.current}
+            yield f"memory of device {event.device}", _ns(event.t), values
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
 
 
 # --- torch's own timeline ------------------------------------------------------------------------
@@ -131,12 +399,12 @@ def _name_and_args(name: str, args: Mapping[str, Any], redactor: Redactor) -> Ev
 class Foreign(NamedTuple):
     """Events that fit beside ours, and how many did not."""
 
-    events: list[Event]
+    events: list[TraceEvent]
     left_out: int
 
 
 def foreign_events(raw: object, pid: int, name: str, first_ns: int, redactor: Redactor) -> Foreign:
-    """The events of one file.
+    """The events of one file; they come from the program that ran: a malformed one is left out.
 
     Args:
         raw: the decoded file: a list of events with times in microseconds since the epoch.
@@ -150,11 +418,11 @@ def foreign_events(raw: object, pid: int, name: str, first_ns: int, redactor: Re
     events = [event for event in found if event is not None]
     left_out = len(found) - len(events)
     if events:
-        events.insert(0, {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}})
+        events.insert(0, _named("process_name", pid, 0, name=name))
     return Foreign(events, left_out)
 
 
-def _foreign_event(raw: object, pid: int, first_ns: int, redactor: Redactor) -> Event | None:
+def _foreign_event(raw: object, pid: int, first_ns: int, redactor: Redactor) -> TraceEvent | None:
     if not isinstance(raw, dict):
         return None
     item = cast("dict[str, Any]", raw)
@@ -162,7 +430,7 @@ def _foreign_event(raw: object, pid: int, first_ns: int, redactor: Redactor) -> 
     if kind not in FOREIGN_KINDS or at is None:
         return None
     tid = item.get("tid")
-    event: Event = {
+    event: TraceEvent = {
         "ph": kind,
         "name": redactor.text(str(item.get("name", ""))),
         "cat": redactor.text(str(item.get("cat", ""))),

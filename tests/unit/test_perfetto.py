@@ -18,8 +18,14 @@ from compilediag import cli
 from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.timeline.fold import fold
-from compilediag.views.perfetto import foreign_events, render_perfetto
-from compilediag.views.perfetto_tracks import Slice, lanes_of, slice_of, tracks_of
+from compilediag.views.perfetto import (
+    Slice,
+    foreign_events,
+    lanes_of,
+    render_perfetto,
+    slice_of,
+    tracks_of,
+)
 from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import (
     CadenceFired,

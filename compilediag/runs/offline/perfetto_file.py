@@ -13,8 +13,7 @@ from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.storage import open_regular
 from compilediag.runs.offline.own_file import check_file
 from compilediag.timeline.fold import fold
-from compilediag.views.perfetto import foreign_events, render_perfetto
-from compilediag.views.perfetto_tracks import tracks_of
+from compilediag.views.perfetto import foreign_events, render_perfetto, tracks_of
 from compilediag_harness.redaction.known_values import secret_values
 from compilediag_harness.redaction.redactor import Redactor
 
