@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from compilediag.compare.gate.inconclusive import CodeComparison
     from compilediag.receipt.schema.compiles import FindingRecord
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.views.style import RenderOptions
 
 
 def load(where: str | None) -> tuple[str, Receipt]:
@@ -59,21 +58,6 @@ def load_finding(index: int, where: str | None) -> tuple[Receipt, FindingRecord]
 def suffix_for(where: str | None) -> str:
     """What the next commands need to find the same receipt again: a blank and the path, quoted."""
     return "" if where is None else f" {shlex.quote(where)}"
-
-
-def verdict(receipt: Receipt, screen: RenderOptions, suffix: str, *, complete: bool = False) -> str:
-    """The verdict screen, of one screen or complete."""
-    from compilediag.views.verdict import render
-
-    return render(
-        receipt,
-        width=screen.width,
-        color=screen.color,
-        ascii=screen.ascii_only,
-        root=screen.root,
-        complete=complete,
-        suffix=suffix,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import sys
 import msgspec
 
 from compilediag import extension_points
-from compilediag.commands.receipts import suffix_for, verdict
+from compilediag.commands.receipts import suffix_for
 from compilediag.commands.terminal import (
     abandon_stdout,
     json_text,
@@ -105,6 +105,8 @@ def _write_page(outcome: Outcome, receipt: Receipt, file: str, *, quiet: bool) -
 def _screen(receipt: Receipt, suffix: str) -> str:
     """The table of a probe, or the verdict on a run."""
     if receipt.cadence is None:
-        return verdict(receipt, render_options(sys.stderr), suffix)
+        from compilediag.views import verdict
+
+        return verdict.render(receipt, render_options(sys.stderr), suffix=suffix)
     render = extension_points.load(extension_points.CADENCE_VIEW, "the table of a probe")
     return render(receipt, render_options(sys.stderr), suffix)

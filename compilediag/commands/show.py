@@ -9,7 +9,7 @@ from importlib import import_module
 
 from compilediag import extension_points
 from compilediag.commands.pages import report_page
-from compilediag.commands.receipts import load, load_finding, suffix_for, verdict
+from compilediag.commands.receipts import load, load_finding, suffix_for
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import json_text, render_options, write
 from compilediag.errors import ReproImpossible, UsageError
@@ -138,7 +138,9 @@ def drawn(view: str, where: str | None) -> str:
     if receipt.cadence is not None and not view and extension_points.is_installed(point):
         render = extension_points.load(point, "the table of a probe")
         table = f"{render(receipt, screen, suffix, more=False)}\n"
-    return table + verdict(receipt, screen, suffix, complete=view == "complete")
+    from compilediag.views import verdict
+
+    return table + verdict.render(receipt, screen, suffix=suffix, complete=view == "complete")
 
 
 def _next(command: str) -> str:

@@ -20,7 +20,7 @@ from compilediag.views.document import (
     Table,
     Text,
 )
-from compilediag.views.style import RenderOptions
+from compilediag.views.style import PLAIN
 
 MAX_ITEMS = 30
 """Of one list or table."""
@@ -80,7 +80,7 @@ def words(text: Text, *, cell: bool = False) -> str:
 
 def code(text: str, *, cell: bool = True, limit: int = 300) -> str:
     """A text of the target as a code span that nothing in it can end, for a table's `cell`."""
-    shown = RenderOptions().text(text, limit)
+    shown = PLAIN.text(text, limit)
     shown = shown.replace("|", "\\|") if cell else shown
     longest = max(map(len, re.findall("`+", shown)), default=0)
     fence = "`" * (longest + 1)
@@ -90,7 +90,7 @@ def code(text: str, *, cell: bool = True, limit: int = 300) -> str:
 
 def prose(text: str) -> str:
     """A sentence of ours that may name things of the target: no markup, mention or link works."""
-    shown = RenderOptions().text(text, 400)
+    shown = PLAIN.text(text, 400)
     for sign in "\\`*_[]<>|#~":
         shown = shown.replace(sign, "\\" + sign)
     # An escaped @ still mentions people; an invisible break does not.

@@ -92,3 +92,7 @@ class RenderOptions(Struct, frozen=True):
         """The sign at the start of a headline: "bad", "good", "blind" or "warn"."""
         unicode_sign, ascii_sign = _SIGNS[kind]
         return ascii_sign if self.ascii_only else unicode_sign
+
+
+PLAIN = RenderOptions()
+"""A hundred columns without colour."""

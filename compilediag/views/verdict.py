@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
 from compilediag.views.findings import card_lines, card_of, joined_exports, title_of
@@ -25,7 +27,7 @@ from compilediag.views.headline import (
 from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
 from compilediag.views.measured import measured_lines
 from compilediag.views.place import first_line
-from compilediag.views.style import RenderOptions
+from compilediag.views.style import PLAIN, RenderOptions
 from compilediag.views.text import display_width
 
 if TYPE_CHECKING:
@@ -47,11 +49,8 @@ _STYLE = {"bad": "red", "good": "green", "blind": "yellow", "warn": "yellow"}
 
 def render(
     receipt: Receipt,
+    options: RenderOptions = PLAIN,
     *,
-    width: int,
-    color: bool,
-    ascii: bool = False,  # noqa: A002 - the word a user of the function expects
-    root: str = "",
     complete: bool = False,
     suffix: str = "",
 ) -> str:
@@ -59,14 +58,11 @@ def render(
 
     Args:
         receipt: what to show.
-        width: columns of the terminal; at least 40 are used.
-        color: whether ANSI colours may be used (the caller honours NO_COLOR).
-        ascii: only ASCII characters, for terminals that cannot show others.
-        root: files below this folder are shown relative to it.
+        options: how to draw; at least `MIN_WIDTH` columns are used.
         complete: every finding, however many lines that takes (`show --all`).
         suffix: what the next commands need to find this receipt again, such as its path.
     """
-    options = RenderOptions(max(width, MIN_WIDTH), color, ascii, root)
+    options = replace(options, width=max(options.width, MIN_WIDTH))
     head = [*_head(receipt, options), *_ending(receipt, options)]
     head += [*_trainer(receipt, options), *_why_blind(receipt, options)]
     tail = outlook(receipt, options)

@@ -80,7 +80,7 @@ def test_what_is_passed(library: ModuleType) -> None:
     found = finding(seen, "CD105")
     assert call_of(found).text == 'scatter(data["x"], count=2)'
     assert passed_in(call_of(found)) == {"values": 'data["x"]', "count": "2"}
-    screen = render(seen.receipt, width=100, color=False)
+    screen = render(seen.receipt)
     own, library_line = (screen.find(text) for text in ('scatter(data["x"]', "foreignlib/"))
     assert 0 < own < library_line
     assert 'passes data["x"] for values' in screen

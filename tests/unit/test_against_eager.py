@@ -27,6 +27,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag.views.measured import against_eager_sentence
+from compilediag.views.style import RenderOptions
 from compilediag.views.summary import render_markdown
 from compilediag.views.verdict import render
 from compilediag_harness.wire import CallsTimed, Event, GraphBroke, Location, StepsEnded
@@ -412,7 +413,7 @@ def test_the_verdict_is_one_line(payoff: AgainstEagerSection, words: str) -> Non
     made = receipt_with(payoff)
     assert made.against_eager is not None
     assert words in against_eager_sentence(made.against_eager)
-    screen = " ".join(render(made, width=100, color=False).split())
+    screen = " ".join(render(made).split())
     assert words in screen
     assert "**Against eager:**" in render_markdown(made)
 
@@ -445,5 +446,5 @@ def test_diff_shows_the_ratio_of_both() -> None:
 def test_hostile_text_is_no_markup() -> None:
     """The problem quotes the program."""
     made = receipt_with(not_concluded("\x1b[31m<b>@all</b> `x`"))
-    assert "\x1b" not in render(made, width=80, color=False)
+    assert "\x1b" not in render(made, RenderOptions(width=80))
     assert "<b>" not in render_markdown(made)

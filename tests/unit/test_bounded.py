@@ -109,7 +109,7 @@ def work(events: Sequence[Event]) -> tuple[int, Receipt]:
     try:
         timeline = fold([[started(), torch_seen(), *events, ended(counters={})]], user_roots=(CWD,))
         receipt = build(timeline, diagnose(timeline), RUN)
-        render(receipt, width=100, color=False, complete=True)
+        render(receipt, complete=True)
     finally:
         sys.setprofile(None)
     return calls, receipt

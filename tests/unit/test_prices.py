@@ -18,6 +18,7 @@ from compilediag.receipt.prices import DEVICE, MACHINE, Price, PriceTable, table
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.tracked import CostSection
 from compilediag.timeline.fold import fold
+from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
 from compilediag_harness.wire import EnvironmentRead, ProcessStarted
 
@@ -185,4 +186,4 @@ def test_the_screen() -> None:
         ]
         known = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", wall_s=1800.0)
         receipt = build(fold([events]), nothing, replace(known, prices=table()))
-        assert says in render(receipt, width=200, color=False)
+        assert says in render(receipt, RenderOptions(width=200))

@@ -189,7 +189,7 @@ def test_the_screen_names_the_ranks_it_shows(
     assert "4 of 5 ranks, missing: 2; 1 rank differs from the others" in drawn
     assert "all ranks together: 5 compiles, 1 recompile" in drawn
     assert "show 2 of the 4 ranks" in " ".join(drawn.split())
-    assert "of 2 of 4 ranks" in render(merged(tmp_path / "in"), width=100, color=False)
+    assert "of 2 of 4 ranks" in render(merged(tmp_path / "in"))
 
 
 def test_ranks_are_numbers_with_commas(tmp_path: Path) -> None:

@@ -173,9 +173,7 @@ def test_a_proved_change_is_shown_with_what_it_did() -> None:
     """On the screen as a line to copy, in Markdown as code, in `explain` with each point."""
     line = "export X=" + "x" * 500
     made = with_fix("findings", line, proved=True)
-    assert f"     proved: {line}\n             recompiles 5 → 0 · 3 runs\n" in render(
-        made, width=100, color=False
-    )
+    assert f"     proved: {line}\n             recompiles 5 → 0 · 3 runs\n" in render(made)
     assert f"; proved: `{line}` (recompiles 5 → 0)" in render_markdown(made)
     text = render_finding(1, made.findings[0], made, OPTIONS)
     assert re.search(r"^  proved +export", text, re.MULTILINE)
@@ -188,19 +186,19 @@ def test_a_refused_change_is_shown_with_the_reason() -> None:
     text = render_finding(1, made.findings[0], made, OPTIONS)
     assert re.search(r"^  verified +no: no change that was tried holds$", text, re.MULTILINE)
     assert re.search(r"^  refused +export X=1 \(5 of 5 recompiles remain\)$", text, re.MULTILINE)
-    assert "proved" not in render_markdown(made) + render(made, width=100, color=False)
+    assert "proved" not in render_markdown(made) + render(made)
 
 
 def test_without_any_it_says_what_tries_some() -> None:
     made = receipt("findings")
     assert "no: compilediag fix tries changes" in render_finding(1, made.findings[0], made, OPTIONS)
-    assert "proved" not in render_markdown(made) + render(made, width=100, color=False)
+    assert "proved" not in render_markdown(made) + render(made)
 
 
 @pytest.mark.parametrize("proved", [True, False])
 def test_a_hostile_change_is_inert(proved: bool) -> None:
     made = with_fix("findings", EVIL, proved=proved)
-    texts = [render(made, width=100, color=False), render_markdown(made)]
+    texts = [render(made), render_markdown(made)]
     texts += [render_finding(1, made.findings[0], made, OPTIONS)]
     for text in texts:
         acting = {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")}

@@ -60,7 +60,7 @@ def receipt_of(*processes: list[Event]) -> Receipt:
 
 def screen(receipt: Receipt, *, complete: bool = False, width: int = 100) -> str:
     """The verdict as plain text."""
-    return render(receipt, width=width, color=False, complete=complete)
+    return render(receipt, RenderOptions(width=width), complete=complete)
 
 
 def test_records_survive_the_journal() -> None:

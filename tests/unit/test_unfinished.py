@@ -37,8 +37,8 @@ def test_no_view_has_a_tick(status: str) -> None:
     made = clean(status)
     assert made.verdict == "clean"
     shown = [
-        render(made, width=100, color=False),
-        render(made, width=100, color=False, complete=True),
+        render(made),
+        render(made, complete=True),
         render_markdown(made),
         *(draw([judge(made)], RenderOptions()) for draw in FORMATS.values()),
     ]
@@ -46,13 +46,13 @@ def test_no_view_has_a_tick(status: str) -> None:
         assert "✓" not in text
         assert "✅" not in text
         assert "clean:" not in text
-    assert not render(made, width=100, color=False, ascii=True).startswith("ok ")
+    assert not render(made, RenderOptions(ascii_only=True)).startswith("ok ")
     assert shown[0].startswith("! nothing found in a run that is not whole: 1 frame compiled once")
 
 
 def test_a_whole_run_has_one() -> None:
     """The sign can be there."""
-    assert render(clean("complete"), width=100, color=False).startswith("✓ clean: 1 frame compiled")
+    assert render(clean("complete")).startswith("✓ clean: 1 frame compiled")
 
 
 def with_ranks(made: Receipt, rows: list[int], expected: int) -> Receipt:
@@ -82,7 +82,7 @@ def with_ranks(made: Receipt, rows: list[int], expected: int) -> Receipt:
 def test_ranks_stand_in_the_verdict(rows: list[int], expected: int, words: tuple[str]) -> None:
     """Which of them recompiled, how many there are, and where to look next."""
     made = with_ranks(receipt(first(), again("n")), rows, expected)
-    text = " ".join(render(made, width=400, color=False).split())
+    text = " ".join(render(made, RenderOptions(width=400)).split())
     for each in words:
         assert each in text
     assert text.endswith("compilediag show --ranks")
@@ -90,7 +90,7 @@ def test_ranks_stand_in_the_verdict(rows: list[int], expected: int, words: tuple
 
 def test_one_rank_is_no_rank() -> None:
     """A run without a launcher stays as it was."""
-    assert "rank" not in render(receipt(first(), again("n")), width=400, color=False)
+    assert "rank" not in render(receipt(first(), again("n")), RenderOptions(width=400))
 
 
 def test_the_receipt_of_one_rank_alone() -> None:

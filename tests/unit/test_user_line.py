@@ -58,7 +58,7 @@ def judged(found: Receipt, **more: bool) -> Judgement:
 
 
 SCREENS: dict[str, Callable[[Receipt], str]] = {
-    "verdict": lambda found: render(found, width=100, color=False),
+    "verdict": render,
     "explain": lambda found: render_finding(1, found.findings[0], found, OPTIONS),
     "timeline": lambda found: screen(timeline, found, OPTIONS),
     "markdown": render_markdown,
@@ -83,7 +83,7 @@ def test_the_own_line_comes_first(view: str) -> None:
 
 def test_the_verdict_screen() -> None:
     """The call with its text, what it passes, then the library; a second line is counted."""
-    screen = render(run(CALL, OTHER), width=100, color=False)
+    screen = render(run(CALL, OTHER))
     own = "     app.py:36 in main: model(x, data.rows) · and from 1 other line · steps 1, 2"
     library = "     at site-packages/einops/layers.py:47 in scatter · in a library"
     lines = screen.splitlines()
@@ -107,10 +107,10 @@ def test_explain_lists_every_call() -> None:
 
 def test_a_line_of_ones_own() -> None:
     """It comes first; the call is only shown where it says what was passed."""
-    screen = render(run(CALL, where=OWN), width=100, color=False)
+    screen = render(run(CALL, where=OWN))
     assert "app.py:10 in forward · step 1 · app.py:36 passes data.rows for n" in screen
     same = UserCall(FILE, 36, "main", "model(x, n)", (("n", "n"),))
-    assert "passes" not in render(run(same, where=OWN), width=100, color=False)
+    assert "passes" not in render(run(same, where=OWN))
 
 
 @pytest.mark.parametrize(

@@ -17,18 +17,19 @@ from msgspec.structs import replace
 
 from compilediag.receipt.schema.compiles import CandidateRecord, Place
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
 from compilediag.views.verdict import SCREEN_LINES, render
 
 DATA = Path(__file__).parents[1] / "data" / "views"
 CASES = ("findings", "clean", "blind", "disagree", "killed", "many", "hostile", "breaks")
 SHAPES = {
-    "wide": {"width": 120, "color": False},
-    "screen": {"width": 100, "color": False},
-    "narrow": {"width": 60, "color": False},
-    "ascii": {"width": 80, "color": False, "ascii": True},
-    "color": {"width": 100, "color": True},
-    "all": {"width": 100, "color": False, "complete": True},
+    "wide": RenderOptions(width=120),
+    "screen": RenderOptions(),
+    "narrow": RenderOptions(width=60),
+    "ascii": RenderOptions(width=80, ascii_only=True),
+    "color": RenderOptions(color=True),
+    "all": RenderOptions(),
 }
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -40,7 +41,10 @@ def receipt(name: str) -> Receipt:
 def screens(name: str) -> str:
     """Every shape of one receipt's screen, one after the other."""
     made = receipt(name)
-    return "".join(f"--- {shape}\n{render(made, **options)}" for shape, options in SHAPES.items())
+    return "".join(
+        f"--- {shape}\n{render(made, options, complete=shape == 'all')}"
+        for shape, options in SHAPES.items()
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -52,21 +56,21 @@ def test_golden(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"hostile"}))
 def test_fits_one_screen(name: str) -> None:
     """At 100 columns the verdict is one screen, however much was found."""
-    assert render(receipt(name), width=100, color=False).count("\n") <= SCREEN_LINES
+    assert render(receipt(name)).count("\n") <= SCREEN_LINES
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
 def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
     """No line is broken by the terminal instead of by us, wide characters counted as two."""
-    for line in render(receipt(name), width=width, color=False, complete=True).splitlines():
+    for line in render(receipt(name), RenderOptions(width=width), complete=True).splitlines():
         assert display_width(line) <= width, line
 
 
 @pytest.mark.parametrize("color", [False, True])
 def test_hostile_text_cannot_act_on_the_terminal(color: bool) -> None:
     """Escapes, bells, carriage returns and bidi overrides of the target are shown, not sent."""
-    drawn = render(receipt("hostile"), width=100, color=color, complete=True)
+    drawn = render(receipt("hostile"), RenderOptions(color=color), complete=True)
     plain = ANSI.sub("", drawn) if color else drawn
     acting = {char for char in plain if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp")}
     assert acting == {"\n"}
@@ -76,7 +80,7 @@ def test_hostile_text_cannot_act_on_the_terminal(color: bool) -> None:
 
 def test_our_own_colours_are_the_only_escapes() -> None:
     """With colour every escape is a style and every style is ended on its line."""
-    drawn = render(receipt("hostile"), width=100, color=True)
+    drawn = render(receipt("hostile"), RenderOptions(color=True))
     for line in drawn.splitlines():
         codes = ANSI.findall(line)
         assert "\x1b" not in ANSI.sub("", line)
@@ -87,26 +91,26 @@ def test_colour_changes_nothing_but_colour() -> None:
     """Without colour the same characters stand at the same places."""
     for name in CASES:
         made = receipt(name)
-        plain = render(made, width=100, color=False)
-        assert ANSI.sub("", render(made, width=100, color=True)) == plain
+        plain = render(made)
+        assert ANSI.sub("", render(made, RenderOptions(color=True))) == plain
 
 
 def test_ascii_holds_ascii_only() -> None:
     """A terminal that shows ASCII only gets ASCII only, hostile text included."""
     for name in CASES:
-        assert render(receipt(name), width=80, color=False, ascii=True).isascii()
+        assert render(receipt(name), RenderOptions(width=80, ascii_only=True)).isascii()
 
 
 def test_root_makes_paths_relative() -> None:
     """Files below the working directory are shown as the user would type them."""
     made = receipt("breaks")
-    drawn = render(made, width=100, color=False, root="/usr/lib/python3/site-packages")
+    drawn = render(made, RenderOptions(root="/usr/lib/python3/site-packages"))
     assert " lib/blocks.py:88" in drawn
 
 
 def test_next_commands_find_the_same_receipt() -> None:
     """After `show PATH` the commands that lead on carry the path."""
-    drawn = render(receipt("findings"), width=120, color=False, suffix=" 'my runs/1'")
+    drawn = render(receipt("findings"), RenderOptions(width=120), suffix=" 'my runs/1'")
     assert "compilediag explain 1 'my runs/1'" in drawn
     assert "compilediag show --timeline 'my runs/1'" in drawn
 
@@ -116,9 +120,7 @@ def test_unmeasured_cost_is_not_zero() -> None:
     made = receipt("findings")
     time_s = msgspec.structs.replace(made.compile.time_s, recompile=None)
     section = msgspec.structs.replace(made.compile, time_s=time_s)
-    drawn = render(
-        msgspec.structs.replace(made, compile=section, goodput=None), width=100, color=False
-    )
+    drawn = render(msgspec.structs.replace(made, compile=section, goodput=None))
     assert drawn.splitlines()[0].endswith("3 recompiles in 12 steps (their cost was not measured)")
 
 
@@ -135,7 +137,7 @@ def test_a_setting_is_one_line_to_copy() -> None:
         replace(item, fix=replace(item.fix, candidates=(CandidateRecord(**LONG, value=value),)))
         for item, value in zip(made.findings, (f"L['{'n' * 90}']", "L['x']:0"), strict=False)
     ]
-    lines = render(replace(made, findings=tuple(found)), width=60, color=False).splitlines()
+    lines = render(replace(made, findings=tuple(found)), RenderOptions(width=60)).splitlines()
     exports = [line.strip().removeprefix("no edit: ") for line in lines if "export" in line]
     assert exports == [
         f"export SOURCES=\"L['{'n' * 90}']\"",
@@ -153,8 +155,8 @@ def test_what_happens_over_the_limit() -> None:
     flags = replace(made.header.lane.numerics_flags, fullgraph=True)
     lane = replace(made.header.lane, numerics_flags=flags)
     whole = replace(made, header=replace(made.header, lane=lane))
-    assert "over that it runs eager" in render(made, width=100, color=False)
-    assert "over that torch raises (fullgraph=True)" in render(whole, width=100, color=False)
+    assert "over that it runs eager" in render(made)
+    assert "over that torch raises (fullgraph=True)" in render(whole)
 
 
 def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
@@ -170,6 +172,6 @@ def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
         evidence={**first.evidence, "writers": []},
     )
     shown = replace(made, findings=(hidden,))
-    assert "compilediag run --witness" in render(shown, width=100, color=False)
-    assert "--witness" not in render(made, width=100, color=False)
-    assert "--witness" not in render(shown, width=100, color=False, suffix=" r.json")
+    assert "compilediag run --witness" in render(shown)
+    assert "--witness" not in render(made)
+    assert "--witness" not in render(shown, suffix=" r.json")

@@ -19,6 +19,7 @@ from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.receipt.schema.compiles import WitnessSection
 from compilediag.runs.supervised.repeat import limited, plan_of
 from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
 from compilediag_harness.base.process_options import WitnessPlan
 from compilediag_harness.collectors.witness.line_events import Monitoring
@@ -218,7 +219,7 @@ def screen(change: ValueChange | None, **witness: Any) -> tuple[Any, str]:
     )
     section = WitnessSection(line_events=155, seconds=0.02, values=3, **witness)
     shown = msgspec.structs.replace(receipt, findings=(finding,), witness=section)
-    return finding, render(shown, width=160, color=False)
+    return finding, render(shown, RenderOptions(width=160))
 
 
 def test_the_screen_names_the_line_first() -> None:
