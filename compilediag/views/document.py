@@ -19,6 +19,9 @@ LINE_CHARS = 4096
 LINE_BREAK = "\n"
 """A part of a text that begins a new line in a cell."""
 
+MAX_PARTS = 4
+"""Of what else a finding is about; `explain` has them all."""
+
 _WIDTH, _HEIGHT = 240, 40
 
 Kind = Literal["bad", "good", "blind", "warn"]
@@ -158,7 +161,97 @@ def shares(parts: Sequence[tuple[str, str, float]]) -> tuple[Share, ...]:
     return tuple(found)
 
 
-Block = Paragraph | Listing | Preformatted | Table
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the program's own."""
+
+    number: int
+    text: str
+    blamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """The lines around the one a finding is about, or why they are not shown."""
+
+    lines: tuple[SourceLine, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedChange:
+    """A certificate: each point with its figures before and after."""
+
+    change: str
+    effect: str
+    runs: int
+    points: tuple[tuple[str, bool | None, str, tuple[str, ...]], ...]
+    doubt: str | None
+    """Why it is not valid for this run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A finding, as texts."""
+
+    number: int
+    rule: str
+    severity: str
+    title: str
+    variable: str
+    before: str | None
+    after: str | None
+    others: bool
+    """Whether other values were met too."""
+    line: str
+    """The program's own line to look at first."""
+    other_lines: int
+    """Lines of the program that led there too."""
+    library: tuple[str, ...]
+    """The place in a library that the line calls, or what is known instead of a line."""
+    calls: bool
+    """Whether the line is a call of the library's."""
+    changed: str
+    passed: str
+    written: tuple[str, ...]
+    when: str
+    first_step: int | None
+    cost: str
+    parts: tuple[str, ...]
+    """What else the same act changed."""
+    fix: str
+    caveat: str
+    settings: tuple[str, ...]
+    """What can be typed without an edit."""
+    proof: ProvedChange | None
+    refused: tuple[tuple[str, str], ...]
+    excerpt: Excerpt = Excerpt()
+    anchor: str = ""
+    """The id of its place on a page."""
+    more: str = ""
+    """The command that says more."""
+
+    @property
+    def places(self) -> list[str]:
+        """Every line that has to do with it."""
+        found = (self.line, *self.library, self.changed, self.passed, *self.written)
+        return [each for each in found if each]
+
+    @property
+    def what(self) -> tuple[str, ...]:
+        """Title, variable, its change, and what else changed."""
+        what = [self.title]
+        what += [" ", Code(self.variable)] if self.variable else []
+        if self.before is not None and self.after is not None:
+            what += [" ", Code(self.before), " → ", Code(self.after)]
+        for index, part in enumerate(self.parts[:MAX_PARTS]):
+            what += [", " if index else " with ", Code(part)]
+        if len(self.parts) > MAX_PARTS:
+            what.append(f" and {len(self.parts) - MAX_PARTS} more")
+        return tuple(what)
+
+
+Block = Paragraph | Listing | Preformatted | Table | Card
 
 
 @dataclass(frozen=True, slots=True)

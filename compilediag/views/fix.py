@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from compilediag.fixes.edits.edit import NEEDS_LIBCST
 from compilediag.fixes.unchangeable import why_unchangeable
-from compilediag.views.findings import INDENT, card_of, title_lines
+from compilediag.views.findings import card_of
 from compilediag.views.format import count, seconds
+from compilediag.views.terminal import INDENT, title_lines
 
 if TYPE_CHECKING:
     from compilediag.fixes.changes import Change

@@ -3,11 +3,12 @@ verdict with the counts behind it, why it is blind, how the program ended, a tra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from compilediag.receipt.schema.evidence import AnyEvidence
+from compilediag.views.document import Kind
 from compilediag.views.format import count, percent, seconds
 from compilediag.views.lookups import BLIND_RULES, numbered
 
@@ -49,7 +50,7 @@ _NOTHING_RAN = frozenset(
 class Headline(Struct, frozen=True):
     """`sentence` says what happened; `counts` are the facts behind it, always in the same order."""
 
-    kind: Literal["bad", "good", "blind", "warn"]
+    kind: Kind
     sentence: str
     counts: tuple[str, ...]
 

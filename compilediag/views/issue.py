@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from compilediag.views.document import Code, Table
 from compilediag.views.finding import render_finding
-from compilediag.views.findings import card_of, what_of
+from compilediag.views.findings import card_of
 from compilediag.views.markdown import fenced, prose, render_overview, table, words
 from compilediag.views.style import RenderOptions
 from compilediag.views.summary import summary
@@ -74,7 +74,7 @@ def _environment(receipt: Receipt) -> Table:
 def _finding(number: int, receipt: Receipt, program: str | None, options: RenderOptions) -> str:
     finding = receipt.findings[number - 1]
     card = replace(card_of(number, finding, receipt, options), parts=())
-    what = words(what_of(card))
+    what = words(card.what)
     lines = ["", f"### {number}. {prose(finding.rule)} {what}", ""]
     all_of_it = render_finding(number, finding, receipt, options)
     lines += _folded("All that was recorded on it", all_of_it, "text")

@@ -17,6 +17,7 @@ from compilediag.views.document import (
     Listing,
     Overview,
     Paragraph,
+    Preformatted,
     Table,
     Text,
 )
@@ -52,9 +53,11 @@ def _block(block: Block) -> Iterable[str]:
     elif isinstance(block, Table):
         yield from [f"**{block.title}**", ""] if block.title else []
         yield from table(block)
-    else:
+    elif isinstance(block, Preformatted):
         yield from fenced("\n".join(block.lines), "text")
-    notes = () if isinstance(block, Listing) else getattr(block, "notes", ())
+    else:
+        yield words(block.what)
+    notes = block.notes if isinstance(block, Paragraph | Table) else ()
     yield from (line for note in notes for line in ("", prose(note)))
 
 

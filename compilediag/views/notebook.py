@@ -11,7 +11,16 @@ from collections.abc import Callable, Sequence
 from html import escape, unescape
 from typing import TYPE_CHECKING
 
-from compilediag.views.document import LINE_BREAK, Block, Code, Listing, Paragraph, Table, Text
+from compilediag.views.document import (
+    LINE_BREAK,
+    Block,
+    Code,
+    Listing,
+    Paragraph,
+    Preformatted,
+    Table,
+    Text,
+)
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 from compilediag.views.summary import summary
@@ -68,7 +77,9 @@ def _block(block: Block) -> str:
         rows = "".join(map(_row, block.rows))
         notes = "".join(f"<p>{escape(note)}</p>" for note in block.notes)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
-    return f"<pre>{escape(LINE_BREAK.join(block.lines))}</pre>"
+    if isinstance(block, Preformatted):
+        return f"<pre>{escape(LINE_BREAK.join(block.lines))}</pre>"
+    return f"<p>{_words(block.what)}</p>"
 
 
 def _row(row: Sequence[Text]) -> str:

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import compress
 
-from compilediag.views.document import Block, Listing, Overview, Paragraph, Table, Text
-from compilediag.views.format import more
+from compilediag.views.document import (
+    MAX_PARTS,
+    Block,
+    Card,
+    Listing,
+    Overview,
+    Paragraph,
+    Preformatted,
+    Table,
+    Text,
+)
+from compilediag.views.format import count, more
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
@@ -14,8 +24,11 @@ GAP = "  "
 WIDE = 80
 """Columns of a terminal that has room for every column of a table."""
 BAR_CHARS = 30
+INDENT = "     "
 MAX_ITEMS = 30
 """Of one list."""
+
+_SEVERITY = {"error": "red", "warning": "yellow", "info": "dim"}
 
 
 def render(blocks: Iterable[Block], options: RenderOptions) -> str:
@@ -52,7 +65,7 @@ def _block(block: Block, options: RenderOptions) -> list[str]:
             *table(block, options),
             *_notes(block.notes, options),
         ]
-    return list(block.lines)
+    return list(block.lines) if isinstance(block, Preformatted) else card_lines(block, options)
 
 
 def plain(text: Text) -> str:
@@ -100,3 +113,85 @@ def _line(
         filled = pad(shown, width)
         cells.append(filled[len(shown) :] + shown if is_right else filled)
     return (GAP + GAP.join(cells)).rstrip()
+
+
+# --- findings ------------------------------------------------------------------------------------
+
+
+def card_lines(card: Card, options: RenderOptions) -> list[str]:
+    """The lines of one finding on a screen."""
+    return [
+        *title_lines(card, options),
+        *_where(card, options),
+        *_parts(card, options),
+        *_advice(card, options),
+        *_without_an_edit(card, options),
+    ]
+
+
+def change_of(card: Card, options: RenderOptions) -> str:
+    """The variable and how it changed: `pos.pe  [1, 16] → [8, 16]`."""
+    if card.before is None:
+        return card.variable
+    others = " (and others)" if card.others else ""
+    return f"{card.variable}  {card.before} {options.arrow} {card.after}{others}".strip()
+
+
+def title_lines(card: Card, options: RenderOptions) -> list[str]:
+    """Line one: number, code, title, variable, its change; what it cost at the right edge."""
+    prefix = f"{card.number:>3}  {card.rule} "
+    room = options.width - len(prefix) - (len(card.cost) + 2 if card.cost else 0)
+    detail = change_of(card, options)
+    joined = f"{card.title}: {detail}" if detail else card.title
+    styled = f"{options.styled(f'{card.number:>3}', 'bold')}  "
+    styled += options.styled(card.rule, _SEVERITY[card.severity]) + " "
+    if display_width(joined) <= room:
+        line = f"{pad(joined, room)}  {card.cost}" if card.cost else joined
+        return [styled + options.styled(card.title, "bold") + line[len(card.title) :]]
+    # Too long for one line: the change gets its own, where more of it can be read.
+    head = pad(options.truncate(card.title, room), room) + (f"  {card.cost}" if card.cost else "")
+    return [styled + options.styled(head, "bold"), *options.wrap(detail, INDENT)[:2]]
+
+
+def _where(card: Card, options: RenderOptions) -> list[str]:
+    """Line two: file and line, when, who writes it. Of what is in a library the program's own line
+    comes first, and the library's behind it on a line of its own."""
+    also = f"and from {count(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
+    parts = [card.changed, card.line, also, card.when, card.passed]
+    behind = [*card.library, *card.written]
+    if card.calls and card.library:
+        lines = options.wrap_items(behind, f"{INDENT}at ", f"{INDENT}   ")
+    else:
+        parts += [*card.written, *card.library]
+        lines = []
+    return [*options.wrap_items([text for text in parts if text], INDENT), *lines]
+
+
+def _parts(card: Card, options: RenderOptions) -> list[str]:
+    """What else the same act changed: other variables than the one above."""
+    if not card.parts:
+        return []
+    left = len(card.parts) - MAX_PARTS
+    named = [*card.parts[:MAX_PARTS], *([f"+{left} more"] if left > 0 else [])]
+    return options.wrap(f"with {', '.join(named)}", INDENT, INDENT + "  ")
+
+
+def _advice(card: Card, options: RenderOptions) -> list[str]:
+    """Line three: what to change, and what that costs."""
+    lines = options.wrap(card.fix, f"{INDENT}fix: ", style="cyan")
+    if not card.caveat:
+        return lines
+    joined = options.wrap(f"{card.fix} ({card.caveat})", f"{INDENT}fix: ", style="cyan")
+    if len(joined) == 1 and "(" not in card.caveat:
+        return joined
+    return lines + options.wrap(card.caveat, f"{INDENT}note: ", style="cyan")
+
+
+def _without_an_edit(card: Card, options: RenderOptions) -> list[str]:
+    """Line four: the change that is proved to remove it and what it did, else what should without
+    an edit; one line, however long, to be copied."""
+    if card.proof is not None:
+        line = options.styled(f"{INDENT}proved: {card.proof.change}", "green")
+        seen = [card.proof.effect, count(card.proof.runs, "run")]
+        return [line, *options.wrap_items([text for text in seen if text], f"{INDENT}        ")]
+    return [options.styled(f"{INDENT}no edit: {each}", "cyan") for each in card.settings[:1]]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
-from compilediag.views.findings import card_lines, card_of, joined_exports, title_of
+from compilediag.views.findings import card_of, joined_exports, title_of
 from compilediag.views.format import count
 from compilediag.views.headline import (
     ending,
@@ -28,6 +28,7 @@ from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbere
 from compilediag.views.measured import measured_lines
 from compilediag.views.place import first_line
 from compilediag.views.style import PLAIN, RenderOptions
+from compilediag.views.terminal import card_lines
 from compilediag.views.text import display_width
 
 if TYPE_CHECKING:

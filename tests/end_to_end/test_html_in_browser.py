@@ -19,8 +19,7 @@ from compilediag.runs.offline.html_file import assets
 from compilediag.timeline.steps import Step
 from compilediag.views.diff import comparison
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import Sources, render_report
-from compilediag.views.html.session_page import render_session
+from compilediag.views.html.report import Sources, render_report, session
 from compilediag.views.html.step_series import step_series
 from compilediag.views.style import RenderOptions
 
@@ -91,7 +90,7 @@ def pages() -> dict[str, str]:
     found = compare(receipt("findings"), receipt("many"))
     made["diff"] = render_overview(comparison(found, RenderOptions()), assets())
     tests = {"test_a": receipt("findings"), "test_b": receipt("clean")}
-    made["session"] = render_session(tests, assets(), suffixes={})
+    made["session"] = render_overview(session(tests, {}, RenderOptions()), assets())
     return made
 
 

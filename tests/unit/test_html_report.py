@@ -24,8 +24,7 @@ from compilediag.timeline.steps import Step
 from compilediag.views.diff import comparison
 from compilediag.views.document import Picture, Table, shares
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import Sources, render_report
-from compilediag.views.html.session_page import render_session
+from compilediag.views.html.report import Sources, render_report, session
 from compilediag.views.html.step_series import MAX_POINTS, StepSeries, step_series
 from compilediag.views.style import RenderOptions
 
@@ -211,8 +210,8 @@ def test_pages_of_comparisons_and_sessions() -> None:
     text = render_overview(comparison(compare(before, after), RenderOptions()), assets())
     assert len(Parsed(text).raw["script"]) == 2
     assert "recompiles" in text
-    session = {"test_a": before, "test_<b>": receipt("clean"), "test_c": receipt("breaks")}
-    text = render_session(session, assets(), suffixes={"test_a": " a.json"})
+    tests = {"test_a": before, "test_<b>": receipt("clean"), "test_c": receipt("breaks")}
+    text = render_overview(session(tests, {"test_a": " a.json"}, RenderOptions()), assets())
     parsed = Parsed(text)
     assert len(parsed.ids) == len(set(parsed.ids))
     assert "3 watched tests, 2 with findings" in text

@@ -19,7 +19,7 @@ from compilediag.runs.metadata import unix_s
 from compilediag.runs.offline.own_file import PAGE, check_file
 from compilediag.timeline.fold import fold
 from compilediag.views import html
-from compilediag.views.findings import Excerpt, SourceLine
+from compilediag.views.document import Excerpt, SourceLine
 from compilediag.views.html.page import Assets
 from compilediag.views.html.report import Sources, render_report
 from compilediag.views.html.step_series import StepSeries, step_series

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compilediag import extension_points
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.views.compile_time import measured_seconds
-from compilediag.views.document import LINE_CHARS, Paragraph, Section, Table, shares
-from compilediag.views.findings import Card, Excerpt, card_of, joined_exports
+from compilediag.views.document import (
+    LINE_CHARS,
+    Card,
+    Excerpt,
+    Kind,
+    Overview,
+    Paragraph,
+    Section,
+    Table,
+    shares,
+)
+from compilediag.views.findings import card_of, joined_exports
 from compilediag.views.format import count, percent, quantity, seconds
 from compilediag.views.headline import ending, headline, reasons, trainer_figures, trainer_notes
 from compilediag.views.html.page import Assets, render_page
-from compilediag.views.html.pieces import breaks_elsewhere, functions
+from compilediag.views.html.pieces import functions
 from compilediag.views.html.step_series import StepSeries, longest
 from compilediag.views.lookups import main_findings, numbered
 from compilediag.views.measured import measured_sentences
@@ -24,6 +34,11 @@ from compilediag.views.style import RenderOptions
 
 SCREEN_WIDTH = 100
 MAX_CARDS = 200
+MAX_TESTS = 40
+"""Of a session, whose findings are shown; the table has all."""
+_WORST: tuple[Kind, ...] = ("bad", "blind", "warn", "good")
+_COUNTS = ("frames", "compiles", "recompiles", "graph_breaks", "eager_fallbacks")
+NONE = Excerpt()
 VALUE_CHARS = 300
 _SHA_CHARS = 12
 MAX_RAW_CHARS = 150_000
@@ -78,6 +93,7 @@ def render_report(
         Section("graphs", "CUDA graphs", "CUDA graphs", _cuda_graphs(receipt, options)),
     )
     series = sources.series
+    shown, elsewhere = functions(receipt, options)
     exports = joined_exports(item for _, item in main_findings(receipt))
     return render_page(
         assets,
@@ -94,10 +110,13 @@ def render_report(
         exports=[options.text(line, LINE_CHARS) for line in exports],
         series=series,
         longest=longest(receipt),
-        cards=cards(receipt, options, sources.excerpts),
+        cards=[
+            replace(card, excerpt=sources.excerpts.get(receipt.findings[card.number - 1].id, NONE))
+            for card in _cards(receipt, options, suffix)
+        ],
         cards_left_out=max(0, len(receipt.findings) - MAX_CARDS),
-        functions=functions(receipt, options),
-        elsewhere=breaks_elsewhere(receipt, options),
+        functions=shown,
+        elsewhere=elsewhere,
         sections=[each for each in sections if each.blocks or each.pictures],
         raw=sources.raw[:MAX_RAW_CHARS],
         raw_left_out=max(0, len(sources.raw) - MAX_RAW_CHARS),
@@ -106,18 +125,17 @@ def render_report(
     )
 
 
-def cards(receipt: Receipt, options: RenderOptions, excerpts: Mapping[str, Excerpt]) -> list[Card]:
-    """The findings of at least `warning` first, then the notes; at most `MAX_CARDS`.
-
-    Args:
-        receipt: of the run.
-        options: how places are written.
-        excerpts: by the id of the finding.
-    """
+def _cards(receipt: Receipt, options: RenderOptions, suffix: str, prefix: str = "") -> list[Card]:
+    """The findings of at least `warning` first, then the notes; at most `MAX_CARDS`."""
     ordered = sorted(numbered(receipt), key=lambda pair: pair[1].severity == "info")
+    found = (card_of(*pair, receipt, options, VALUE_CHARS) for pair in ordered[:MAX_CARDS])
     return [
-        card_of(*pair, receipt, options, excerpts.get(pair[1].id, Excerpt()), VALUE_CHARS)
-        for pair in ordered[:MAX_CARDS]
+        replace(
+            card,
+            anchor=f"{prefix}finding-{card.number}",
+            more=f"compilediag explain {card.number}{suffix}",
+        )
+        for card in found
     ]
 
 
@@ -228,3 +246,50 @@ def _cadence(receipt: Receipt, options: RenderOptions) -> list[Section]:
     if receipt.cadence is None or not extension_points.is_installed(point):
         return []
     return [extension_points.load(point, "the section of a probe")(receipt, options)]
+
+
+# --- a session of tests --------------------------------------------------------------------------
+
+
+def session(
+    receipts: Mapping[str, Receipt], suffixes: Mapping[str, str], options: RenderOptions
+) -> Overview:
+    """The receipts of a test session.
+
+    Args:
+        receipts: by the name of the test.
+        suffixes: what commands need to find the receipt of a test, by its name.
+        options: how places are written.
+    """
+    heads = {name: headline(each) for name, each in receipts.items()}
+    found = [name for name, each in receipts.items() if _has_findings(each)]
+    head = ("test", "verdict", *(name.replace("_", " ") for name in _COUNTS))
+    rows = [
+        (
+            options.text(name, 200),
+            heads[name].sentence,
+            *(str(getattr(each.compile, name)) for name in _COUNTS),
+        )
+        for name, each in receipts.items()
+    ]
+    sections = [Section("tests", "All tests", "All tests", (Table(head, rows, right=head[2:]),))]
+    for index, name in enumerate(found[:MAX_TESTS], 1):
+        suffix = options.text(suffixes.get(name, ""), 1000)
+        cards = _cards(receipts[name], options, suffix, f"test-{index}-")
+        # A page of many tests has no chart in which a step could be shown.
+        blocks = [Paragraph(heads[name].sentence), *(replace(c, first_step=None) for c in cards)]
+        title = options.text(name, 200)
+        sections.append(Section(f"test-{index}", f"Test {index}", title, blocks))
+    left = len(found) - MAX_TESTS
+    more = f"{left} more tests with findings are not shown; their receipts are beside this page"
+    return Overview(
+        title="tests",
+        kind=min((each.kind for each in heads.values()), key=_WORST.index, default="good"),
+        sentence=f"{count(len(receipts), 'watched test')}, {len(found):,} with findings",
+        sections=sections,
+        notes=(more,) if left > 0 else (),
+    )
+
+
+def _has_findings(receipt: Receipt) -> bool:
+    return any(item.severity != "info" for item in receipt.findings)

@@ -92,7 +92,7 @@ def command(options: TrendOptions) -> None:
     following = _next(lanes, fleet.root, options.folder)
     if options.html is not None:
         from compilediag.commands.pages import written
-        from compilediag.extensions.fleet.views.trend_page import render_trend_page
+        from compilediag.extensions.fleet.views.trend import render_trend_page
         from compilediag.runs.offline.html_file import assets, write_page
 
         write_page(options.html, render_trend_page(lanes, assets(), root=render_options().root))

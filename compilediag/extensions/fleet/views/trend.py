@@ -1,4 +1,4 @@
-"""What changed over many receipts, on one screen: the worst first, each with where it began."""
+"""Changes over many receipts, the worst first, each with where it began: a screen, and a page."""
 
 from __future__ import annotations
 
@@ -16,8 +16,17 @@ from compilediag.extensions.fleet.changes import (
 )
 from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.views.stats import counted, span
-from compilediag.views.document import Kind
+from compilediag.views.document import (
+    Kind,
+    Overview,
+    Paragraph,
+    Picture,
+    Preformatted,
+    Section,
+    Table,
+)
 from compilediag.views.format import count, more, pair, quantity
+from compilediag.views.html.page import Assets, render_overview
 from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
@@ -28,6 +37,14 @@ MAX_LANES = 8
 _COMMIT = 10
 SIGNS = {"worse": "bad", "beginning": "warn", "better": "good", "undone": "good"}
 _COLORS = {"bad": "red", "warn": "yellow", "good": "green", "blind": "yellow"}
+MAX_SECTIONS = 100
+"""Of a page."""
+_STATES = {
+    "worse": "worse, and still so",
+    "beginning": "worse in the newest receipts",
+    "better": "better",
+    "undone": "undone since",
+}
 
 
 def render_trend(
@@ -226,3 +243,53 @@ def _level(series: Series, lane: LaneTrend, options: RenderOptions, complete: bo
     if series.machine is not None and lane.machines > 1:
         text += f" on {options.text(series.machine, 80)}"
     return text
+
+
+# --- as a page -----------------------------------------------------------------------------------
+
+
+def render_trend_page(lanes: Sequence[LaneTrend], assets: Assets, *, root: str = "") -> str:
+    """The page: every change, the worst first, then what is steady.
+
+    Args:
+        lanes: with their changes.
+        assets: templates, style and script.
+        root: files below this folder are shown relative to it.
+    """
+    options = RenderOptions(root=root)
+    events = all_events(lanes)
+    kind, sentence = conclusion(lanes, events)
+    steady = [line for lane in lanes for line in quiet_lines(lane, options, complete=True)]
+    sections = [
+        _section(number, event, options) for number, event in enumerate(events[:MAX_SECTIONS], 1)
+    ]
+    sections.append(Section("steady", "Steady", "What is steady", (Preformatted(steady),)))
+    hidden = len(events) - MAX_SECTIONS
+    more = f"{hidden} more changes: compilediag trend --json"
+    about = Overview(
+        title="trend",
+        kind=kind,
+        sentence=sentence,
+        sections=sections,
+        notes=[more] if hidden > 0 else (),
+        facts=[("receipts", span(lanes, options))],
+    )
+    return render_overview(about, assets)
+
+
+def _section(number: int, event: Event, options: RenderOptions) -> Section:
+    rows = [change_cells(change, options) for change in event.changes]
+    pictures = list[Picture]()
+    for change, row in zip(event.changes, rows, strict=True):
+        values = raised(event.lane.points_of(change))
+        pictures.append(Picture(row[0], row[1], values, min(values), max(values)))
+    return Section(
+        f"change-{number}",
+        f"Change {number}",
+        event_title(event, options),
+        (
+            Paragraph(f"{_STATES[event.state]}.".capitalize(), circumstances(event, options)),
+            Table(("measure", "before and after", "change"), rows, "changes that began together"),
+        ),
+        pictures=pictures,
+    )
