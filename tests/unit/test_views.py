@@ -1,0 +1,453 @@
+"""Views of receipts: whole screens, their size, and texts that attack what shows them.
+
+Verdict screens are compared with tests/data/views/*.txt in every shape; `make frozen` compares all
+other views. After a deliberate change run this file (with tests/support on PYTHONPATH) to write the
+screens anew; read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+from markdown_it import MarkdownIt
+from msgspec.structs import replace
+from screens import CASES, VIEWS, acting, comparison_screen, screen, stored
+
+from compilediag import cli
+from compilediag.compare.diff import compare
+from compilediag.receipt.schema.compiles import (
+    CandidateRecord,
+    FindingRecord,
+    Place,
+    ProofFigure,
+    ProofPoint,
+    ProofRecord,
+    RefusedChange,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views.compiles import frames, timeline
+from compilediag.views.finding import render_finding
+from compilediag.views.findings import MAX_FINDINGS
+from compilediag.views.headline import headline
+from compilediag.views.issue import MAX_BLOCK_CHARS, MAX_CHARS, render_issue
+from compilediag.views.lookups import causes, events, main_findings
+from compilediag.views.markdown import code, prose
+from compilediag.views.notebook import render_notebook
+from compilediag.views.style import PLAIN, RenderOptions
+from compilediag.views.summary import render_markdown
+from compilediag.views.text import display_width
+from compilediag.views.verdict import SCREEN_LINES, render
+
+SHAPES = {
+    "wide": RenderOptions(width=120),
+    "screen": PLAIN,
+    "narrow": RenderOptions(width=60),
+    "ascii": RenderOptions(width=80, ascii_only=True),
+    "color": RenderOptions(color=True),
+    "all": PLAIN,
+}
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def screens(name: str) -> str:
+    """Every shape of one receipt's verdict, one after the other."""
+    made = stored(name)
+    return "".join(
+        f"--- {shape}\n{render(made, options, complete=shape == 'all')}"
+        for shape, options in SHAPES.items()
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str) -> None:
+    """Each kind of receipt gives exactly the screens that were read and approved."""
+    assert screens(name) == (VIEWS / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def every_view(name: str, options: RenderOptions) -> dict[str, str]:
+    """Every screen of a receipt."""
+    made = stored(name)
+    views = {
+        "verdict": render(made, options, complete=True),
+        "frames": screen(frames, made, options),
+        "timeline": screen(timeline, made, options),
+        "comparison": comparison_screen(compare(stored("findings"), made), options),
+    }
+    for number, item in enumerate(made.findings, 1):
+        views[f"finding {number}"] = render_finding(number, item, made, options)
+    return views
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "options",
+    [*map(RenderOptions, (60, 100, 120)), RenderOptions(80, ascii_only=True)],
+    ids=lambda options: str(options.width),
+)
+def test_every_view_is_safe_and_fits(name: str, options: RenderOptions) -> None:
+    """No view of any receipt lets the target act on the terminal or overflows it."""
+    for key, text in every_view(name, options).items():
+        assert acting(text) == set(), key
+        assert all(display_width(line) <= options.width for line in text.splitlines()), key
+        assert text.isascii() or not options.ascii_only, key
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_verdict_is_one_screen_and_colour_changes_nothing_else(name: str) -> None:
+    """However much was found; every style is ended on its line, and nothing is wider than 40."""
+    made = stored(name)
+    plain, coloured = render(made), render(made, RenderOptions(color=True))
+    assert name == "hostile" or plain.count("\n") <= SCREEN_LINES
+    assert ANSI.sub("", coloured) == plain
+    for line in coloured.splitlines():
+        codes = ANSI.findall(line)
+        assert not codes or codes[-1] == "\x1b[0m"
+    assert all(display_width(line) <= 40 for line in render(made, RenderOptions(40)).splitlines())
+
+
+# --- the verdict -----------------------------------------------------------------------------
+
+
+def test_paths_and_next_commands_lead_to_the_receipt() -> None:
+    """Files below the working directory as the user would type them; after `show PATH` the commands
+    that lead on carry the path."""
+    drawn = render(stored("breaks"), RenderOptions(root="/usr/lib/python3/site-packages"))
+    assert " lib/blocks.py:88" in drawn
+    drawn = render(stored("findings"), RenderOptions(width=120), suffix=" 'my runs/1'")
+    assert "compilediag explain 1 'my runs/1'" in drawn
+    assert "compilediag show --timeline 'my runs/1'" in drawn
+
+
+def test_unmeasured_cost_is_not_zero() -> None:
+    """Null means not measured: it is neither 0 s nor a share of the wall time."""
+    made = stored("findings")
+    section = replace(made.compile, time_s=replace(made.compile.time_s, recompile=None))
+    drawn = render(replace(made, compile=section, goodput=None))
+    assert drawn.splitlines()[0].endswith("3 recompiles in 12 steps (their cost was not measured)")
+
+
+LONG = {"kind": "environment", "setting": "SOURCES", "risk": ""}
+
+
+def test_a_setting_is_one_line_to_copy() -> None:
+    """However long: a line that we broke could not be pasted into a shell. The second finding with
+    the same variable brings one line for both."""
+    made = stored("findings")
+    found = [
+        replace(item, fix=replace(item.fix, candidates=(CandidateRecord(**LONG, value=value),)))
+        for item, value in zip(made.findings, (f"L['{'n' * 90}']", "L['x']:0"), strict=False)
+    ]
+    lines = render(replace(made, findings=tuple(found)), RenderOptions(width=60)).splitlines()
+    exports = [line.strip().removeprefix("no edit: ") for line in lines if "export" in line]
+    assert exports == [
+        f"export SOURCES=\"L['{'n' * 90}']\"",
+        "export SOURCES=\"L['x']:0\"",
+        f"export SOURCES=\"L['{'n' * 90}'],L['x']:0\"",
+    ]
+
+
+def test_what_happens_over_the_limit() -> None:
+    """With fullgraph=True torch raises instead of running eager."""
+    made = stored("breaks")
+    flags = replace(made.header.lane.numerics_flags, fullgraph=True)
+    lane = replace(made.header.lane, numerics_flags=flags)
+    whole = replace(made, header=replace(made.header, lane=lane))
+    assert "over that it runs eager" in render(made)
+    assert "over that torch raises (fullgraph=True)" in render(whole)
+
+
+def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
+    """Only of the latest run, which can be repeated, and where no line of the program is known."""
+    made = stored("findings")
+    first = made.findings[0]
+    place = Place(file="/venv/lib/python3.11/site-packages/peft/layer.py", line=7, function="f")
+    evidence = {**first.evidence, "writers": []}
+    hidden = replace(
+        first, rule="CD106", location=place, ownership="third_party", evidence=evidence
+    )
+    shown = replace(made, findings=(hidden,))
+    assert "compilediag run --witness" in render(shown)
+    assert "--witness" not in render(made) + render(shown, suffix=" r.json")
+
+
+def test_recompiles_of_a_warm_up_are_not_the_headline() -> None:
+    """Those that a `FixedShape` expected are information; one that it did not is blamed."""
+    made = stored("findings")
+    first = made.findings[0]
+    ids = [f"0/{number}" for number in range(1, made.compile.recompiles + 1)]
+    planned = replace(first, rule="CD105", severity="info", evidence={"compile_ids": ids})
+    also = replace(planned, evidence={"compile_ids": ids[1:]})
+    padded = replace(first, rule="CD407", severity="warning", evidence={})
+    shown = headline(replace(made, findings=(planned, also, padded)))
+    sentence = "1 finding in 12 steps; 3 recompiles, all in warm-ups"
+    assert (shown.kind, shown.sentence) == ("warn", sentence)
+    late = replace(padded, rule="CD101", evidence={"compile_ids": ["0/1"]})
+    for findings in ((planned, late), (also, padded)):
+        shown = headline(replace(made, findings=findings))
+        assert (shown.kind, shown.sentence.split(" cost")[0]) == ("bad", "3 recompiles in 12 steps")
+
+
+def test_headline_without_a_verdict_does_not_claim_one() -> None:
+    """A receipt without a verdict (made from an old log) is neither clean nor bad."""
+    shown = headline(replace(stored("clean"), verdict=None))
+    assert shown.kind == "blind"
+    assert shown.sentence.startswith("no verdict")
+
+
+# --- a finding, frames, a comparison -------------------------------------------------------------
+
+
+def test_ids_of_findings_replace_the_join_by_family_and_variable() -> None:
+    """A cause belongs to the finding that it names, also where family or variable differ."""
+    raw = msgspec.to_builtins(stored("findings"))
+    for event, ids in zip(raw["compile"]["events"][1:3], (["F1"], ["F2", "F3"]), strict=True):
+        for cause, finding in zip(event["causes"], ids, strict=True):
+            cause["finding"] = finding
+    made = msgspec.convert(raw, Receipt)
+    first, _, third = made.findings[:3]
+    assert [cause.variable for cause in causes(first, made)] == ["pos.pe"]
+    assert [cause.variable for cause in causes(third, made)] == ["pos.pe"]
+    assert [event.compile_id for event in events(third, made)] == ["0/2"]
+
+
+def test_a_finding_has_its_facts_and_says_what_is_not_known() -> None:
+    """Names of any length in their own column, no meaningless digits; nothing is guessed."""
+    item = stored("findings").findings[0]
+    item = replace(item, evidence={"store seconds in a step": 1 / 3})
+    text = render_finding(1, item, stored("findings"), PLAIN)
+    assert re.search(r"^  store seconds in a step  0\.333$", text, re.MULTILINE)
+    assert re.search(r"^  where {20}", text, re.MULTILINE)
+    item = replace(item, location=None, steps=(), cost_s=None, ownership=None)
+    text = render_finding(1, item, stored("clean"), PLAIN)
+    assert re.search(r"where +could not be determined", text)
+    assert re.search(r"when +the step was not seen", text)
+    assert re.search(r"cost +not measured", text)
+    assert re.search(r"owner +could not be determined", text)
+
+
+def test_frames_of_an_empty_receipt_are_explained() -> None:
+    """No frame at all is a sentence, not an empty table."""
+    assert "torch.compile was not reached" in screen(frames, stored("blind"))
+    assert "torch.compile was not reached" in screen(timeline, stored("blind"))
+
+
+def test_a_comparison_reports_that_only_the_code_differs() -> None:
+    """Equal counts of another commit: the first line does not claim that nothing changed."""
+    before, raw = stored("findings"), msgspec.to_builtins(stored("findings"))
+    raw["header"]["provenance"]["git_commit"] = "another"
+    text = comparison_screen(compare(before, msgspec.convert(raw, Receipt)))
+    assert text.startswith("the same counts; only code, environment or tracked lanes differ")
+    assert "code (1)" in text
+    assert comparison_screen(compare(before, before)).startswith("the same counts; nothing changed")
+
+
+EVIL = "export X=1 | `<script>` @user http://evil ]( \x1b[31m\u202e\n::error::x"
+
+
+def with_fix(change: str, *, proved: bool) -> Receipt:
+    """A receipt whose findings have a proved change, or one that was refused."""
+    figures = (ProofFigure(name="recompiles", before=5.0, after=0.0),)
+    point = ProofPoint(name="finding", passed=True, sentence="recompiles 5 → 0", figures=figures)
+    proof = ProofRecord(kind="environment", change=change, risk=change, runs=3, points=(point,))
+    refused = RefusedChange(change=change, reason="5 of 5 recompiles remain")
+    made = stored("findings")
+
+    def changed(item: FindingRecord) -> FindingRecord:
+        more = {"proof": proof} if proved else {"refused": (refused,)}
+        return replace(item, fix=replace(item.fix, **more))
+
+    return replace(made, findings=tuple(map(changed, made.findings)))
+
+
+def test_a_proved_change_is_shown_with_what_it_did() -> None:
+    """On the screen as a line to copy, in Markdown as code, in `explain` with each point."""
+    line = "export X=" + "x" * 500
+    made = with_fix(line, proved=True)
+    assert f"     proved: {line}\n             recompiles 5 → 0 · 3 runs\n" in render(made)
+    assert f"; proved: `{line}` (recompiles 5 → 0)" in render_markdown(made)
+    text = render_finding(1, made.findings[0], made, PLAIN)
+    assert re.search(r"^  proved +export", text, re.MULTILINE)
+    assert re.search(r"^  finding +recompiles 5 → 0$", text, re.MULTILINE)
+    assert "compilediag fix tries changes" not in text
+
+
+def test_what_is_not_proved_is_said() -> None:
+    """With the reason, where something was tried."""
+    made = with_fix("export X=1", proved=False)
+    text = render_finding(1, made.findings[0], made, PLAIN)
+    assert re.search(r"^  verified +no: no change that was tried holds$", text, re.MULTILINE)
+    assert re.search(r"^  refused +export X=1 \(5 of 5 recompiles remain\)$", text, re.MULTILINE)
+    assert "proved" not in render_markdown(made) + render(made)
+    made = stored("findings")
+    assert "no: compilediag fix tries changes" in render_finding(1, made.findings[0], made, PLAIN)
+
+
+# --- Markdown ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "made",
+    [stored("hostile"), with_fix(EVIL, proved=True), with_fix(EVIL, proved=False)],
+    ids=["texts", "proved", "refused"],
+)
+def test_hostile_texts_are_inert(made: Receipt) -> None:
+    """Nothing of the target becomes markup, a mention, a link, another cell, or a command."""
+    text = render_markdown(made)
+    for drawn in (text, render(made), render_finding(1, made.findings[0], made, PLAIN)):
+        assert acting(drawn) == set()
+        assert not any(line.lstrip().startswith("::") for line in drawn.splitlines())
+    outside = re.sub(r"(`+)(?:(?!\1).)+\1", "", text)
+    assert not any(each in outside for each in ("<script>", "@user", "http://"))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {8}
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [("a", "`a`"), ("a`b", "`` a`b ``"), ("``", "``` `` ```"), ("a|b", "`a\\|b`"), ("", "` `")],
+)
+def test_code_span_cannot_be_left(raw: str, shown: str) -> None:
+    """The fence is longer than any run of backticks inside."""
+    assert code(raw) == shown
+
+
+def test_prose_is_escaped() -> None:
+    """Signs of Markdown are escaped, mentions and links broken."""
+    assert prose("*a* [b](c) <i> @x") == "\\*a\\* \\[b\\](c) \\<i\\> @<!-- -->x"
+
+
+# --- a notebook's cell ---------------------------------------------------------------------------
+
+
+class Reader(HTMLParser):
+    """Tags, attributes and text, and whether every tag that opens is closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.open: list[str] = []
+        self.said = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.open += [] if tag == "br" else [tag]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fragment_holds_no_script_and_closes_its_tags(name: str) -> None:
+    """Whatever the receipt holds, the tags and attributes are the view's own; every finding has its
+    rule and its fix."""
+    made = stored(name)
+    read = Reader(render_notebook(made))
+    assert read.open == []
+    own = {"div", "p", "strong", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "code"}
+    assert read.tags <= own | {"br"}
+    assert read.attributes <= {"class", "style", "scope"}
+    assert headline(made).sentence in read.said
+    for _, finding in main_findings(made) if name != "hostile" else ():
+        assert finding.rule in read.said
+        assert finding.fix.summary[:40] in read.said
+
+
+def test_markup_stays_text_and_a_long_table_ends_with_what_is_left_out() -> None:
+    """A title, a variable and a fix that look like HTML; ten thousand findings."""
+    made = stored("findings")
+    evil = "<img src=x onerror=alert(1)>"
+    first = made.findings[0]
+    fix = replace(first.fix, summary=evil)
+    hostile = replace(first, title=evil, variable=evil, fix=fix)
+    html = render_notebook(replace(made, findings=(hostile,) * 10_000))
+    assert "<img" not in html
+    assert html.count("&lt;img") >= 3
+    assert html.count("<tr>") == MAX_FINDINGS + 1
+    assert f"and {10_000 - MAX_FINDINGS} more in the receipt" in html
+
+
+# --- the text of an issue ------------------------------------------------------------------------
+
+
+def issue(found: Receipt, program_of: Callable[[int], str] | None = None) -> str:
+    """All findings, with a program each where one can be made."""
+    numbers = range(1, len(found.findings) + 1)
+    programs = {} if program_of is None else {number: program_of(number) for number in numbers}
+    return render_issue(found, numbers, programs)
+
+
+@pytest.mark.parametrize("name", sorted({*CASES} - {"hostile", "many"}))
+def test_an_issue_has_what_maintainers_ask_for(name: str) -> None:
+    """Versions, the command, and each finding whole."""
+    text = issue(stored(name))
+    assert "| torch | " in text
+    assert "| compilediag | " in text
+    for number, finding in enumerate(stored(name).findings, 1):
+        assert f"### {number}. {finding.rule} " in text
+        assert f"\nfinding {number}: " in text
+
+
+def test_hostile_text_of_an_issue_is_inert() -> None:
+    """Nothing of the target becomes a tag, a link, an image or a mention."""
+    text = issue(stored("hostile"), lambda _: "```\n</details>\n<script>alert(1)</script>\n")
+    parser = MarkdownIt("commonmark", {"html": True})
+    tokens = [inner for token in parser.parse(text) for inner in (token, *(token.children or ()))]
+    written = [token.content for token in tokens if token.type.startswith("html")]
+    html = {line for content in written for line in content.strip().splitlines()}
+    titles = ("All that was recorded on it", "A small program with the same cause")
+    own = {f"<details><summary>{title}</summary>" for title in titles}
+    assert html <= {"</details>", "<!-- -->", *own}
+    assert not [token for token in tokens if token.type in ("link_open", "image")]
+    assert "\x1b" not in text
+
+
+def test_the_first_findings_come_whole_and_the_rest_is_counted() -> None:
+    """GitHub refuses longer ones."""
+    found = stored("findings")
+    text = issue(replace(found, findings=found.findings[:1] * 200), lambda _: "x = 1\n" * 10_000)
+    assert len(text) <= MAX_CHARS + 100
+    assert "… cut; the receipt has the rest" in text
+    shown = text.count("\n### ")
+    assert shown >= MAX_CHARS // (3 * MAX_BLOCK_CHARS)
+    assert f"{200 - shown} more are left out" in text
+
+
+FINDINGS = str(VIEWS / "findings.json")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--issue", "2", FINDINGS), 0, "### 2. "),
+        ((FINDINGS, "--issue"), 0, "### 1. "),
+        (("--issue", FINDINGS), 0, "### 1. "),
+        (("--issue", "99", FINDINGS), 2, "and no 99"),
+        (("--issue", "x", FINDINGS), 2, "the number of a finding"),
+        (("--issue", "1", "--md", FINDINGS), 2, "give one"),
+    ],
+)
+def test_the_number_of_an_issue_may_be_left_out(
+    words: tuple[str, ...], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Then all findings are in it; the word after the option may be the receipt. A wrong number is
+    one sentence."""
+    assert cli.main(["show", *words]) == code
+    shown = capsys.readouterr()
+    assert said in (shown.err if code else shown.out)
+    assert code or ("### 1. " in shown.out) == ("2" not in words)
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        (VIEWS / f"{case}.txt").write_text(screens(case), encoding="utf-8")
