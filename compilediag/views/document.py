@@ -33,6 +33,12 @@ class Code(str):
     __slots__ = ()
 
 
+class Linked(str):
+    """The code of a rule of ours: a link to its page where a format has links."""
+
+    __slots__ = ()
+
+
 Text = str | tuple[str, ...]
 """A sentence, or its parts: our own words, and `Code`."""
 

@@ -7,13 +7,15 @@ or link; a `|` is escaped because it would end a table's cell.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from compilediag.project_urls import rule_page
 from compilediag.views.document import (
     LINE_BREAK,
     LINE_CHARS,
     Block,
     Code,
+    Linked,
     Listing,
     Overview,
     Paragraph,
@@ -64,21 +66,27 @@ def _block(block: Block) -> Iterable[str]:
 def table(made: Table) -> list[str]:
     """Head, rule and rows."""
     rule = "|".join("--:" if name in made.right else "---" for name in made.head)
-    rows = (" | ".join(words(cell, cell=True) for cell in row) for row in made.rows)
-    return [f"| {' | '.join(made.head)} |", f"|{rule}|", *(f"| {row} |" for row in rows)]
+    return [f"| {' | '.join(made.head)} |", f"|{rule}|", *map(row_of, made.rows)]
+
+
+def row_of(row: Sequence[Text]) -> str:
+    """The cells of a row."""
+    return f"| {' | '.join(words(cell, cell=True) for cell in row)} |"
 
 
 def words(text: Text, *, cell: bool = False) -> str:
     """The parts of a text: ours as prose, the target's as code."""
     parts = (text,) if isinstance(text, str) else text
-    return "".join(
-        "<br>"
-        if part == LINE_BREAK
-        else code(part, cell=cell, limit=LINE_CHARS)
-        if isinstance(part, Code)
-        else prose(part)
-        for part in parts
-    )
+    return "".join(_word(part, cell) for part in parts)
+
+
+def _word(part: str, cell: bool) -> str:
+    if isinstance(part, Code):
+        return code(part, cell=cell, limit=LINE_CHARS)
+    if isinstance(part, Linked):
+        page = rule_page(part)
+        return part if page is None else f"[{part}]({page})"
+    return "<br>" if part == LINE_BREAK else prose(part)
 
 
 def code(text: str, *, cell: bool = True, limit: int = 300) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.project_urls import rule_page
+from compilediag.views.document import Block, Code, Linked, Listing, Paragraph, Table, Text
 from compilediag.views.format import count, seconds
 from compilediag.views.gate.messages import (
     LINE_CHARS,
@@ -26,16 +26,17 @@ from compilediag.views.gate.messages import (
     short,
     worst_first,
 )
-from compilediag.views.markdown import code
+from compilediag.views.markdown import SIGNS, row_of
+from compilediag.views.markdown import render as render_blocks
 from compilediag.views.style import RenderOptions
 
 MAX_BYTES = 1_000_000
 """GitHub refuses a step's summary of more than 1 MiB, whole."""
 FAILURE_BYTES = 600_000
 """Of the rows of failures, which come before everything else about a lane."""
-MAX_LINES = 20
-_SIGN = {"bad": "❌", "good": "✅", "blind": "❔"}
-_HEAD = ["| # | what | why | where | how often | cost | fix |", "|--:|---|---|---|---|--:|---|"]
+MAX_COUNTS = 20
+MAX_CHARS = 300
+"""Of a message, guard or fix."""
 
 
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
@@ -45,7 +46,7 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     lines = [] if judgements else ["### ❔ nothing was judged, which is no pass"]
     room = MAX_BYTES
     for index, judgement in enumerate(ordered):
-        sentence = "\n".join(_lane(judgement, rows[index], options))
+        sentence = _lane(judgement, rows[index])
         room -= len(sentence.encode()) + 1
         if room < 0:
             more = count(len(ordered) - index, "more lane")
@@ -58,89 +59,71 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(judgements: Sequence[Judgement], options: RenderOptions) -> tuple[list[list[str]], int]:
+_Rows = list[tuple[Text, ...]]
+
+
+def _rows(judgements: Sequence[Judgement], options: RenderOptions) -> tuple[list[_Rows], int]:
     """The rows of each lane's failures, as far as there is room, and how many are left out."""
-    rows: list[list[str]] = [[] for _ in judgements]
+    rows: list[_Rows] = [[] for _ in judgements]
     places = {id(judgement): index for index, judgement in enumerate(judgements)}
     failures = in_turn(judgements)
     room = FAILURE_BYTES
     for number, (judgement, item) in enumerate(failures):
         own = rows[places[id(judgement)]]
         row = _row(len(own) + 1, item, options)
-        room -= len(row.encode()) + 1
+        room -= len(row_of(row).encode()) + 1
         if room < 0:
             return rows, len(failures) - number
         own.append(row)
     return rows, 0
 
 
-def _row(number: int, item: Item, options: RenderOptions) -> str:
-    why = code(item.message)
+def _row(number: int, item: Item, options: RenderOptions) -> tuple[Text, ...]:
+    why = [Code(options.text(item.message, MAX_CHARS))]
     if item.guard and item.guard not in item.message:
-        why += f" guard: {code(item.guard)}"
-    where = code(place(item, options)) if item.file else ""
+        why += [" guard: ", Code(options.text(item.guard, MAX_CHARS))]
+    where = (Code(place(item, options)),) if item.file else ()
     cost = seconds(item.cost_s) if item.cost_s is not None else ""
-    fix = code(item.fix) if item.fix else ""
-    if item.proved:
-        fix += f"; proved: {code(item.proved, limit=LINE_CHARS)}"
-    more = explain(item)
-    fix += f" (`{more}`)" if more else ""
-    cells = (str(number), _what(item), why, where, often(item), cost, fix)
-    return "| " + " | ".join(cells) + " |"
+    fix: list[str] = [Code(options.text(item.fix, MAX_CHARS))] if item.fix else []
+    fix += ["; proved: ", Code(options.text(item.proved, LINE_CHARS))] if item.proved else []
+    fix += [" (", Code(explain(item)), ")"] if explain(item) else []
+    return str(number), _what(item), tuple(why), where, often(item), cost, tuple(fix)
 
 
-def _what(item: Item) -> str:
+def _what(item: Item) -> tuple[str, ...]:
     """The code, with a link to its page where it is one of ours, and what it is of what."""
-    known = REGISTER.get(item.rule)
-    named = f"{_linked(known.code)} " if known is not None else ""
-    if not named and item.rule and item.kind in ("count", "limit"):
-        named = f"{code(item.rule.replace('_', ' '))} "
     subject = item.variable or item.function
-    return f"{named}{kind_of(item)}" + (f" {code(subject)}" if subject else "")
+    known = REGISTER.get(item.rule)
+    named: tuple[str, ...] = ()
+    if known is not None:
+        named = (Linked(known.code), " ")
+    elif item.rule and item.kind in ("count", "limit"):
+        named = (Code(item.rule.replace("_", " ")), " ")
+    return (*named, kind_of(item), *((" ", Code(subject)) if subject else ()))
 
 
-def _linked(rule: str) -> str:
-    page = rule_page(rule)
-    return rule if page is None else f"[{rule}]({page})"
-
-
-def _lane(judgement: Judgement, rows: list[str], options: RenderOptions) -> list[str]:
-    lines = [f"### {_SIGN[outcome(judgement)]} {headline(judgement)}", ""]
+def _lane(judgement: Judgement, rows: Sequence[Sequence[Text]]) -> str:
     standard = against(judgement)
-    sentence = f"lane {_line(judgement.lane)}" + (f" against {_line(standard)}" if standard else "")
-    lines += [f"{sentence}, receipt {_line(judgement.receipt_id)}", ""]
+    lane = ("lane ", Code(judgement.lane), *((" against ", Code(standard)) if standard else ()))
+    blocks: list[Block] = [Paragraph((*lane, ", receipt ", Code(judgement.receipt_id)))]
     if rows:
-        lines += [*_HEAD, *rows, ""]
+        head = ("#", "what", "why", "where", "how often", "cost", "fix")
+        blocks.append(Table(head, rows, right=("#", "cost")))
     if judgement.improvements:
-        better = [_line(item.message) for item in judgement.improvements]
-        lines += [*_list("Better than the baseline", better), f"Keep it: `{UPDATE}`", ""]
+        better = [Code(item.message) for item in judgement.improvements]
+        blocks.append(Listing("Better than the baseline", better))
+        blocks.append(Paragraph(("Keep it: ", Code(UPDATE))))
     if judgement.counts and judgement.baseline:
-        lines += _counts(judgement)
-    lines += _list("Known and allowed", [_known(item) for item in judgement.known])
-    return [*lines, *_list("Notices", [_line(text) for text in judgement.notices])]
-
-
-def _counts(judgement: Judgement) -> list[str]:
-    lines = ["| count | before | after |", "|---|--:|--:|"]
-    for item in judgement.counts[:MAX_LINES]:
-        name, after = code(item.name.replace("_", " ")), f"{item.after:,}"
-        lines.append(f"| {name} | {item.before:,} | {f'**{after}**' if item.change else after} |")
-    return [*lines, ""]
-
-
-def _known(item: Item) -> str:
-    return _line(short(item)) + (f": {_line(item.reason)}" if item.reason else ": no reason given")
-
-
-def _line(text: str) -> str:
-    """A code span outside a table, where a `|` ends nothing."""
-    return code(text, cell=False)
-
-
-def _list(name: str, parts: Sequence[str]) -> list[str]:
-    """A list under its name; nothing where it is empty."""
-    if not parts:
-        return []
-    lines = [f"**{name} ({len(parts):,})**", "", *(f"- {text}" for text in parts[:MAX_LINES])]
-    lines += [f"- and {len(parts) - MAX_LINES:,} more"] if len(parts) > MAX_LINES else []
-    return [*lines, ""]
+        counts = [
+            (Code(item.name.replace("_", " ")), f"{item.before:,}", f"{item.after:,}")
+            for item in judgement.counts[:MAX_COUNTS]
+        ]
+        blocks.append(Table(("count", "before", "after"), counts, right=("before", "after")))
+    known = [
+        (Code(short(item)), ": ", Code(item.reason) if item.reason else "no reason given")
+        for item in judgement.known
+    ]
+    lists = (("Known and allowed", known), ("Notices", [Code(text) for text in judgement.notices]))
+    blocks += [Listing(name, items) for name, items in lists if items]
+    sign = SIGNS[outcome(judgement)]
+    return f"### {sign} {headline(judgement)}\n\n{render_blocks(blocks)}"
