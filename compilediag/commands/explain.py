@@ -70,7 +70,7 @@ def command(options: ExplainOptions) -> None:
 def _document(options: ExplainOptions) -> Document:
     """What is explained, for programs."""
     from compilediag.diagnosis.codes import REGISTER
-    from compilediag.views.explained import RulesDocument, finding_document, rule_document
+    from compilediag.views.finding import RulesDocument, finding_document, rule_document
 
     if options.listing:
         rules = tuple(rule_document(entry, page(code)) for code, entry in sorted(REGISTER.items()))

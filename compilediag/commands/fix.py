@@ -46,7 +46,6 @@ from compilediag.runs.trials.state import ROUNDS, Campaign, Result, Tried
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.fix import (
     FindingFixes,
-    PlannedFixes,
     Together,
     TriedChange,
     render_candidates,
@@ -233,7 +232,7 @@ def _plan(options: RunOptions, receipt: Receipt, findings: tuple[FindingRecord, 
     if options.as_json:
         write_json(plan_as_json(receipt, rows))
         return EXIT_OK
-    plans = [PlannedFixes(int(each.id[1:]), each, *found) for each, found in rows]
+    plans = [FindingFixes(int(each.id[1:]), each, *found) for each, found in rows]
     write(render_candidates(receipt, plans, render_options()) if plans else "no findings\n")
     return EXIT_OK
 
@@ -327,9 +326,9 @@ def _report(options: RunOptions, campaign: Campaign, results: tuple[Result, ...]
         FindingFixes(
             int(item.finding.id[1:]),
             item.finding,
-            [_shown(each) for each in item.tried],
             item.listed.possible,
             item.listed.impossible,
+            [_shown(each) for each in item.tried],
         )
         for item in results
     ]

@@ -1,9 +1,11 @@
-"""Everything a receipt holds on one finding: what it means in this run, for `explain N`."""
+"""What `explain` says: everything a receipt holds on one finding, and rules with their pages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from compilediag.json_document import Document
+from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.views import lookups
@@ -22,14 +24,8 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import (
-        CompileEvent,
-        EventCause,
-        FindingRecord,
-        FixRecord,
-        PartRecord,
-        ProofPoint,
-    )
+    from compilediag.diagnosis.codes import CodeInfo
+    from compilediag.receipt.schema.compiles import EventCause, FixRecord, PartRecord, ProofPoint
     from compilediag.receipt.schema.receipt import Receipt
 
 _SHOWN_APART = frozenset(
@@ -248,3 +244,88 @@ def _named(cause: EventCause, options: RenderOptions) -> str:
     rule = options.text(cause.rule or "", 8)
     family = options.text(cause.family.replace("_", " "), 60)
     return f"{rule} {family}: {options.text(cause.variable, 120)}{where}".strip()
+
+
+# --- for programs ----------------------------------------------------------------------------
+
+
+class RuleDocument(Document, frozen=True, kw_only=True):
+    """One rule."""
+
+    code: str
+    slug: str
+    sentence: str
+    severity: str
+    page: str | None
+    """Its page as Markdown: what it means, bad and good code, the fix."""
+
+
+class RulesDocument(Document, frozen=True, kw_only=True):
+    """The register."""
+
+    rules: tuple[RuleDocument, ...]
+
+
+class FindingDocument(Document, frozen=True, kw_only=True):
+    """One finding, with what belongs to it elsewhere in the receipt."""
+
+    receipt_id: str
+    number: int
+    file: str | None
+    """Of the line of the program's own to look at first; of the finding's place where none is."""
+    line: int | None
+    before: str | None
+    """What the guard expected."""
+    after: str | None
+    """What it met."""
+    finding: FindingRecord
+    compiles: tuple[CompileEvent, ...]
+    """At most fifty that it explains."""
+    environment: tuple[str, ...]
+    """Lines for a shell that may remove it without an edit."""
+    rule: RuleDocument
+    next: tuple[str, ...]
+    """Commands that lead on."""
+
+
+def rule_document(info: CodeInfo, page: str | None) -> RuleDocument:
+    """One rule with its page."""
+    return RuleDocument(
+        schema="compilediag.rule",
+        code=info.code,
+        slug=info.slug,
+        sentence=info.sentence,
+        severity=info.severity,
+        page=page,
+    )
+
+
+def finding_document(
+    number: int, receipt: Receipt, rule: RuleDocument, suffix: str
+) -> FindingDocument:
+    """Finding `number` of a receipt.
+
+    Args:
+        number: from 1.
+        receipt: of the run.
+        rule: of the finding.
+        suffix: what commands need to find this receipt again.
+    """
+    finding = receipt.findings[number - 1]
+    at, values = leading_call(finding) or finding.location, lookups.change(finding, receipt)
+    following = [finding.next] if finding.next and not suffix else []
+    following += [f"compilediag repro {number}{suffix}", f"compilediag show --timeline{suffix}"]
+    return FindingDocument(
+        schema="compilediag.finding",
+        receipt_id=receipt.receipt_id,
+        number=number,
+        file=None if at is None else at.file,
+        line=None if at is None else at.line,
+        before=None if values is None else values[0],
+        after=None if values is None else values[1],
+        finding=finding,
+        compiles=tuple(lookups.events(finding, receipt)[:MAX_COMPILES]),
+        environment=tuple(export_line(each) for each in finding.fix.candidates),
+        rule=rule,
+        next=tuple(following),
+    )

@@ -37,24 +37,14 @@ class TriedChange(NamedTuple):
 
 
 class FindingFixes(NamedTuple):
-    """A finding and what was tried for it."""
-
-    number: int
-    finding: FindingRecord
-    tried: Sequence[TriedChange]
-    possible: Sequence[Change]
-    impossible: Sequence[RefusedChange]
-    """Edits that the program's text does not allow."""
-
-
-class PlannedFixes(NamedTuple):
-    """A finding and what would be tried."""
+    """A finding and what was tried for it, or would be."""
 
     number: int
     finding: FindingRecord
     possible: Sequence[Change]
     impossible: Sequence[RefusedChange]
     """Edits that the program's text does not allow."""
+    tried: Sequence[TriedChange] = ()
 
 
 class Together(NamedTuple):
@@ -97,7 +87,7 @@ def render_fixes(
 
 def render_candidates(
     receipt: Receipt,
-    plans: Sequence[PlannedFixes],
+    plans: Sequence[FindingFixes],
     options: RenderOptions,
 ) -> str:
     """What would be tried."""
@@ -127,7 +117,7 @@ def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> lis
     return [*lines, ""]
 
 
-def _why_none(fix: FindingFixes | PlannedFixes, options: RenderOptions) -> list[str]:
+def _why_none(fix: FindingFixes, options: RenderOptions) -> list[str]:
     """What stands in the way of the edits that would remove the finding, in its program or, where
     there are none, for its rule."""
     # Whether these would fit the files is not known.

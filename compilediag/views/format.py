@@ -1,4 +1,4 @@
-"""Numbers as text: durations, shares, counts, quantities with units, steps.
+"""Numbers as text: durations, shares, counts, quantities with units, steps, series as small bars.
 
 `seconds` rounds to two figures, for a glance; `quantity` keeps three, so that a change of a percent
 can be seen.
@@ -155,3 +155,34 @@ def _bytes(value: float) -> str:
         value /= 1024
         step += 1
     return f"{three_figures(value)} {_BYTES[step]}"
+
+
+# --- series --------------------------------------------------------------------------------------
+
+BARS = "▁▂▃▄▅▆▇█"
+ASCII_BARS = "_.:-=+*#"
+
+
+def sparkline(
+    values: Sequence[float], low: float, high: float, width: int, *, ascii_only: bool = False
+) -> str:
+    """The bars of `values`; where there are more than `width`, the largest of each group.
+
+    The scale is logarithmic from `low` to `high`, so that a step of a second does not flatten those
+    of a millisecond. Give several series the same scale and they can be compared by eye.
+    """
+    bars = ASCII_BARS if ascii_only else BARS
+    return "".join(bars[_height(value, low, high)] for value in squeezed(values, width))
+
+
+def squeezed(values: Sequence[float], width: int) -> list[float]:
+    """At most `width` values, each the largest of equally many."""
+    size = max(1, -(-len(values) // max(width, 1)))
+    return [max(values[index : index + size]) for index in range(0, len(values), size)]
+
+
+def _height(value: float, low: float, high: float) -> int:
+    if not 0 < low < high or value <= low:
+        return 0
+    share = math.log(value / low) / math.log(high / low)
+    return min(len(BARS) - 1, int(share * len(BARS)))

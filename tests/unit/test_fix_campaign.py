@@ -35,7 +35,6 @@ from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.state import Campaign, Result
 from compilediag.views.fix import (
     FindingFixes,
-    PlannedFixes,
     Together,
     TriedChange,
     render_candidates,
@@ -301,12 +300,12 @@ def test_the_screen(runs: Runs) -> None:
         FindingFixes(
             number,
             item.finding,
+            item.listed.possible,
+            item.listed.impossible,
             [
                 TriedChange(each.change, each.certificate, each.proved, each.risk)
                 for each in item.tried
             ],
-            item.listed.possible,
-            item.listed.impossible,
         )
         for number, item in enumerate(results, start=1)
     ]
@@ -327,7 +326,7 @@ def test_there_is_always_a_reason() -> None:
     grown = msgspec.structs.replace(FIRST, rule="CD105")
     assert why_unchangeable("CD105") is None
     text = render_fixes(
-        BEFORE, [FindingFixes(1, grown, (), (), ())], Together([], []), [], RenderOptions()
+        BEFORE, [FindingFixes(1, grown, (), ())], Together([], []), [], RenderOptions()
     )
     assert "no change is known for code of this form" in text
 
@@ -336,7 +335,7 @@ def test_edits_that_need_libcst_are_one_line() -> None:
     """Whether they would fit the files is not known: their names would say nothing."""
     edits = tuple(RefusedChange(change=f"edit {each}", reason=NEEDS_LIBCST) for each in "ab")
     other = RefusedChange(change="edit c", reason="line 3 is not a statement of its own")
-    fixes = [FindingFixes(1, FIRST, (), (), (*edits, other))]
+    fixes = [FindingFixes(1, FIRST, (), (*edits, other))]
     text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
     assert "       2 edits not tried: edits need libcst: pip install" in text
     assert "edit a" not in text
@@ -357,7 +356,7 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(
     refused = run_campaign(campaign())[0].tried[0]
     outcomes = [TriedChange(refused.change, refused.certificate, False, refused.risk)] * tried
     possible = [refused.change] * candidates
-    fixes = [FindingFixes(1, FIRST, outcomes, possible, ())]
+    fixes = [FindingFixes(1, FIRST, possible, (), outcomes)]
     text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
     assert text.startswith("0 of 1 finding has a proved change\n")
     assert f"     {sentence}\n" in text
@@ -369,12 +368,12 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(
 def test_the_screen_says_what_stands_in_the_way_of_an_edit() -> None:
     """Of the program, instead of what its rule says in general."""
     edits = [RefusedChange(change=f"edit {n}", reason=f"`x[{n}]` is kept") for n in range(3)]
-    fixes = [FindingFixes(1, FIRST, (), (), edits)]
+    fixes = [FindingFixes(1, FIRST, (), edits)]
     text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
     assert "not possible: edit 0: `x[0]` is kept\n" in text
     assert text.count("not possible") == 2
     assert str(why_unchangeable(FIRST.rule)) not in text
-    plan = render_candidates(BEFORE, [PlannedFixes(1, FIRST, (), edits)], RenderOptions())
+    plan = render_candidates(BEFORE, [FindingFixes(1, FIRST, (), edits)], RenderOptions())
     assert "no change to try\n" in plan
     assert "not possible: edit 0: `x[0]` is kept\n" in plan
 

@@ -18,8 +18,8 @@ from compilediag.extensions.cadence.views.cadence import render_cadence
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.supervised_run import Outcome
+from compilediag.views.format import ASCII_BARS, BARS, sparkline
 from compilediag.views.live import Progress, status
-from compilediag.views.sparkline import ASCII_BARS, BARS, sparkline
 from compilediag.views.style import RenderOptions
 
 

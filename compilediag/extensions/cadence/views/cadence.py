@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Picture, Preformatted, Section, Table
-from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds
-from compilediag.views.sparkline import sparkline
+from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds, sparkline
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import table
 from compilediag.views.text import clean, display_width

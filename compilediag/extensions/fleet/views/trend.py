@@ -25,9 +25,8 @@ from compilediag.views.document import (
     Section,
     Table,
 )
-from compilediag.views.format import count, more, pair, quantity
+from compilediag.views.format import count, more, pair, quantity, sparkline
 from compilediag.views.html.page import Assets, render_overview
-from compilediag.views.sparkline import sparkline
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
 
