@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from screens import CASES, VIEWS, stored
 
 from compilediag import cli
 from compilediag.compare.diff import compare
-from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint, ProofRecord
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
@@ -28,16 +28,8 @@ from compilediag.views.html.report import Sources, render_report, session
 from compilediag.views.html.step_series import MAX_POINTS, StepSeries, step_series
 from compilediag.views.style import RenderOptions
 
-DATA = Path(__file__).resolve().parents[1] / "data"
-VIEWS = DATA / "views"
-CASES = ("findings", "clean", "blind", "disagree", "killed", "many", "hostile", "breaks")
 MAX_BYTES = 500_000
 NO_END = {"meta", "link", "input", "br", "img"}
-
-
-def receipt(name: str) -> Receipt:
-    """A recorded receipt."""
-    return read_receipt(VIEWS / f"{name}.json")
 
 
 def page(found: Receipt, series: StepSeries | None = None) -> str:
@@ -85,8 +77,9 @@ class Parsed(HTMLParser):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_page_fetches_nothing_and_runs_only_ours(name: str) -> None:
-    """The policy names the digests of what the page holds, and nothing else has a source."""
-    found = Parsed(page(receipt(name)))
+    """The policy names the digests of what the page holds, nothing else has a source, links lead to
+    ids of the page, which are unique."""
+    found = Parsed(page(stored(name)))
     policy = next(
         attrs["content"] or ""
         for tag, attrs in found.tags
@@ -104,12 +97,6 @@ def test_a_page_fetches_nothing_and_runs_only_ours(name: str) -> None:
         assert tag not in {"img", "iframe", "object", "embed", "link", "form", "base"}
         assert not [key for key in attrs if key.startswith("on") or key in ("src", "style")]
         assert (attrs.get("href") or "#").startswith("#")
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_links_lead_somewhere_and_ids_are_unique(name: str) -> None:
-    """Within the page."""
-    found = Parsed(page(receipt(name)))
     assert len(found.ids) == len(set(found.ids))
     targets = {attrs["href"] for _, attrs in found.tags if attrs.get("href")}
     assert targets <= {f"#{each}" for each in found.ids}
@@ -119,9 +106,9 @@ def test_links_lead_somewhere_and_ids_are_unique(name: str) -> None:
 
 def test_hostile_text_is_inert() -> None:
     """The same elements as in a page without it; nothing of it ends a script."""
-    found = Parsed(page(receipt("hostile")))
+    found = Parsed(page(stored("hostile")))
     assert len(found.raw["script"]) == 2
-    text = page(receipt("hostile"))
+    text = page(stored("hostile"))
     assert "<script>alert" not in text
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -132,7 +119,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028\
 
 def test_hostile_names_of_marks_stay_data() -> None:
     """What the chart shows is JSON: its texts end no element."""
-    found = receipt("findings")
+    found = stored("findings")
     event = found.compile.events[0]
     frame = msgspec.structs.replace(event.frame, function=HOSTILE)
     event = msgspec.structs.replace(event, frame=frame, step=1)
@@ -153,18 +140,18 @@ def test_a_long_run_is_thinned_out_and_keeps_its_longest_steps() -> None:
     """100,000 steps stay small; no long one is lost."""
     long = {4321, 50_000, 99_999}
     steps = [step(number, 1.0 if number in long else 0.01) for number in range(100_000)]
-    series = step_series(steps, receipt("findings"))
+    series = step_series(steps, stored("findings"))
     assert len(series.numbers) <= MAX_POINTS
     assert series.steps == 100_000
     assert {n for n, ms in zip(series.numbers, series.wall_ms, strict=True) if ms == 1000} == long
-    text = page(receipt("findings"), series)
+    text = page(stored("findings"), series)
     assert len(text.encode()) < MAX_BYTES
     assert "100,000 steps; of every 50 in turn the longest is drawn." in text
 
 
 def test_many_findings_stay_below_the_limit() -> None:
     """100,000 of them: the first are shown, the others counted."""
-    found = receipt("findings")
+    found = stored("findings")
     one = found.findings[0]
     many = tuple(msgspec.structs.replace(one, id=f"F{number}") for number in range(1, 100_001))
     text = page(msgspec.structs.replace(found, findings=many))
@@ -176,7 +163,7 @@ def test_many_findings_stay_below_the_limit() -> None:
 
 def test_what_a_receipt_lacks_is_left_out() -> None:
     """The smallest one has no section of what was not measured."""
-    found = receipt("clean")
+    found = stored("clean")
     bare = msgspec.structs.replace(
         found, steps=None, goodput=None, timings=(), cudagraph=None, findings=()
     )
@@ -189,7 +176,7 @@ def test_what_a_receipt_lacks_is_left_out() -> None:
 
 def test_a_proof_is_shown_with_its_points() -> None:
     """The change to copy, and each figure before and after."""
-    found = receipt("findings")
+    found = stored("findings")
     finding = found.findings[0]
     figure = ProofFigure(name="recompiles", before=3.0, after=0.0, unit="")
     points = (ProofPoint(name="finding", passed=True, sentence="it is gone", figures=(figure,)),)
@@ -206,11 +193,11 @@ def test_a_proof_is_shown_with_its_points() -> None:
 
 def test_pages_of_comparisons_and_sessions() -> None:
     """The same house: they parse, and fetch nothing."""
-    before, after = receipt("findings"), receipt("many")
+    before, after = stored("findings"), stored("many")
     text = render_overview(comparison(compare(before, after), RenderOptions()), assets())
     assert len(Parsed(text).raw["script"]) == 2
     assert "recompiles" in text
-    tests = {"test_a": before, "test_<b>": receipt("clean"), "test_c": receipt("breaks")}
+    tests = {"test_a": before, "test_<b>": stored("clean"), "test_c": stored("breaks")}
     text = render_overview(session(tests, {"test_a": " a.json"}, RenderOptions()), assets())
     parsed = Parsed(text)
     assert len(parsed.ids) == len(set(parsed.ids))
@@ -238,7 +225,7 @@ def test_source_is_shown_as_the_run_had_it(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text(SOURCE)
     digest = hashlib.sha256(SOURCE.encode()).hexdigest()
-    (shown,) = excerpts(with_file(receipt("findings"), "model.py", {"model.py": digest})).values()
+    (shown,) = excerpts(with_file(stored("findings"), "model.py", {"model.py": digest})).values()
     assert [line.number for line in shown.lines] == [1, 2, 3, 4, 5]
     assert [line.blamed for line in shown.lines] == [False, False, True, False, False]
     assert "abcdefghijklmnop" not in shown.lines[3].text
@@ -266,7 +253,7 @@ def test_other_source_is_not_shown(
         Path(file).write_text(SOURCE)
     os.symlink("/etc/passwd", "link.py")
     digests = {} if name == "later.py" else {name: "0" * 64}
-    (shown,) = excerpts(with_file(receipt("findings"), name, digests)).values()
+    (shown,) = excerpts(with_file(stored("findings"), name, digests)).values()
     assert shown.lines == ()
     assert why in shown.note
 
