@@ -284,7 +284,7 @@ def session(
     more = f"{left} more tests with findings are not shown; their receipts are beside this page"
     return Overview(
         title="tests",
-        kind=min((each.kind for each in heads.values()), key=_WORST.index, default="good"),
+        kind=min([each.kind for each in heads.values()] or _WORST[-1:], key=_WORST.index),
         sentence=f"{count(len(receipts), 'watched test')}, {len(found):,} with findings",
         sections=sections,
         notes=(more,) if left > 0 else (),
