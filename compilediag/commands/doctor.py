@@ -26,7 +26,7 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import EXIT_OK, EXIT_UNUSABLE
 from compilediag.option_fields import flag, option
-from compilediag.views.checkup import Check, Checkup, Hook, document_of, render_checkup
+from compilediag.views.checkup import Check, DoctorDocument, Hook, checkup, render_checkup
 
 OLDEST_TORCH = (2, 7)
 CHILD_TIMEOUT_S = 120
@@ -79,20 +79,20 @@ def command(options: DoctorOptions) -> int:
     """
     found = examine(options.output)
     if options.as_json:
-        write_document(document_of(found))
+        write_document(found)
     else:
         write(render_checkup(found, render_options()))
     return EXIT_OK if found.usable else EXIT_UNUSABLE
 
 
-def examine(output: Path) -> Checkup:
+def examine(output: Path) -> DoctorDocument:
     """Runs every check; `output` is where runs would be kept."""
     torch_check, answer = _torch()
     hooks = tuple(Hook(*item) for item in answer.get("hooks", ()))
     checks = [torch_check, *_hooks_check(hooks), _injection(), _output(output)]
     checks += [_compiler(), _tool("git", "the receipt cannot name the commit that ran")]
     checks += [_tool("tlparse", "`compilediag run --tlparse` cannot be used"), *_environment()]
-    return Checkup(_versions(answer), hooks, tuple(checks))
+    return checkup(_versions(answer), hooks, tuple(checks))
 
 
 def _versions(answer: dict[str, Any]) -> dict[str, str | None]:

@@ -15,7 +15,7 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, receipt_argument
-from compilediag.views.text import clean, hanging_indent
+from compilediag.views.text import clean
 
 if TYPE_CHECKING:
     from compilediag.json_document import Document
@@ -138,7 +138,7 @@ def _list() -> str:
     lines: list[str] = []
     for code, entry in sorted(REGISTER.items()):
         text = screen.text(f"{entry.slug}: {entry.sentence}")
-        lines += hanging_indent(text, screen.width, f"  {code}  ", " " * 9)
+        lines += screen.wrap(text, f"  {code}  ", " " * 9)
     return "\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n"
 
 

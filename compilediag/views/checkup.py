@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,59 +33,49 @@ class Hook:
     """What cannot be observed without it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkup:
+class DoctorDocument(Document, frozen=True, kw_only=True):
     """Everything that was found; `versions` has None for what is not installed."""
 
-    versions: dict[str, str | None]
-    hooks: tuple[Hook, ...]
-    checks: tuple[Check, ...]
-
-    @property
-    def usable(self) -> bool:
-        """Whether `compilediag run` can observe a program here."""
-        return all(check.state != "failed" for check in self.checks)
-
-
-class DoctorDocument(Document, frozen=True, kw_only=True):
-    """What `doctor --json` prints."""
-
     usable: bool
+    """Whether `compilediag run` can observe a program here."""
     versions: dict[str, str | None]
     hooks: tuple[Hook, ...]
     checks: tuple[Check, ...]
 
 
-def document_of(checkup: Checkup) -> DoctorDocument:
-    """The checkup, for programs."""
+def checkup(
+    versions: dict[str, str | None], hooks: Sequence[Hook], checks: Sequence[Check]
+) -> DoctorDocument:
+    """Usable unless a check failed."""
+    usable = all(check.state != "failed" for check in checks)
     return DoctorDocument(
         schema="compilediag.doctor",
-        usable=checkup.usable,
-        versions=checkup.versions,
-        hooks=checkup.hooks,
-        checks=checkup.checks,
+        usable=usable,
+        versions=versions,
+        hooks=tuple(hooks),
+        checks=tuple(checks),
     )
 
 
-def render_checkup(checkup: Checkup, options: RenderOptions) -> str:
+def render_checkup(found: DoctorDocument, options: RenderOptions) -> str:
     """Versions, checks with remedies, what can and what cannot be observed; the answer first."""
-    failed = [check.name for check in checkup.checks if check.state == "failed"]
+    failed = [check.name for check in found.checks if check.state == "failed"]
     sign, color, answer = "good", "green", "compilediag can be used here"
     following = "run YOUR_PROGRAM.py"
-    if not checkup.usable:
+    if not found.usable:
         sign, color, answer = "bad", "red", f"compilediag cannot be used here: {', '.join(failed)}"
         following = "doctor again, after the repairs above"
     lines = [options.styled(f"{options.sign(sign)} {answer}", color), "", "versions"]
-    width = max(map(len, checkup.versions)) + 2
+    width = max(map(len, found.versions)) + 2
     lines += [
         f"  {pad(name, width)}{options.text(version or 'not installed', 80)}"
-        for name, version in checkup.versions.items()
+        for name, version in found.versions.items()
     ]
-    lines += ["", "checks", *(line for item in checkup.checks for line in _check(item, options))]
+    lines += ["", "checks", *(line for item in found.checks for line in _check(item, options))]
     lines += ["", "what can be observed with this torch"]
-    if not checkup.hooks:
+    if not found.hooks:
         lines.append("  could not be determined: torch did not start")
-    for hook in checkup.hooks:
+    for hook in found.hooks:
         lines += _hook(hook, options)
     return "\n".join([*lines, "", f"  next: compilediag {following}"]) + "\n"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from compilediag.views.text import clean, display_width, hanging_indent, truncate, wrap_items
+from compilediag.views.text import clean, display_width, truncate, wrap
 
 _STYLES = {"bold": "1", "dim": "2", "red": "1;31", "green": "1;32", "yellow": "1;33", "cyan": "36"}
 
@@ -59,18 +59,32 @@ class RenderOptions(Struct, frozen=True):
 
         Without `rest` they are indented as far as the first.
         """
-        rest = " " * display_width(first) if rest is None else rest
-        return self._styled(hanging_indent(text, self.width, first, rest), style)
+        return self._indented(wrap(text, self._room(first, rest)), first, rest, style)
 
     def wrap_items(
         self, parts: Sequence[str], first: str = "", rest: str | None = None, *, style: str = ""
     ) -> list[str]:
-        """Parts with dots between them, wrapped between parts where that is possible."""
-        rest = " " * display_width(first) if rest is None else rest
-        return self._styled(wrap_items(parts, self.dot, self.width, first, rest), style)
+        """Parts with dots between them on as few lines as possible; only a part that is too long
+        for one line is broken."""
+        room = self._room(first, rest)
+        lines: list[str] = []
+        for part in parts:
+            joined = f"{lines[-1]}{self.dot}{part}" if lines else part
+            if lines and display_width(joined) <= room:
+                lines[-1] = joined
+            else:
+                lines += wrap(part, room)
+        return self._indented(lines, first, rest, style)
 
-    def _styled(self, lines: list[str], style: str) -> list[str]:
-        return [self.styled(line, style) for line in lines] if style else lines
+    def _room(self, first: str, rest: str | None) -> int:
+        return max(self.width - max(display_width(first), display_width(rest or "")), 10)
+
+    def _indented(
+        self, lines: Iterable[str], first: str, rest: str | None, style: str
+    ) -> list[str]:
+        rest = " " * display_width(first) if rest is None else rest
+        behind = [(rest if index else first) + line for index, line in enumerate(lines)]
+        return [self.styled(line, style) for line in behind] if style else behind
 
     def warning(self, text: str, label: str = "") -> list[str]:
         """The text behind the sign of a warning and a label, in its colour."""

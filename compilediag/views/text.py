@@ -7,7 +7,6 @@ that changes the direction of text or hides itself, so that it can be printed an
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
 
 LIMIT_CHARS = 400
 """Longest text of the target that a view shows; the receipt has the rest."""
@@ -88,22 +87,3 @@ def wrap(text: str, width: int) -> list[str]:
             lines.append(head)
             line = line[len(head) :]
     return [*lines, line] if line or not lines else lines
-
-
-def hanging_indent(text: str, width: int, first: str, rest: str) -> list[str]:
-    """The text wrapped behind the prefix `first`, its other lines behind `rest`."""
-    lines = wrap(text, max(width - max(display_width(first), display_width(rest)), 10))
-    return [(rest if index else first) + line for index, line in enumerate(lines)]
-
-
-def wrap_items(parts: Sequence[str], between: str, width: int, first: str, rest: str) -> list[str]:
-    """Parts joined on as few lines as possible; only a part too long for one line is broken."""
-    room = max(width - max(display_width(first), display_width(rest)), 10)
-    lines: list[str] = []
-    for part in parts:
-        joined = f"{lines[-1]}{between}{part}" if lines else part
-        if lines and display_width(joined) <= room:
-            lines[-1] = joined
-        else:
-            lines += wrap(part, room)
-    return [(rest if index else first) + line for index, line in enumerate(lines)]

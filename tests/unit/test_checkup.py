@@ -10,7 +10,7 @@ import pytest
 
 from compilediag import cli
 from compilediag.commands import doctor
-from compilediag.views.checkup import Check, Checkup, Hook, document_of, render_checkup
+from compilediag.views.checkup import Check, DoctorDocument, Hook, checkup, render_checkup
 from compilediag.views.style import RenderOptions
 
 ANSWER = {
@@ -30,7 +30,7 @@ def child_that(
     monkeypatch.setattr(doctor, "_child", lambda *_: done)
 
 
-def states(found: Checkup) -> dict[str, str]:
+def states(found: DoctorDocument) -> dict[str, str]:
     return {check.name: check.state for check in found.checks}
 
 
@@ -118,7 +118,7 @@ def test_child_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_view_has_the_answer_first_and_the_next_command_last() -> None:
     """What failed stands in the first line, its repair below, and the last line is a command."""
-    found = Checkup(
+    found = checkup(
         {"Python": "3.11", "torch": None},
         (Hook("reset", True, "ids"),),
         (Check("torch", "failed", "torch \x1b[2J broke", "mend it"), Check("git", "ok", "here")),
@@ -129,4 +129,4 @@ def test_view_has_the_answer_first_and_the_next_command_last() -> None:
     assert "     fix: mend it" in lines
     assert lines[-1] == "  next: compilediag doctor again, after the repairs above"
     assert "\x1b" not in "".join(lines)
-    assert document_of(found).usable is False
+    assert found.usable is False

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compilediag.views.style import RenderOptions
 from compilediag.views.text import (
     clean,
     display_width,
-    hanging_indent,
     pad,
     truncate,
     wrap,
-    wrap_items,
 )
 
 
@@ -93,10 +92,10 @@ def test_wrapped_lines_fit_and_lose_nothing(text: str, width: int) -> None:
 
 def test_hang_indents_the_other_lines() -> None:
     """The first line has its label, the others their indent."""
-    assert hanging_indent("one two three", 12, "fix: ", "     ") == ["fix: one two", "     three"]
+    assert RenderOptions(12).wrap("one two three", "fix: ") == ["fix: one two", "     three"]
 
 
 def test_flow_breaks_between_parts() -> None:
     """A line break falls between two parts, not inside one that fits."""
-    assert wrap_items(["a b", "c d", "e f"], " · ", 11, "  ", "  ") == ["  a b · c d", "  e f"]
-    assert wrap_items([], " · ", 20, "", "") == []
+    assert RenderOptions(12).wrap_items(["a b", "c d", "e f"], "  ") == ["  a b · c d", "  e f"]
+    assert RenderOptions().wrap_items([]) == []
