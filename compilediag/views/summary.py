@@ -21,7 +21,7 @@ from compilediag.views.headline import (
     reasons,
     trainer_figures,
 )
-from compilediag.views.markdown import SIGNS, render_overview
+from compilediag.views.markdown import SIGNS, render, render_overview
 from compilediag.views.measured import measured_sentences
 from compilediag.views.style import RenderOptions
 
@@ -35,7 +35,7 @@ def summary(receipt: Receipt, options: RenderOptions, *, findings: bool = True) 
     Args:
         receipt: of the run.
         options: how places are written.
-        findings: whether they follow as a table, with the program.
+        findings: whether they follow as a table.
     """
     head, ended = headline(receipt), ending(receipt)
     blocks: list[Block] = [Paragraph(" · ".join(head.counts))]
@@ -55,14 +55,15 @@ def summary(receipt: Receipt, options: RenderOptions, *, findings: bool = True) 
     if findings:
         table = findings_table(receipt, options)
         blocks += [] if table is None else [table]
-        command = " ".join(receipt.header.run.argv_redacted) or "unknown program"
-        torch = Code(options.text(receipt.environment.torch or "unknown"))
-        blocks.append(Paragraph((Code(options.text(command, LINE_CHARS)), " · torch ", torch)))
     sentence = options.text(head.sentence)
     return Overview("", head.kind, sentence, (Section("summary", "Summary", "Summary", blocks),))
 
 
 def render_markdown(receipt: Receipt, *, root: str = "") -> str:
-    """A run for a pull request; files below `root` are shown relative to it."""
-    found = summary(receipt, RenderOptions(root=root))
-    return render_overview(found, SIGNS[found.kind])
+    """A run for a pull request, with the program; files below `root` are shown relative to it."""
+    options = RenderOptions(root=root)
+    found = summary(receipt, options)
+    command = " ".join(receipt.header.run.argv_redacted) or "unknown program"
+    torch = Code(options.text(receipt.environment.torch or "unknown"))
+    program = Paragraph((Code(options.text(command, LINE_CHARS)), " · torch ", torch))
+    return render_overview(found, SIGNS[found.kind]) + render([program])
