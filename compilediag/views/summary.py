@@ -66,4 +66,4 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
     command = " ".join(receipt.header.run.argv_redacted) or "unknown program"
     torch = Code(options.text(receipt.environment.torch or "unknown"))
     program = Paragraph((Code(options.text(command, LINE_CHARS)), " · torch ", torch))
-    return render_overview(found, SIGNS[found.kind]) + render([program])
+    return f"{render_overview(found, SIGNS[found.kind])}\n{render([program])}"
