@@ -153,7 +153,7 @@ def _issue(number: str, where: str | None) -> str:
     Raises:
         UsageError: there is no such finding.
     """
-    from compilediag.views.issue import render_issue
+    from compilediag.views.summary import render_issue
 
     if number and not number.isdecimal():  # `--issue run`: the word is the receipt
         if where is not None:

@@ -1,7 +1,10 @@
-"""A run in a few blocks: for a pull request, a notebook's cell, the head of an issue."""
+"""A run in a few blocks, for a notebook's cell or as Markdown: for a pull request, and for an issue
+with what maintainers ask for, which GitHub folds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from compilediag.views.document import (
@@ -12,8 +15,10 @@ from compilediag.views.document import (
     Overview,
     Paragraph,
     Section,
+    Table,
 )
-from compilediag.views.findings import findings_table
+from compilediag.views.finding import render_finding
+from compilediag.views.findings import card_of, findings_table
 from compilediag.views.headline import (
     ending,
     headline,
@@ -21,12 +26,20 @@ from compilediag.views.headline import (
     reasons,
     trainer_figures,
 )
-from compilediag.views.markdown import SIGNS, render, render_overview
+from compilediag.views.markdown import SIGNS, fenced, prose, render, render_overview, table, words
 from compilediag.views.measured import measured_sentences
 from compilediag.views.style import RenderOptions
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
+
+MAX_CHARS = 55_000
+"""GitHub takes 65,536 of an issue, and the reader writes something of their own."""
+
+MAX_BLOCK_CHARS = 12_000
+"""Of one folded block: the first finding leaves room for others."""
+
+WIDTH = 100
 
 
 def summary(receipt: Receipt, options: RenderOptions, *, findings: bool = True) -> Overview:
@@ -53,8 +66,8 @@ def summary(receipt: Receipt, options: RenderOptions, *, findings: bool = True) 
         if not is_training_alone(receipt):
             blocks.append(Paragraph('A count of 0 here means "not seen".'))
     if findings:
-        table = findings_table(receipt, options)
-        blocks += [] if table is None else [table]
+        found = findings_table(receipt, options)
+        blocks += [] if found is None else [found]
     sentence = options.text(head.sentence)
     return Overview("", head.kind, sentence, (Section("summary", "Summary", "Summary", blocks),))
 
@@ -67,3 +80,66 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
     torch = Code(options.text(receipt.environment.torch or "unknown"))
     program = Paragraph((Code(options.text(command, LINE_CHARS)), " · torch ", torch))
     return f"{render_overview(found, SIGNS[found.kind])}\n{render([program])}"
+
+
+def render_issue(
+    receipt: Receipt, numbers: Sequence[int], programs: Mapping[int, str], *, root: str = ""
+) -> str:
+    """Versions, command, counts, and findings with all that the receipt holds on them.
+
+    Args:
+        receipt: of the run.
+        numbers: the findings to write about, as `explain N` counts them.
+        programs: a small program for each finding of which one can be made.
+        root: paths below it are shown relative to it.
+    """
+    options = RenderOptions(width=WIDTH, root=root)
+    head = render_overview(summary(receipt, options, findings=False))
+    lines = [head, *table(_environment(receipt))]
+    text = "\n".join(lines) + "\n"
+    left_out = 0
+    for number in numbers:
+        part = _finding(number, receipt, programs.get(number), options)
+        if len(text) + len(part) > MAX_CHARS:
+            left_out += 1
+        else:
+            text += part
+    if left_out:
+        text += f"\n{left_out} more are left out: `compilediag show --issue N` has finding N.\n"
+    return text
+
+
+def _environment(receipt: Receipt) -> Table:
+    found = receipt.environment
+    gpus = [str(each) for each in found.gpus or ()]
+    changed = " ".join(f"{name}={value}" for name, value in found.compile_flags.items())
+    rows = [
+        ("command", " ".join(receipt.header.run.argv_redacted)),
+        ("torch", " ".join(filter(None, (found.torch, found.torch_git)))),
+        ("Python, system", ", ".join(filter(None, (found.python, found.os)))),
+        ("GPU", ", ".join([*gpus, *(f"CUDA {each}" for each in (found.cuda,) if each)]) or "none"),
+        ("Triton", found.triton),
+        ("settings", changed),
+        ("compilediag", receipt.header.producer.version),
+    ]
+    return Table(("", ""), [(name, Code(text)) for name, text in rows if text])
+
+
+def _finding(number: int, receipt: Receipt, program: str | None, options: RenderOptions) -> str:
+    finding = receipt.findings[number - 1]
+    card = replace(card_of(number, finding, receipt, options), parts=())
+    what = words(card.what)
+    lines = ["", f"### {number}. {prose(finding.rule)} {what}", ""]
+    all_of_it = render_finding(number, finding, receipt, options)
+    lines += _folded("All that was recorded on it", all_of_it, "text")
+    if program is not None:
+        lines += _folded("A small program with the same cause", program, "python")
+    return "\n".join(lines) + "\n"
+
+
+def _folded(title: str, text: str, language: str) -> list[str]:
+    """A block that is closed at first."""
+    if len(text) > MAX_BLOCK_CHARS:
+        text = text[:MAX_BLOCK_CHARS].rpartition("\n")[0] + "\n… cut; the receipt has the rest\n"
+    title = f"<details><summary>{title}</summary>"
+    return [title, "", *fenced(text, language), "", "</details>"]

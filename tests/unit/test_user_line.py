@@ -21,9 +21,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import passed
 from compilediag.views.compiles import timeline
 from compilediag.views.finding import render_finding
-from compilediag.views.gate import github, gitlab, junit, sarif, terminal
-from compilediag.views.gate import json as json_format
-from compilediag.views.gate import markdown as gate_markdown
+from compilediag.views.gate import FORMATS
 from compilediag.views.gate.messages import location
 from compilediag.views.style import RenderOptions
 from compilediag.views.summary import render_markdown
@@ -64,10 +62,8 @@ SCREENS: dict[str, Callable[[Receipt], str]] = {
     "markdown": render_markdown,
     "diff": lambda found: comparison_screen(compare(receipt(), found), OPTIONS),
     **{
-        f"gate-{view.__name__.rpartition('.')[2]}": lambda found, view=view: view.render(
-            [judged(found)], OPTIONS
-        )
-        for view in (github, gitlab, junit, sarif, terminal, gate_markdown)
+        f"gate-{name}": lambda found, name=name: FORMATS[name]([judged(found)], OPTIONS)
+        for name in ("github", "gitlab", "junit", "sarif", "terminal", "md")
     },
 }
 
@@ -134,17 +130,17 @@ def test_annotations_are_on_the_own_file() -> None:
     for item in judgement.failures:
         if item.kind in ("cause", "break"):
             assert location(item, OPTIONS) == ("app.py", 36)
-    log = json.loads(sarif.render([judgement], OPTIONS))
+    log = json.loads(FORMATS["sarif"]([judgement], OPTIONS))
     places = [result["locations"][0] for result in log["runs"][0]["results"]]
     assert places[0]["physicalLocation"]["artifactLocation"]["uri"] == "app.py"
     assert places[0]["physicalLocation"]["region"] == {"startLine": 36}
     assert places[0]["logicalLocations"][0]["fullyQualifiedName"] == "main"
     message = log["runs"][0]["results"][0]["message"]["text"]
     assert "layers.py:47" in message
-    annotations = github.render([judgement], OPTIONS)
+    annotations = FORMATS["github"]([judgement], OPTIONS)
     assert "::error file=app.py,line=36," in annotations
     assert "layers.py:47" in annotations
-    read = json.loads(json_format.render([judgement], OPTIONS))
+    read = json.loads(FORMATS["json"]([judgement], OPTIONS))
     item = read["judgements"][0]["failures"][0]
     assert (item["file"], item["call"]["line"]) == (PACKAGE_FILE, 36)
 
