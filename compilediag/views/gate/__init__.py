@@ -9,12 +9,12 @@ from compilediag.views.gate import forges, json, junit, sarif, screens
 from compilediag.views.style import RenderOptions
 
 FORMATS: dict[str, Callable[[Sequence[Judgement], RenderOptions], str]] = {
-    "terminal": screens.on_a_terminal,
-    "github": forges.annotations,
-    "gitlab": forges.code_quality,
+    "terminal": screens.draw,
+    "github": forges.annotate,
+    "gitlab": forges.report_quality,
     "sarif": sarif.render,
     "junit": junit.render,
-    "md": screens.as_markdown,
+    "md": screens.draw_markdown,
     "json": json.render,
 }
 """What `--format` takes. Each text ends with a newline; none fails for what a judgement holds."""

@@ -40,7 +40,7 @@ _SEVERITY: dict[Kind, str] = {"not_judged": "blocker", "fallback": "critical"}
 """All else is major: a gate fails for it."""
 
 
-def annotations(judgements: Sequence[Judgement], options: RenderOptions) -> str:
+def annotate(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """At most nine errors and ten notices, over all lanes."""
     failures = in_turn(judgements)
     lines = [_error(judgement, item, options) for judgement, item in failures[:MAX_ERRORS]]
@@ -108,7 +108,7 @@ def _property(text: str) -> str:
 # --- GitLab --------------------------------------------------------------------------------------
 
 
-def code_quality(judgements: Sequence[Judgement], options: RenderOptions) -> str:
+def report_quality(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """The report. A lane that passed has no entry: the widget compares with the target branch."""
     entries: list[str] = []
     room = MAX_BYTES

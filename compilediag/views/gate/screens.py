@@ -52,7 +52,7 @@ MAX_CHARS = 300
 """Of a message, guard or fix."""
 
 
-def on_a_terminal(judgements: Sequence[Judgement], options: RenderOptions) -> str:
+def draw(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every lane, those that did not pass first; the first line is the verdict."""
     ordered = worst_first(judgements)
     lines = _overall(ordered, options)
@@ -165,7 +165,7 @@ def _improvements(judgement: Judgement, options: RenderOptions) -> list[str]:
 # --- Markdown ------------------------------------------------------------------------------------
 
 
-def as_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> str:
+def draw_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every lane under its verdict; what is cut is counted, with where to find it."""
     ordered = worst_first(judgements)
     rows, left = _rows(ordered, options)
