@@ -102,6 +102,8 @@ def test_a_page_fetches_nothing_and_runs_only_ours(name: str) -> None:
     assert targets <= {f"#{each}" for each in found.ids}
     labels = {attrs["aria-labelledby"] for _, attrs in found.tags if "aria-labelledby" in attrs}
     assert labels <= {*found.ids}
+    regions = [attrs["aria-label"] for _, attrs in found.tags if attrs.get("role") == "region"]
+    assert len(regions) == len(set(regions)), "each landmark has a name of its own"
 
 
 def test_hostile_text_is_inert() -> None:
