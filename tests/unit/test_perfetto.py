@@ -6,9 +6,11 @@ import binascii
 import json
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import built_receipt
 import msgspec
 import pytest
 from hypothesis import given
@@ -86,38 +88,12 @@ def crossings(slices: Sequence[dict[str, Any]]) -> Iterable[str]:
 
 
 def started(pid: int, utc: str, *, rank: int | None = None, t: float = 0.0) -> ProcessStarted:
-    return ProcessStarted(
-        t,
-        1,
-        pid,
-        1,
-        rank,
-        None,
-        ("python", "/home/you/model.py"),
-        "python",
-        "/home/you",
-        utc,
-        "3.11",
-    )
+    argv = ("python", "/home/you/model.py")
+    return replace(built_receipt.started(rank, pid=pid), t=t, argv=argv, started_utc=utc)
 
 
 def compiled(compile_id: str, t: float, seconds: float, **more: Any) -> Compiled:
-    values = {"forward": True, "guarded": True, "recompile_reason": None, **more}
-    return Compiled(
-        t=t,
-        step=0,
-        compile_id=compile_id,
-        epoch=0,
-        frame=WHERE,
-        seconds=seconds,
-        backend_s=None,
-        graph_ops=3,
-        guards=5,
-        cache_size=0,
-        fail_type=None,
-        fail_reason=None,
-        **values,
-    )
+    return built_receipt.compiled(compile_id, t, 0, seconds, frame=WHERE, **more)
 
 
 def journal() -> list[Event]:
