@@ -15,9 +15,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from screens import VIEWS, stored
 
 from compilediag import cli
-from compilediag.receipt.file import read_receipt, write_receipt
+from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import (
@@ -45,7 +46,6 @@ from compilediag_harness.wire import (
     encode,
 )
 
-DATA = Path(__file__).parents[1] / "data" / "views"
 WHERE = Location("/home/you/model.py", 13, "forward")
 NS_AS_US = 0.001
 """Slack of a comparison of sums of microseconds in floating point."""
@@ -134,7 +134,7 @@ def journal() -> list[Event]:
 
 def receipt() -> Receipt:
     """A run whose compile 0/1 was caused by a buffer."""
-    return read_receipt(DATA / "findings.json")
+    return stored("findings")
 
 
 def drawn(journals: list[list[Event]], origins_ns: list[int]) -> dict[str, Any]:
@@ -392,7 +392,7 @@ def test_foreign_files_stay(run: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_receipt_alone_holds_no_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without journals nothing is drawn, and nothing is written."""
-    shutil.copy(DATA / "findings.json", tmp_path / "receipt.json")
+    shutil.copy(VIEWS / "findings.json", tmp_path / "receipt.json")
     assert show(tmp_path / "receipt.json", tmp_path / "t.json") == 2
     assert "no journals" in capsys.readouterr().err
     assert not (tmp_path / "t.json").exists()
