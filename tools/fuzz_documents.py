@@ -25,7 +25,7 @@ from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.update import recorded
 from compilediag.errors import CompilediagError
 from compilediag.receipt.file import read_receipt
-from compilediag.views.diff import comparison
+from compilediag.views.diff import show_comparison
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import render_overview
 
@@ -102,7 +102,7 @@ def _receipts(content: bytes, damaged: Damage) -> Callable[[random.Random], None
 
 
 def _drawn(found: Comparison) -> str:
-    return render_overview(comparison(found, RenderOptions()), RenderOptions())
+    return render_overview(show_comparison(found, RenderOptions()), RenderOptions())
 
 
 def _locks(content: bytes, damaged: Damage) -> Callable[[random.Random], None]:

@@ -56,13 +56,13 @@ def command(options: DiffOptions) -> None:
     if options.as_json:
         write_document(document_of(found))
         return
-    from compilediag.views.diff import comparison
+    from compilediag.views.diff import show_comparison
     from compilediag.views.style import RenderOptions
 
     screen = render_options()
     if options.markdown or options.html is not None:
         screen = RenderOptions(root=screen.root)
-    overview = comparison(found, screen)
+    overview = show_comparison(found, screen)
     if options.markdown:
         from compilediag.views.markdown import render_overview
 

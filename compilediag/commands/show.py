@@ -111,7 +111,7 @@ _BLOCKS = {
     "compile_time": ("compile_time", "show --timeline"),
     "ranks": ("ranks", "show"),
 }
-"""Views of one name: the module that has it, and the command that leads on from there."""
+"""Views that are blocks: the module of `show_NAME`, and the command that leads on from there."""
 
 
 def drawn(view: str, where: str | None) -> str:
@@ -128,7 +128,9 @@ def drawn(view: str, where: str | None) -> str:
         from compilediag.views.terminal import render
 
         module, following = _BLOCKS[view]
-        blocks = getattr(import_module(f"compilediag.views.{module}"), view)(receipt, screen)
+        blocks = getattr(import_module(f"compilediag.views.{module}"), f"show_{view}")(
+            receipt, screen
+        )
         command = f"{following}{suffix}"
         if view == "timeline" and not receipt.findings:
             command = "explain --list"

@@ -61,12 +61,12 @@ def write_page_of(nodeids: Sequence[str], folder: Path) -> Path:
     from compilediag.receipt.file import read_receipt
     from compilediag.runs.offline.html_file import assets, write_page
     from compilediag.views.html.page import render_overview
-    from compilediag.views.html.report import session
+    from compilediag.views.html.report import show_session
     from compilediag.views.style import RenderOptions
 
     files = {nodeid: folder / file_name(nodeid) for nodeid in nodeids}
     there = {nodeid: file for nodeid, file in files.items() if file.is_file()}
-    overview = session(
+    overview = show_session(
         {nodeid: read_receipt(file) for nodeid, file in there.items()},
         {nodeid: f" {shlex.quote(str(file))}" for nodeid, file in there.items()},
         RenderOptions(root=str(Path.cwd())),

@@ -52,9 +52,9 @@ CACHES = {
 _REFUSALS = {"bypass": "not cached", "not_written": "not written", "miss": "not found"}
 
 
-def compile_time(receipt: Receipt, options: RenderOptions) -> list[Block]:
+def show_compile_time(receipt: Receipt, options: RenderOptions) -> list[Block]:
     """The phases of all compiles, the frames, what the caches answered, guards and memory."""
-    measured = measured_seconds(receipt, options)
+    measured = show_measured_seconds(receipt, options)
     if measured:
         return measured
     nothing = (
@@ -66,7 +66,7 @@ def compile_time(receipt: Receipt, options: RenderOptions) -> list[Block]:
     return [Paragraph(nothing)]
 
 
-def measured_seconds(receipt: Receipt, options: RenderOptions) -> list[Block]:
+def show_measured_seconds(receipt: Receipt, options: RenderOptions) -> list[Block]:
     """What was measured of it; empty where nothing was."""
     found, caches = receipt.compile.seconds, receipt.caches
     guards, memory = receipt.compile.guards, receipt.compile.memory

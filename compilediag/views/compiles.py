@@ -27,7 +27,7 @@ MAX_CAUSES = 20
 _NOT_A_WORD = re.compile(r"[^A-Za-z0-9_]+")
 
 
-def frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
+def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
     """The frames of the run as a table, most compiles first, and what its columns mean."""
     found = receipt.compile.frames_detail
     if not found:
@@ -91,7 +91,7 @@ def _frame_row(item: FrameDetail, options: RenderOptions) -> tuple[str, ...]:
     )
 
 
-def timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
+def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
     """Every compile in time order with its causes, the one to blame marked with `*`."""
     events = receipt.compile.events
     if not events:

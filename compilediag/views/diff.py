@@ -23,7 +23,7 @@ _SHORT = {"lane.name": "lane", "steps.count": "steps"}
 """Names in the sentence, where the path's last part is not enough."""
 
 
-def comparison(found: Comparison, options: RenderOptions) -> Overview:
+def show_comparison(found: Comparison, options: RenderOptions) -> Overview:
     """What was accepted as changed, the verdict and the counts that changed in one sentence, then
     every list that changed and what was measured."""
     accepted = _changed_data_sentence(found.changed_data, options)

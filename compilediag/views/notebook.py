@@ -23,7 +23,7 @@ from compilediag.views.document import (
 )
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
-from compilediag.views.summary import summary
+from compilediag.views.summary import summarize
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
@@ -53,7 +53,7 @@ def render_notebook(
         warm = f"nothing compiled in {count(calls, 'call')} of compiled functions"
         sentence = f"✓ {warm}: all was compiled before"
         return f'<div class="compilediag"><p><strong>{sentence}</strong></p></div>'
-    found = summary(receipt, options)
+    found = summarize(receipt, options)
     head = f"<p><strong>{options.sign(found.kind)} {escape(found.sentence)}</strong></p>"
     body = head + "".join(map(_block, found.blocks))
     shown = _CELL_FILE.sub(lambda found: cell_of(unescape(found[0])) or found[0], body)

@@ -36,7 +36,7 @@ _ASPECTS = {
 }
 
 
-def ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
+def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
     """All ranks as a table, shaded by what they cost, then what diverges, then stragglers."""
     section = receipt.ranks
     if section is None:

@@ -27,7 +27,7 @@ _LABELS = {
 }
 
 
-def steps(receipt: Receipt, options: RenderOptions) -> list[Block]:
+def show_steps(receipt: Receipt, options: RenderOptions) -> list[Block]:
     """Phases, spikes, synchronisations and timings of the lead process, as tables."""
     found = receipt.steps
     if found is None and not receipt.timings:

@@ -42,7 +42,7 @@ MAX_BLOCK_CHARS = 12_000
 WIDTH = 100
 
 
-def summary(receipt: Receipt, options: RenderOptions, *, findings: bool = True) -> Overview:
+def summarize(receipt: Receipt, options: RenderOptions, *, findings: bool = True) -> Overview:
     """The verdict with its counts, what was measured, how the run ended, why it is blind.
 
     Args:
@@ -75,7 +75,7 @@ def summary(receipt: Receipt, options: RenderOptions, *, findings: bool = True) 
 def render_markdown(receipt: Receipt, *, root: str = "") -> str:
     """A run for a pull request, with the program; files below `root` are shown relative to it."""
     options = RenderOptions(root=root)
-    found = summary(receipt, options)
+    found = summarize(receipt, options)
     command = " ".join(receipt.header.run.argv_redacted) or "unknown program"
     torch = Code(options.text(receipt.environment.torch or "unknown"))
     program = Paragraph((Code(options.text(command, LINE_CHARS)), " · torch ", torch))
@@ -94,7 +94,7 @@ def render_issue(
         root: paths below it are shown relative to it.
     """
     options = RenderOptions(width=WIDTH, root=root)
-    head = render_overview(summary(receipt, options, findings=False))
+    head = render_overview(summarize(receipt, options, findings=False))
     lines = [head, *table(_environment(receipt))]
     text = "\n".join(lines) + "\n"
     left_out = 0

@@ -17,9 +17,9 @@ from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.html_file import assets
 from compilediag.timeline.steps import Step
-from compilediag.views.diff import comparison
+from compilediag.views.diff import show_comparison
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import Sources, render_report, session
+from compilediag.views.html.report import Sources, render_report, show_session
 from compilediag.views.html.step_series import step_series
 from compilediag.views.style import RenderOptions
 
@@ -88,9 +88,9 @@ def pages() -> dict[str, str]:
     made = {name: report(receipt(name)) for name in names}
     made["hostile"] = report(hostile())
     found = compare(receipt("findings"), receipt("many"))
-    made["diff"] = render_overview(comparison(found, RenderOptions()), assets())
+    made["diff"] = render_overview(show_comparison(found, RenderOptions()), assets())
     tests = {"test_a": receipt("findings"), "test_b": receipt("clean")}
-    made["session"] = render_overview(session(tests, {}, RenderOptions()), assets())
+    made["session"] = render_overview(show_session(tests, {}, RenderOptions()), assets())
     return made
 
 

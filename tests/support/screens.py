@@ -9,7 +9,7 @@ from pathlib import Path
 from compilediag.compare.diff import Comparison
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.diff import comparison
+from compilediag.views.diff import show_comparison
 from compilediag.views.document import Block
 from compilediag.views.style import PLAIN, RenderOptions
 from compilediag.views.terminal import render, render_overview
@@ -34,7 +34,7 @@ def screen(
 
 def comparison_screen(found: Comparison, options: RenderOptions = PLAIN) -> str:
     """A comparison."""
-    return render_overview(comparison(found, options), options)
+    return render_overview(show_comparison(found, options), options)
 
 
 def acting(text: str) -> set[str]:

@@ -18,7 +18,7 @@ from compilediag.diagnosis.rules.compile_caches import LARGE_OPS, LOST_CACHE_S, 
 from compilediag.readers.torch_trace.read import read_trace, trace_of
 from compilediag.readers.torch_trace.scan import PAYLOAD_LIMIT
 from compilediag.timeline.fold import fold
-from compilediag.views.compile_time import compile_time
+from compilediag.views.compile_time import show_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import (
     COMPONENTS_KEPT,
@@ -212,7 +212,7 @@ def test_the_receipt_and_the_screen() -> None:
     }
     assert found.folder is not None
     assert found.folder.filesystem == "ext4"
-    text = screen(compile_time, receipt, RenderOptions(width=110))
+    text = screen(show_compile_time, receipt, RenderOptions(width=110))
     assert "AOTAutograd, not cached 1 time: Unsupported node op x" in text
     assert "compiled graphs (inductor), not written 1 time: OSError" in text
 

@@ -12,7 +12,7 @@ from trace_lines import line
 
 from compilediag.diagnosis.figures.compile_seconds import OTHER, PHASES, phase_of
 from compilediag.readers.torch_trace.read import trace_of
-from compilediag.views.compile_time import LABELS, compile_time
+from compilediag.views.compile_time import LABELS, show_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.wire import Compiled, Location
@@ -267,7 +267,7 @@ def test_the_receipt_and_the_screen() -> None:
     assert seconds.by_phase == pytest.approx({"dynamo": 1.0, "kernel_builds": 3.5, "other": 0.5})
     assert seconds.restarted == pytest.approx(0.5)
     assert [(item.attempts, item.frame.function) for item in seconds.frames] == [(2, "forward")]
-    text = screen(compile_time, receipt, RenderOptions(width=100))
+    text = screen(show_compile_time, receipt, RenderOptions(width=100))
     assert "5.0 s in 2 compiles" in text
     assert "building kernels (C++, Triton)" in text
     assert "0.50 s of it (10 %) in attempts that Dynamo began again" in text
@@ -285,5 +285,5 @@ def test_one_compile_without_phases_leaves_all_out() -> None:
         ]
     )
     assert receipt.compile.seconds is None
-    text = screen(compile_time, receipt, RenderOptions(width=100))
+    text = screen(show_compile_time, receipt, RenderOptions(width=100))
     assert "the phases of compiles were not seen" in text

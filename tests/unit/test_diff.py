@@ -22,7 +22,7 @@ from compilediag.errors import LanesNotComparable
 from compilediag.receipt import versions
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Compile
-from compilediag.views.diff import comparison
+from compilediag.views.diff import show_comparison
 from compilediag.views.markdown import render_overview
 from compilediag.views.style import RenderOptions
 
@@ -414,7 +414,7 @@ def test_the_first_line_names_what_was_accepted() -> None:
     assert "median step" in below
     assert "samples_per_s" in below
     assert "median step" not in screen.removesuffix(below)
-    drawn = render_overview(comparison(found, RenderOptions()))
+    drawn = render_overview(show_comparison(found, RenderOptions()))
     assert drawn.startswith("changed data (--changed-data): dynamic not set → True, samples 40")
     assert "### the same counts" in drawn
     assert "**not comparable: the runs did other work**" in drawn

@@ -13,7 +13,7 @@ from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.rules.guard_cost import MIN_GUARDS, find_expensive_guards
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
-from compilediag.views.compile_time import compile_time
+from compilediag.views.compile_time import show_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import (
     CompiledCallsMade,
@@ -154,7 +154,7 @@ def test_the_receipt_and_the_screen() -> None:
     assert held is not None
     assert (held.compiles, held.grown_bytes, held.peak_bytes) == (2, 40 * mib, 590 * mib)
     assert [item.peak_bytes for item in held.events] == [590 * mib, None]
-    text = " ".join(screen(compile_time, receipt, RenderOptions(width=100)).split())
+    text = " ".join(screen(show_compile_time, receipt, RenderOptions(width=100)).split())
     assert "guards: at least 200 us of each 2.00 ms step (10 %)" in text
     assert "320 us from the call to its graph, guards included (median of 4 warm calls)" in text
     assert "grew by 40 MiB in 2 compiles, and held 590 MiB at most in one of them" in text

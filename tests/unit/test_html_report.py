@@ -21,10 +21,10 @@ from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.html_file import assets, excerpts
 from compilediag.timeline.steps import Step
-from compilediag.views.diff import comparison
+from compilediag.views.diff import show_comparison
 from compilediag.views.document import Picture, Table, shares
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import Sources, render_report, session
+from compilediag.views.html.report import Sources, render_report, show_session
 from compilediag.views.html.step_series import MAX_POINTS, StepSeries, step_series
 from compilediag.views.style import RenderOptions
 
@@ -196,11 +196,11 @@ def test_a_proof_is_shown_with_its_points() -> None:
 def test_pages_of_comparisons_and_sessions() -> None:
     """The same house: they parse, and fetch nothing."""
     before, after = stored("findings"), stored("many")
-    text = render_overview(comparison(compare(before, after), RenderOptions()), assets())
+    text = render_overview(show_comparison(compare(before, after), RenderOptions()), assets())
     assert len(Parsed(text).raw["script"]) == 2
     assert "recompiles" in text
     tests = {"test_a": before, "test_<b>": stored("clean"), "test_c": stored("breaks")}
-    text = render_overview(session(tests, {"test_a": " a.json"}, RenderOptions()), assets())
+    text = render_overview(show_session(tests, {"test_a": " a.json"}, RenderOptions()), assets())
     parsed = Parsed(text)
     assert len(parsed.ids) == len(set(parsed.ids))
     assert "3 watched tests, 2 with findings" in text

@@ -30,7 +30,7 @@ from compilediag.runs.offline.cluster import receipts_on
 from compilediag.runs.offline.many_ranks import ReceiptOptions
 from compilediag.runs.offline.receipts import merged_receipt
 from compilediag.runs.offline.sources import find_sources, read_record
-from compilediag.views.ranks import ranks
+from compilediag.views.ranks import show_ranks
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
 
@@ -185,7 +185,7 @@ def test_the_screen_names_the_ranks_it_shows(
     little_room: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Counts of all ranks, and of how many the other screens are."""
-    drawn = screen(ranks, merged(folder_of_ranks(tmp_path / "in")), RenderOptions(width=100))
+    drawn = screen(show_ranks, merged(folder_of_ranks(tmp_path / "in")), RenderOptions(width=100))
     assert "4 of 5 ranks, missing: 2; 1 rank differs from the others" in drawn
     assert "all ranks together: 5 compiles, 1 recompile" in drawn
     assert "show 2 of the 4 ranks" in " ".join(drawn.split())
@@ -195,7 +195,7 @@ def test_the_screen_names_the_ranks_it_shows(
 def test_ranks_are_numbers_with_commas(tmp_path: Path) -> None:
     """As all counts of a screen."""
     record = read_record([str(folder_of_ranks(tmp_path / "in"))])
-    drawn = screen(ranks, merged_receipt(record, "lane", 2048), RenderOptions(width=100))
+    drawn = screen(show_ranks, merged_receipt(record, "lane", 2048), RenderOptions(width=100))
     assert drawn.startswith("4 of 2,048 ranks, missing: ")
 
 

@@ -29,7 +29,7 @@ from compilediag.timeline.timeline import (
     SyncSample,
     Timeline,
 )
-from compilediag.views.steps import steps
+from compilediag.views.steps import show_steps
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Location, SpanEnded
 
@@ -271,7 +271,7 @@ def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
         timings=timings_of(timeline),
         syncs=syncs_section(timeline),
     )
-    return screen(steps, made, look)
+    return screen(show_steps, made, look)
 
 
 def test_the_view_has_phases_spikes_and_timings() -> None:

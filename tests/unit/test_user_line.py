@@ -19,7 +19,7 @@ from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.update import recorded
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import passed
-from compilediag.views.compiles import timeline
+from compilediag.views.compiles import show_timeline
 from compilediag.views.finding import render_finding
 from compilediag.views.gate import FORMATS
 from compilediag.views.gate.messages import location
@@ -58,7 +58,7 @@ def judged(found: Receipt, **more: bool) -> Judgement:
 SCREENS: dict[str, Callable[[Receipt], str]] = {
     "verdict": render,
     "explain": lambda found: render_finding(1, found.findings[0], found, OPTIONS),
-    "timeline": lambda found: screen(timeline, found, OPTIONS),
+    "timeline": lambda found: screen(show_timeline, found, OPTIONS),
     "markdown": render_markdown,
     "diff": lambda found: comparison_screen(compare(receipt(), found), OPTIONS),
     **{

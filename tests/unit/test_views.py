@@ -29,7 +29,7 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.compiles import frames, timeline
+from compilediag.views.compiles import show_frames, show_timeline
 from compilediag.views.finding import render_finding
 from compilediag.views.findings import MAX_FINDINGS
 from compilediag.views.headline import headline
@@ -72,8 +72,8 @@ def every_view(name: str, options: RenderOptions) -> dict[str, str]:
     made = stored(name)
     views = {
         "verdict": render(made, options, complete=True),
-        "frames": screen(frames, made, options),
-        "timeline": screen(timeline, made, options),
+        "frames": screen(show_frames, made, options),
+        "timeline": screen(show_timeline, made, options),
         "comparison": comparison_screen(compare(stored("findings"), made), options),
     }
     for number, item in enumerate(made.findings, 1):
@@ -230,8 +230,8 @@ def test_a_finding_has_its_facts_and_says_what_is_not_known() -> None:
 
 def test_frames_of_an_empty_receipt_are_explained() -> None:
     """No frame at all is a sentence, not an empty table."""
-    assert "torch.compile was not reached" in screen(frames, stored("blind"))
-    assert "torch.compile was not reached" in screen(timeline, stored("blind"))
+    assert "torch.compile was not reached" in screen(show_frames, stored("blind"))
+    assert "torch.compile was not reached" in screen(show_timeline, stored("blind"))
 
 
 def test_a_comparison_reports_that_only_the_code_differs() -> None:

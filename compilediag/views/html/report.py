@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from compilediag import extension_points
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import GoodputSection
-from compilediag.views.compile_time import measured_seconds
+from compilediag.views.compile_time import show_measured_seconds
 from compilediag.views.document import (
     LINE_CHARS,
     Card,
@@ -28,8 +28,8 @@ from compilediag.views.html.pieces import functions
 from compilediag.views.html.step_series import StepSeries, longest
 from compilediag.views.lookups import main_findings, numbered
 from compilediag.views.measured import measured_sentences
-from compilediag.views.ranks import ranks
-from compilediag.views.steps import steps
+from compilediag.views.ranks import show_ranks
+from compilediag.views.steps import show_steps
 from compilediag.views.style import RenderOptions
 
 SCREEN_WIDTH = 100
@@ -79,17 +79,17 @@ def render_report(
             "seconds",
             "Compile time",
             "Where compile seconds went",
-            measured_seconds(receipt, options),
+            show_measured_seconds(receipt, options),
         ),
         *_goodput(receipt.goodput),
         Section(
             "step-times",
             "Step times",
             "Where the steps' time went",
-            steps(receipt, options) if running else (),
+            show_steps(receipt, options) if running else (),
         ),
         *_cadence(receipt, options),
-        Section("ranks", "Ranks", "Ranks", ranks(receipt, options) if ranked else ()),
+        Section("ranks", "Ranks", "Ranks", show_ranks(receipt, options) if ranked else ()),
         Section("graphs", "CUDA graphs", "CUDA graphs", _cuda_graphs(receipt, options)),
     )
     series = sources.series
@@ -251,7 +251,7 @@ def _cadence(receipt: Receipt, options: RenderOptions) -> list[Section]:
 # --- a session of tests --------------------------------------------------------------------------
 
 
-def session(
+def show_session(
     receipts: Mapping[str, Receipt], suffixes: Mapping[str, str], options: RenderOptions
 ) -> Overview:
     """The receipts of a test session.
