@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import click
+from msgspec.structs import replace
 
 from compilediag.commands.receipts import load, suffix_for
 from compilediag.commands.subcommand import subcommand

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct
 
 HEATS = 8
 """Shades of a heat map, 0 being none."""
@@ -43,8 +44,7 @@ Text = str | tuple[str, ...]
 """A sentence, or its parts: our own words, and `Code`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(Struct, frozen=True):
     """A sentence, and what is to be said below it."""
 
     text: Text = ""
@@ -54,8 +54,7 @@ class Paragraph:
     style: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """Items below a title, each on a line of its own."""
 
     title: str
@@ -64,15 +63,13 @@ class Listing:
     """Where the others are found, behind the number of those that are left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preformatted:
+class Preformatted(Struct, frozen=True):
     """Lines of a screen, for what no table has."""
 
     lines: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Cells as texts."""
 
     head: Sequence[str]
@@ -84,9 +81,7 @@ class Table:
     """Sentences below the table."""
     bars: Sequence[float] = ()
     """A number of each row, drawn as a bar in a column of its own."""
-    heat: Mapping[str, Sequence[float | None]] = field(
-        default_factory=dict[str, Sequence["float | None"]]
-    )
+    heat: Mapping[str, Sequence[float | None]] = {}
     """The numbers of a column, which are shaded by how far they are above the least of them."""
     shrink: str = ""
     """The column that is cut where the table is wider than the terminal."""
@@ -117,8 +112,7 @@ def _shades(values: Sequence[float | None]) -> list[int]:
     return [0 if each is None else round(HEATS * (each - low) / (high - low)) for each in values]
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """A small line chart: a line through the values on a logarithmic scale from `low` to `high`, so
     that charts with the same bounds can be compared by eye."""
 
@@ -145,8 +139,7 @@ class Picture:
         return min(1.0, math.log(value / self.low) / math.log(self.high / self.low))
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """A part of a whole: `start` and `width` are percents of the bar that it is drawn in."""
 
     name: str
@@ -167,8 +160,7 @@ def shares(parts: Sequence[tuple[str, str, float]]) -> tuple[Share, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLine:
+class SourceLine(Struct, frozen=True):
     """A line of the program's own."""
 
     number: int
@@ -176,16 +168,14 @@ class SourceLine:
     blamed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """The lines around the one a finding is about, or why they are not shown."""
 
     lines: tuple[SourceLine, ...] = ()
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProvedChange:
+class ProvedChange(Struct, frozen=True):
     """A certificate: each point with its figures before and after."""
 
     change: str
@@ -196,8 +186,7 @@ class ProvedChange:
     """Why it is not valid for this run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Struct, frozen=True):
     """A finding, as texts."""
 
     number: int
@@ -260,8 +249,7 @@ class Card:
 Block = Paragraph | Listing | Preformatted | Table | Card
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """A part of a page under a heading."""
 
     id: str
@@ -274,8 +262,7 @@ class Section:
     pictures: Sequence[Picture] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Struct, frozen=True):
     """The first lines of a document, and its sections."""
 
     title: str

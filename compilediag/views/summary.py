@@ -4,8 +4,9 @@ with what maintainers ask for, which GitHub folds."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from compilediag.views.document import (
     LINE_CHARS,
