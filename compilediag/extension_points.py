@@ -37,7 +37,8 @@ TRAIN_LOG_READER = "train_logs.read:reader_with"
 
 TRAIN_LOG_STEPS = "train_logs.receipt_parts:steps_of"
 TRAIN_LOG_THROUGHPUT = "train_logs.receipt_parts:throughput_with"
-"""What a receipt says of such an output."""
+TRAIN_LOG_FIGURES = "train_logs.figures:figures_of"
+"""What a receipt says of such an output, and its figures in words."""
 
 CADENCE_RULES = "cadence.diagnosis.rules:RULES"
 """Rules about periodic work."""
