@@ -57,7 +57,7 @@ def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
             kind="recompile",
             graph_ops=None,
             guards=None,
-            causes=tuple(cause_record(found, ids) for found in run.diagnosis.causes.blamed(item)),
+            causes=tuple(cause_record(found, ids) for found in run.diagnosis.causes.of(item)),
             entered_at=entered_record(item.entered_at),
             entered_from=item.entered_from or None,
             entries=(),

@@ -86,7 +86,7 @@ def _events(
     room = FALSE_GUARDS_KEPT
     for item in compiles:
         again = item.recompile if is_recompile(item) else None
-        causes = () if again is None else diagnosis.causes.blamed(again)
+        causes = () if again is None else diagnosis.causes.of(again)
         missed = () if again is None else diagnosis.causes.entries.get(again.id, ())
         room -= sum(len(entry.guards) for entry in missed)
         listed = missed if room >= 0 else ()
@@ -104,33 +104,20 @@ def _events(
         )
 
 
-def cause_record(found: BlamedCause, ids: FindingIds) -> EventCause:
+def cause_record(cause: BlamedCause, ids: FindingIds) -> EventCause:
     """The cause, with the id of the finding that reports it."""
-    cause, where = found.cause, found.cause.location or found.place
-    return EventCause(
-        family=cause.family,
-        source=cause.source,
-        variable=cause.variable,
-        guard=cause.guard,
-        expected=cause.expected,
-        actual=cause.actual,
+    where, witnessed = cause.location or cause.place, cause.witnessed
+    return record_from(
+        EventCause,
+        cause,
         file=where.file,
         line=where.line,
         function=where.function,
-        primary=cause.primary,
         writers=tuple(
-            Writer(
-                function=item.function,
-                file=item.file,
-                line=item.line,
-                evidence="witnessed" if cause.witnessed else "source",
-            )
-            for item in shown_writers(cause.writers, witnessed=cause.witnessed)
+            record_from(Writer, item, evidence="witnessed" if witnessed else "source")
+            for item in shown_writers(cause.writers, witnessed=witnessed)
         ),
-        rule=cause.rule,
-        kind=cause.kind,
-        confidence=cause.confidence,
-        finding=ids.get(found.id),
+        finding=ids.get(cause.id),
         changed_at=changed_at(cause.changed),
     )
 
