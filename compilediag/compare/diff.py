@@ -13,11 +13,12 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from compilediag.compare.cache_keys import CacheKeyChange, changed_cache_keys
 from compilediag.compare.changed_data import (
     OPTION,
+    CacheKeyChange,
     ChangedData,
     FieldChange,
+    changed_cache_keys,
     changed_data,
     not_by_a_fix,
     work_changes,

@@ -15,17 +15,18 @@ from functools import cache, partial
 from typing import Protocol
 
 from compilediag import extension_points
-from compilediag.readers.compression import HEAD_BYTES, open_stream
 from compilediag.readers.storage import (
+    HEAD_BYTES,
     files_below,
     is_uri,
     join,
     local_path,
+    open_stream,
     parent,
 )
 from compilediag.readers.torch_logs.counts import PREFIX, read_text_log
 from compilediag.readers.torch_logs.events import read_text_events
-from compilediag.timeline.train_log import TrainLog
+from compilediag.timeline.recorded import TrainLog
 
 FILES_LIMIT = 200_000
 """Most files examined below the paths of one command; the others are counted."""

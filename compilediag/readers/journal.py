@@ -16,9 +16,8 @@ from itertools import islice
 import msgspec
 
 from compilediag.readers import lenient_json
-from compilediag.readers.compression import open_stream
 from compilediag.readers.lines import Line, split_lines
-from compilediag.readers.storage import is_uri, join, names_in
+from compilediag.readers.storage import is_uri, join, names_in, open_stream
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20

@@ -7,25 +7,23 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec.structs import replace
 
 from compilediag._version import __version__
-from compilediag.diagnosis.figures.caches import cache_section
-from compilediag.diagnosis.figures.cudagraphs import cudagraph_section
+from compilediag.diagnosis.figures.caches import cache_section, precompiled_records
+from compilediag.diagnosis.figures.devices import cudagraph_section, memory_section, syncs_section
 from compilediag.diagnosis.figures.fixed_shapes import shapes_section
 from compilediag.diagnosis.figures.goodput import goodput_section
 from compilediag.diagnosis.figures.invocations import invocations_section, throughput_section
-from compilediag.diagnosis.figures.memory import memory_section
 from compilediag.diagnosis.figures.pipelines import pipeline_section
-from compilediag.diagnosis.figures.precompiled import precompiled_records
-from compilediag.diagnosis.figures.steps import steps_section
-from compilediag.diagnosis.figures.syncs import syncs_section
-from compilediag.diagnosis.figures.timings import timings_of
-from compilediag.diagnosis.figures.tracked import (
+from compilediag.diagnosis.figures.recorded import (
     ablation_artifacts,
     ablations_section,
+    logged_steps,
     profiles_section,
     tracked_section,
+    with_logged,
 )
-from compilediag.diagnosis.figures.train_log import logged_steps, with_logged
-from compilediag.diagnosis.ranks.section import ranks_section
+from compilediag.diagnosis.figures.steps import steps_section
+from compilediag.diagnosis.figures.timings import timings_of
+from compilediag.diagnosis.ranks.divergence import ranks_section
 from compilediag.receipt.compiles import compile_section, finding_record, witness_section
 from compilediag.receipt.identity import (
     completeness_of,
@@ -54,12 +52,12 @@ if TYPE_CHECKING:
 
 import re
 
-from compilediag.diagnosis.figures.train_log import logged_losses_finite
+from compilediag.diagnosis.figures.recorded import logged_losses_finite
 from compilediag.receipt.schema.receipt import Checks
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import Overhead
+from compilediag.timeline.recorded import losses_finite
 from compilediag.timeline.timeline import lead_process, ranks_present
-from compilediag.timeline.tracked import losses_finite
 
 _OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|\bMemoryError\b|out of memory|DefaultCPUAllocator: can't allocate|oom-kill",

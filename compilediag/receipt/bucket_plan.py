@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from compilediag.json_document import Document
-from compilediag.timeline.call_sizes import varying_sizes
+from compilediag.timeline.invocations import varying_sizes
 from compilediag_harness.shapes.buckets import (
     BucketPlan,
     evaluate,

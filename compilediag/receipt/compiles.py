@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.compile_seconds import compile_time, seconds_section
+from compilediag.diagnosis.figures.devices import compile_memory
 from compilediag.diagnosis.figures.guard_cost import guards_section
-from compilediag.diagnosis.figures.memory import compile_memory
 from compilediag.diagnosis.findings import (
     CauseId,
     Finding,
@@ -31,7 +31,7 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.breaks import BreakLine
-from compilediag.timeline.counts import is_compile, is_recompile
+from compilediag.timeline.frames import is_compile, is_recompile
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import plain

@@ -11,13 +11,12 @@ from compilediag.timeline.caches import caches_of, precompiled_of
 from compilediag.timeline.cadence import groups_of
 from compilediag.timeline.compile_costs import compile_memory_of, guard_sets_of, warm_calls_of
 from compilediag.timeline.compiles import ahead_of_time_of, compiles_of
-from compilediag.timeline.cudagraphs import cudagraphs_of
+from compilediag.timeline.devices import cudagraphs_of, devices_of, sample_of
 from compilediag.timeline.fixed_shapes import fixed_shapes_of
 from compilediag.timeline.frames import frames_of, newest_hazards, skipped_of
 from compilediag.timeline.invocations import invocations_of, stance_calls_of
-from compilediag.timeline.memory import devices_of
-from compilediag.timeline.pipelines import loops_of
 from compilediag.timeline.process import ProcessEvents
+from compilediag.timeline.recorded import TrainLog, loops_of, newest_of
 from compilediag.timeline.steps import (
     device_steps_of,
     disabled_calls_of,
@@ -25,10 +24,7 @@ from compilediag.timeline.steps import (
     partial_phases_of,
     steps_of,
 )
-from compilediag.timeline.syncs import sample_of
 from compilediag.timeline.timeline import Process, TextLog, Timeline
-from compilediag.timeline.tracked import newest_of
-from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
     AblationWritten,
     CadenceDeclared,

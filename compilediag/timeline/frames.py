@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from compilediag.receipt.schema.compiles import Counts
+from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.compiles import Compile, CompileId, FrameKey
 from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import (
@@ -93,3 +95,30 @@ def skipped_of(part: ProcessEvents) -> Iterable[FrameSkipped]:
 def newest_hazards(_: int, checks: Iterable[HazardsChecked]) -> Iterable[HazardsChecked]:
     """The last check of each frame of one process."""
     return {event.frame: event for event in checks}.values()
+
+
+def is_compile(item: Compile) -> bool:
+    """Whether an attempt counts as a compile."""
+    return item.forward and item.guarded
+
+
+def is_recompile(item: Compile) -> bool:
+    """Whether an attempt counts as a recompile too."""
+    return item.recompile is not None and item.recompile.produced
+
+
+def counts_of(
+    frames: Iterable[Frame], compiles: Iterable[Compile], breaks: Iterable[BreakSite]
+) -> Counts:
+    """The counts of what was compiled, by the definitions above."""
+    counted = [item for item in compiles if is_compile(item)]
+    attempted = tuple(frames)
+    return Counts(
+        frames=len(attempted),
+        compiles=len(counted),
+        recompiles=sum(is_recompile(item) for item in counted),
+        graphs=sum(bool(item.graph_ops) for item in counted),
+        graph_breaks=len({site.at for site in breaks}),
+        eager_fallbacks=sum(frame.ran_eager for frame in attempted),
+        recompile_limit_hits=sum(frame.limit_hit_step is not None for frame in attempted),
+    )

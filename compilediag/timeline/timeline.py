@@ -18,16 +18,12 @@ from compilediag.timeline.caches import Precompiled, ProcessCaches
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.compile_costs import GuardSet, WarmCalls
 from compilediag.timeline.compiles import Compile, CompileId, Recompile
-from compilediag.timeline.counts import counts_of
-from compilediag.timeline.cudagraphs import CudagraphRun
+from compilediag.timeline.devices import CudagraphRun, DeviceMemory, SyncSample
 from compilediag.timeline.fixed_shapes import FixedShapeRun
-from compilediag.timeline.frames import Frame
+from compilediag.timeline.frames import Frame, counts_of
 from compilediag.timeline.invocations import Invocations, StanceCalls
-from compilediag.timeline.memory import DeviceMemory
-from compilediag.timeline.pipelines import PipelineLoop
+from compilediag.timeline.recorded import PipelineLoop, TrainLog
 from compilediag.timeline.steps import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
-from compilediag.timeline.syncs import SyncSample
-from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
     AblationWritten,
     CallShadowed,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from compilediag.compare.cache_keys import CacheKeyChange
-from compilediag.compare.changed_data import OPTION, ChangedData, FieldChange
+from compilediag.compare.changed_data import OPTION, CacheKeyChange, ChangedData, FieldChange
 from compilediag.compare.changes import CountChange
 from compilediag.compare.diff import BreakChange, CauseChange, Comparison, FrameChange
 from compilediag.compare.keys import portable_file

@@ -20,7 +20,7 @@ from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryR
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import CompileEvent, EventCause
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.timeline.pipelines import PipelineLoop
+    from compilediag.timeline.recorded import PipelineLoop
     from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
     from compilediag_harness.wire import Event
 

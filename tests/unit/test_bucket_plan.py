@@ -17,9 +17,13 @@ from compilediag.diagnosis.rules.recompile_fixes import RULES
 from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, histogram
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName, PassedArgument
-from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.receipt.schema.invocations import (
+    FixedShapeRecord,
+    ShapesSection,
+    SizeRecord,
+    VaryingSizesRecord,
+)
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection, SizeRecord
 from compilediag.timeline.invocations import Invocations, ShapeCount
 from compilediag.views.plan import render_plan
 from compilediag.views.style import RenderOptions

@@ -21,8 +21,8 @@ from compilediag.extensions.cadence.diagnosis.samples import (
     recompiles_among,
 )
 from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.devices import SyncSite
 from compilediag.timeline.invocations import Invocations
-from compilediag.timeline.syncs import SyncSite
 from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
 from compilediag_harness.wire import Location
 

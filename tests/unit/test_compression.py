@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from compilediag.readers import compression
-from compilediag.readers.compression import NO_ZSTANDARD, open_stream
+from compilediag.readers.storage import NO_ZSTANDARD, open_stream
 
 CONTENT = b"".join(b"line %d of a trace\n" % number for number in range(40_000))
 

@@ -10,10 +10,10 @@ from timelines import FILE, attempt, process, timeline
 from compilediag.compare.gate.expression import parse_limits
 from compilediag.compare.gate.limits import count_of
 from compilediag.compare.run_baseline import run_baseline
-from compilediag.diagnosis.figures.cudagraphs import cudagraph_section
+from compilediag.diagnosis.figures.devices import cudagraph_section
 from compilediag.diagnosis.rules import cudagraph_texts as texts
 from compilediag.diagnosis.rules import cudagraphs as rules
-from compilediag.timeline.cudagraphs import CudagraphRun, skip_reason
+from compilediag.timeline.devices import CudagraphRun, skip_reason
 from compilediag.timeline.fold import fold
 from compilediag.timeline.invocations import Invocations, ShapeCount
 from compilediag.timeline.timeline import Timeline

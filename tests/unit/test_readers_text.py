@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.readers.compression import CHUNK_BYTES
+from compilediag.readers.storage import CHUNK_BYTES
 from compilediag.readers.torch_logs.counts import LINE_LIMIT, read_text_log
 from compilediag.runs.supervised.assemble import read_logs
 

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from timelines import attempt
 
+from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.figures.steps import steps_section
-from compilediag.diagnosis.figures.syncs import syncs_section
 from compilediag.diagnosis.figures.timings import by_step, timings_of
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import StepsSection
-from compilediag.timeline.syncs import SyncSite
+from compilediag.timeline.devices import SyncSite
 from compilediag.timeline.timeline import (
     Compile,
     DisabledCalls,

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.guards.checks import UNKNOWN, guard_of
+from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of
 from compilediag.diagnosis.guards.families import Decision, GuardContext, decide
-from compilediag.diagnosis.guards.guard import Guard
 from compilediag.diagnosis.guards.reason import Reason, parse_reason
 from compilediag.diagnosis.guards.source import Path, path_of
 from compilediag.diagnosis.guards.tensors import keys_of

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.conditions import Condition
-from compilediag.diagnosis.guards.brackets import unquoted
-from compilediag.diagnosis.guards.source import Path, paths_in
+from compilediag.diagnosis.guards.source import Path, paths_in, unquoted
 
 Steps = tuple[Hashable, ...]
 

@@ -14,11 +14,21 @@ from compilediag.receipt.schema.caches import (
     CacheRefusal,
     CacheSection,
     CacheUsed,
+    PrecompiledRecord,
 )
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.caches import ProcessCaches
+from compilediag.timeline.caches import Precompiled, ProcessCaches
 from compilediag.timeline.timeline import CompileId, Timeline
-from compilediag_harness.wire import BYPASS, DISABLED, FAILED, HIT, MISS, CacheLookedUp, digest_of
+from compilediag_harness.wire import (
+    BYPASS,
+    DISABLED,
+    FAILED,
+    HIT,
+    MISS,
+    CacheLookedUp,
+    Location,
+    digest_of,
+)
 
 LOOKUPS_KEPT = 300
 """Most lookups listed; counts stay whole."""
@@ -146,4 +156,23 @@ def _use(cache: str, lookups: list[CacheLookedUp], writes: list[bool] | None) ->
         saved_s=sum(known) if known else None,
         written=None if writes is None else sum(writes),
         not_written=None if writes is None else len(writes) - sum(writes),
+    )
+
+
+KEPT = 200
+"""Most functions listed."""
+
+
+def precompiled_records(timeline: Timeline) -> tuple[PrecompiledRecord, ...]:
+    """Each function once, in the order in which it was first loaded."""
+    found: dict[Location, list[Precompiled]] = {}
+    for item in timeline.precompiled:
+        found.setdefault(item.function, []).append(item)
+    return tuple(
+        PrecompiledRecord(
+            function=f"{at.function} at {at.file}:{at.line}",
+            entries=sum(item.entries for item in items),
+            called=any(item.called for item in items),
+        )
+        for at, items in list(found.items())[:KEPT]
     )

@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.receipt.schema.record import record_from
-from compilediag.receipt.schema.shapes import (
+from compilediag.receipt.schema.invocations import (
     FixedShapeRecord,
     KneeRecord,
     KneeSize,
@@ -18,7 +16,9 @@ from compilediag.receipt.schema.shapes import (
     PaddingRecord,
     RowLoops,
     ShapesSection,
+    VaryingSizesRecord,
 )
+from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import plan

@@ -21,8 +21,7 @@ from compilediag.receipt.schema.invocations import (
     VaryingSizesRecord,
 )
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.call_sizes import varying_sizes
-from compilediag.timeline.invocations import Invocations, ShapeCount
+from compilediag.timeline.invocations import Invocations, ShapeCount, varying_sizes
 from compilediag.timeline.timeline import Step, Timeline
 
 OFTEN = 2

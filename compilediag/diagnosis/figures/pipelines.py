@@ -13,7 +13,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from compilediag.receipt.schema.tracked import PipelineRecord, PipelineSection, PoolSizes
-from compilediag.timeline.pipelines import PipelineLoop, StageRun
+from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.user_api.pipeline_rates import (
     INFER,

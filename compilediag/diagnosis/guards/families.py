@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compilediag.diagnosis.guards.brackets import unquoted
-from compilediag.diagnosis.guards.guard import Guard
-from compilediag.diagnosis.guards.source import Hop, Path
+from compilediag.diagnosis.guards.checks import Guard
+from compilediag.diagnosis.guards.source import Hop, Path, unquoted
 from compilediag_harness.wire import GuardFacts, Location
 
 Owner = Literal["closure", "global", "argument", "module", "attribute", "nothing"]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 
-from compilediag.diagnosis.guards.brackets import unquoted
-from compilediag.diagnosis.guards.source import Hop, Path
+from compilediag.diagnosis.guards.source import Hop, Path, unquoted
 from compilediag_harness.wire import GuardFacts
 
 _SELF_NAMES = ("self", "s", "fn")

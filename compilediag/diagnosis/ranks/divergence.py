@@ -12,15 +12,27 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
 
-from compilediag.diagnosis.ranks.cache_keys import key_differences
-from compilediag.diagnosis.ranks.fingerprint import (
+from msgspec.structs import replace
+
+from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.ranks.summary import (
     ASPECTS,
     RankFingerprint,
+    RankSummary,
     fingerprint_of,
+    key_differences,
+    summaries_of,
     values_of,
 )
-from compilediag.diagnosis.ranks.summary import RankSummary
-from compilediag.receipt.schema.ranks import RankDivergence, RankStraggler
+from compilediag.receipt.schema.ranks import (
+    RankDivergence,
+    RankRow,
+    RanksSection,
+    RankStraggler,
+    RankTotals,
+)
+from compilediag.receipt.schema.record import record_from
+from compilediag.timeline.timeline import Timeline, ranks_present
 
 SHOWN = 5
 """Most differences named of one group of ranks."""
@@ -144,3 +156,60 @@ def _stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, 
         if seconds > usual
     ]
     return tuple(sorted(slow, key=lambda item: (-item.seconds, item.rank))[:MAX_STRAGGLERS])
+
+
+MAX_ROWS = 4096
+MAX_DIVERGENCES = 200
+MAX_MISSING = 100_000
+MAX_NAMED_RANKS = 64
+"""Most ranks named of one divergence."""
+
+
+def ranks_section(
+    timeline: Timeline,
+    causes: RunCauses,
+    expected: int | None,
+    found: RankComparison | None = None,
+) -> RanksSection | None:
+    """The comparison of the ranks: `found`, where the Timeline does not hold all of them, else of
+    those it holds. None where a launcher started fewer than two."""
+    if found is None:
+        ranks = {process.rank for process in timeline.processes} - {None}
+        if len(ranks) < 2 and (expected or 1) < 2:
+            return None
+        found = compare_ranks(summaries_of(timeline, causes), expected)
+    measured = timeline.observes("metrics_rows")
+    counted = len(timeline.counted_ranks)
+    return RanksSection(
+        expected=expected,
+        missing=found.missing[:MAX_MISSING],
+        missing_count=len(found.missing),
+        rows=tuple(_row(summary, measured=measured) for summary in found.ranks[:MAX_ROWS]),
+        divergences=tuple(
+            replace(item, ranks=item.ranks[:MAX_NAMED_RANKS])
+            for item in found.divergences[:MAX_DIVERGENCES]
+        ),
+        stragglers=found.stragglers if measured else (),
+        totals=_totals(found, measured=measured),
+        told=len(ranks_present(timeline)) - counted if counted else None,
+        differing=found.differing,
+        divergences_left_out=found.left_out + max(0, len(found.divergences) - MAX_DIVERGENCES),
+    )
+
+
+def _totals(found: RankComparison, *, measured: bool) -> RankTotals:
+    counts = ("frames", "compiles", "recompiles", "eager_fallbacks")
+    return RankTotals(
+        ranks=len(found.ranks),
+        **{name: sum(getattr(item, name) for item in found.ranks) for name in counts},
+        compile_s=sum(item.compile_s for item in found.ranks) if measured else None,
+    )
+
+
+def _row(summary: RankFingerprint, *, measured: bool) -> RankRow:
+    return record_from(
+        RankRow,
+        summary,
+        rank=summary.rank or 0,
+        compile_s=summary.compile_s if measured else None,
+    )

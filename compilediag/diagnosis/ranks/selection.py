@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
+from compilediag.diagnosis.ranks.summary import RankFingerprint
 
 MAX_RANKS = 256
 """Most ranks that are listed one by one."""

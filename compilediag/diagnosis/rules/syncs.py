@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
-from compilediag.timeline.syncs import SyncLine, lines_of
+from compilediag.timeline.devices import SyncLine, lines_of
 from compilediag.timeline.timeline import SyncSample, Timeline
 from compilediag_harness.wire import Location
 

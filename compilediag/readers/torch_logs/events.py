@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from compilediag.readers.compression import open_stream
 from compilediag.readers.journal import Journal, with_loss, with_problem
 from compilediag.readers.lines import plain_text, split_lines
+from compilediag.readers.storage import open_stream
 from compilediag.readers.torch_logs.counts import LIMIT, LINE_LIMIT, PREFIX, RECOMPILING
 from compilediag_harness.wire import (
     WIRE_VERSION,

@@ -2,8 +2,7 @@
 
 from msgspec import field
 
-from compilediag.receipt.schema.places import FrameName
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import FrameName, Record
 
 
 class CacheUsed(Record, frozen=True, kw_only=True):

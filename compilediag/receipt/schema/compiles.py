@@ -5,8 +5,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from compilediag.receipt.schema.compile_costs import CompileMemorySection, GuardsSection
-from compilediag.receipt.schema.places import FrameName
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import FrameName, Record
 
 
 class VariantCounts(Record, frozen=True, kw_only=True):

@@ -40,3 +40,11 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from flatten(item, f"{path}.{key}" if path else key)
     else:
         yield path, value
+
+
+class FrameName(Record, frozen=True, kw_only=True):
+    """A frame by its code object; `line` is the first line of the function."""
+
+    function: str
+    file: str
+    line: int

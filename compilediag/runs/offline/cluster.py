@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.summary import RankSummary
+from compilediag.diagnosis.ranks.summary import RankFingerprint, RankSummary
 from compilediag.errors import UsageError
 from compilediag.readers.inputs import Source
 from compilediag.readers.parallel import AHEAD

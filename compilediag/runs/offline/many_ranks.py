@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RANKS
-from compilediag.diagnosis.ranks.summary import RankSummary
+from compilediag.diagnosis.ranks.summary import RankFingerprint, RankSummary
 from compilediag.readers.inputs import Source, TrainLogReader
 from compilediag.readers.journal import Journal
 from compilediag.readers.parallel import map_ordered

@@ -11,14 +11,15 @@ from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import RankComparison, SummaryOf, compare_fingerprints
-from compilediag.diagnosis.ranks.fingerprint import (
+from compilediag.diagnosis.ranks.selection import select_ranks
+from compilediag.diagnosis.ranks.summary import (
     RankFingerprint,
+    RankSummary,
     digest,
     fingerprint_of,
     first_losses,
+    summaries_of,
 )
-from compilediag.diagnosis.ranks.selection import select_ranks
-from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.readers.inputs import Source
 from compilediag.readers.journal import Journal
 from compilediag.receipt.run_metadata import JournalFacts

@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import has_room
+from compilediag.diagnosis.ranks.summary import RankFingerprint
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
 from compilediag.readers.journal import JOURNAL_START, Journal
 from compilediag.readers.parallel import map_ordered

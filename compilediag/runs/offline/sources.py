@@ -30,8 +30,8 @@ from compilediag.readers.torch_logs.counts import read_text_log
 from compilediag.readers.torch_logs.events import read_text_events
 from compilediag.readers.torch_trace.read import rank_in_name, read_trace
 from compilediag.runs.run_directory import joined_logs, text_logs
+from compilediag.timeline.recorded import TrainLog
 from compilediag.timeline.timeline import TextLog
-from compilediag.timeline.train_log import TrainLog
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, cast
 
-from compilediag.readers.lenient_json import parse
+from compilediag.readers.lines import parse
 from compilediag.readers.storage import open_regular
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF
 from compilediag.runs.supervised.child import ExitInfo, start, supervise

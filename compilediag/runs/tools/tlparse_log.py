@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from compilediag.readers.compression import open_stream
-from compilediag.readers.lenient_json import map_json, parse
+from compilediag.readers.lines import map_json, parse
+from compilediag.readers.storage import open_stream
 from compilediag.runs.run_directory import ARTIFACTS, TRACES
 from compilediag_harness.redaction.redactor import Redactor
 
