@@ -23,9 +23,17 @@ from compilediag.compare.changed_data import (
     not_by_a_fix,
     work_changes,
 )
-from compilediag.compare.changes import Change, CountChange, RunChanges, changes_between
+from compilediag.compare.changes import (
+    Change,
+    CountChange,
+    Moved,
+    Place,
+    RunChanges,
+    changes_between,
+    moved,
+    place_text,
+)
 from compilediag.compare.keys import BreakKey, CauseKey, function_key, lane_fields, portable_file
-from compilediag.compare.moves import Moved, Place, moved, place_text
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
 from compilediag.json_document import Document

@@ -15,8 +15,7 @@ from itertools import islice
 
 import msgspec
 
-from compilediag.readers import lenient_json
-from compilediag.readers.lines import Line, split_lines
+from compilediag.readers.lines import Line, parse_object, split_lines
 from compilediag.readers.storage import is_uri, join, names_in, open_stream
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
@@ -115,7 +114,7 @@ def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
 
 def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLine:
     bad = BadLine("bad_json", sequence)
-    fields = lenient_json.parse_object(payload)
+    fields = parse_object(payload)
     kind = fields.get("k") if fields is not None else None
     if not isinstance(kind, str):
         return bad

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 
-def parse(payload: bytes) -> Any:
+def parse_json(payload: bytes) -> Any:
     """The value; None where it is no JSON. Never raises.
 
     Spellings that only Python writes become null (NaN, Infinity) and "\\ufffd" (lone surrogates).
@@ -50,13 +50,13 @@ def without_surrogates(value: Any) -> Any:
 
 def parse_object(payload: bytes) -> dict[str, Any] | None:
     """The object; None where it is no JSON object. Never raises."""
-    value = parse(payload)
+    value = parse_json(payload)
     return cast(dict[str, Any], value) if isinstance(value, dict) else None
 
 
 def parse_list(payload: bytes) -> list[Any] | None:
     """The list; None where it is no JSON list. Never raises."""
-    value = parse(payload)
+    value = parse_json(payload)
     return cast(list[Any], value) if isinstance(value, list) else None
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from timelines import FILE, attempt, process, timeline
 
-from compilediag.compare.gate.expression import parse_limits
-from compilediag.compare.gate.limits import count_of
+from compilediag.compare.gate.limits import count_of, parse_limits
 from compilediag.compare.run_baseline import run_baseline
 from compilediag.diagnosis.figures.devices import cudagraph_section
 from compilediag.diagnosis.rules import cudagraph_texts as texts

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.compare.gate.expression import NAMES, SECONDS, Limit, parse_limits
+from compilediag.compare.gate.limits import NAMES, SECONDS, Limit, parse_limits
 from compilediag.errors import UsageError
 
 

@@ -9,10 +9,10 @@ from gate_receipts import again, branch, eager, first, place, receipt
 from msgspec.structs import replace
 from timelines import attempt, false_guard, recompile
 
+from compilediag.compare.changes import moved
 from compilediag.compare.diff import compare
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.update import recorded
-from compilediag.compare.moves import moved
 from compilediag.compare.run_baseline import LaneBaseline, run_baseline
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Compile

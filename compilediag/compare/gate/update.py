@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from compilediag.compare.changes import moved
 from compilediag.compare.gate.entries import describe
 from compilediag.compare.gate.inconclusive import CodeComparison, inconclusive_reasons
-from compilediag.compare.moves import moved
 from compilediag.compare.run_baseline import (
     KnownBreak,
     KnownCause,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import click
 
-from compilediag.compare.gate.expression import Limit, parse_limits
+from compilediag.compare.gate.limits import Limit, parse_limits
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, option
 
