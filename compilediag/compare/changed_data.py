@@ -1,7 +1,9 @@
-"""What a fix changed about the data and the settings of a run, and which figures that leaves.
+"""What else two runs differ in: the data and settings that a fix changed, and keys of caches.
 
 Padding, dropping the last batch, other sizes or `dynamic=` change the work of a run on purpose.
-Counts and causes of such runs can be compared; what is measured of other work cannot.
+Counts and causes of such runs can be compared; what is measured of other work cannot. Lookups of
+caches are paired by function, compile, cache and order; where torch does not record of what a key
+is made, nothing is named.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """What changed from one run to another: items paired by their keys, once for `diff` and the gate.
 
 Both runs have the common form of `run_baseline`, so that a baseline is compared as a receipt is.
+
+A file or a function that has another name is no new fault beside a mended one. An item moved where
+everything but its file, or but its function, is the same, its old place has nothing in the later
+run, its new place had nothing in the earlier one, and no other item could be meant. A cause moves
+with its frame, too: a function that a new one wraps and calls is no frame any more.
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ from compilediag.readers.storage import (
     open_stream,
     parent,
 )
-from compilediag.readers.torch_logs.counts import PREFIX, read_text_log
-from compilediag.readers.torch_logs.events import read_text_events
+from compilediag.readers.torch_logs import PREFIX, read_text_events, read_text_log
 from compilediag.timeline.recorded import TrainLog
 
 FILES_LIMIT = 200_000

@@ -1,5 +1,6 @@
 """Chunks of bytes split into lines of bounded length, in linear time whatever the bytes are; and
-what stands on lines of any kind: terminal escapes, names of ranks."""
+what stands on lines of any kind: JSON as torch and Python write it, with NaN and with bytes that
+are not UTF-8; terminal escapes, names of ranks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Files of this machine, and at URIs (s3://, gs://, hf:// and whatever else fsspec supports).
+"""Files of this machine, and at URIs (s3://, gs://, hf:// and whatever else fsspec supports), as
+chunks of plain bytes: as they are, gzip or Zstandard, recognised by their first bytes.
 
-A file name found at a URI is only ever appended to the URI that the user gave. fsspec reads "::" as
-the beginning of another URI, so a file whose name holds it is never opened. fsspec is imported only
-for URIs: its import takes longer than a whole local command.
+Memory is bounded: nothing is decompressed whole, and what a compressed file may decompress to is
+limited. A damaged file ends early, and `problem` says why. A file name found at a URI is only ever
+appended to the URI that the user gave. fsspec reads "::" as the beginning of another URI, so a file
+whose name holds it is never opened. fsspec is imported only for URIs: its import takes longer than
+a whole local command.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Builds the receipt of a run: pure, redacted, and the same for the same events."""
+"""Builds the receipt of a run: pure, redacted, and the same for the same events; and adds to one
+what is found out beside its own run, by a second start or by pairs of runs."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
@@ -16,13 +19,14 @@ from compilediag.diagnosis.figures.pipelines import pipeline_section
 from compilediag.diagnosis.figures.recorded import (
     ablation_artifacts,
     ablations_section,
+    logged_losses_finite,
     logged_steps,
     profiles_section,
     tracked_section,
     with_logged,
 )
-from compilediag.diagnosis.figures.steps import steps_section
-from compilediag.diagnosis.figures.timings import timings_of
+from compilediag.diagnosis.figures.steps import steps_section, timings_of
+from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import ranks_section
 from compilediag.receipt.compiles import compile_section, finding_record, witness_section
 from compilediag.receipt.identity import (
@@ -39,10 +43,14 @@ from compilediag.receipt.schema.receipt import (
     MIN_READER_VERSION,
     SCHEMA,
     SCHEMA_VERSION,
+    Checks,
     Failure,
     Receipt,
 )
-from compilediag.timeline.timeline import Timeline
+from compilediag.receipt.schema.record import Record, record_from
+from compilediag.receipt.schema.running import Overhead
+from compilediag.timeline.recorded import losses_finite
+from compilediag.timeline.timeline import Timeline, lead_process, ranks_present
 from compilediag_harness.redaction.known_values import secret_values
 from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import plain
@@ -50,14 +58,6 @@ from compilediag_harness.wire import plain
 if TYPE_CHECKING:
     from compilediag.diagnosis.diagnose import Diagnosis
 
-import re
-
-from compilediag.diagnosis.figures.recorded import logged_losses_finite
-from compilediag.receipt.schema.receipt import Checks
-from compilediag.receipt.schema.record import record_from
-from compilediag.receipt.schema.running import Overhead
-from compilediag.timeline.recorded import losses_finite
-from compilediag.timeline.timeline import lead_process, ranks_present
 
 _OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|\bMemoryError\b|out of memory|DefaultCPUAllocator: can't allocate|oom-kill",
@@ -226,3 +226,35 @@ def evidence_complete(timeline: Timeline, run: RunMetadata) -> bool:
     )
     silenced = any(process.torch is not None and process.torch.lost for process in attached)
     return whole and bool(attached) and ended and not silenced and not timeline.lost
+
+
+def amended(
+    receipt: Receipt,
+    timeline: Timeline,
+    findings: Iterable[Finding],
+    secret_values: Sequence[str] = (),
+    **sections: Record,
+) -> Receipt:
+    """The receipt with these findings after its own and these sections in place of its own;
+    redacted and bounded like the rest.
+
+    Args:
+        receipt: of a run.
+        timeline: what it was made from.
+        findings: numbered from the last of the receipt.
+        secret_values: what must not stand in a receipt.
+        sections: by name.
+    """
+    numbered = enumerate(findings, start=len(receipt.findings) + 1)
+    records = [finding_record(replace(each, id=f"F{number}")) for number, each in numbered]
+    redactor, directories = Redactor(tuple(secret_values)), working_directories(timeline)
+    added, _ = sanitized(records, redactor, directories)
+    safe, finite = sanitized([*sections.values()], redactor, directories)
+    checks = receipt.checks
+    return replace(
+        receipt,
+        verdict="findings" if added and receipt.verdict == "clean" else receipt.verdict,
+        findings=(*receipt.findings, *added),
+        checks=checks if finite else replace(checks, values_finite=False),
+        **dict(zip(sections, safe, strict=True)),
+    )

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
-from compilediag.diagnosis.figures.compile_seconds import compile_time, seconds_section
+from compilediag.diagnosis.figures.compile_costs import (
+    compile_time,
+    guards_section,
+    seconds_section,
+)
 from compilediag.diagnosis.figures.devices import compile_memory
-from compilediag.diagnosis.figures.guard_cost import guards_section
 from compilediag.diagnosis.findings import (
     CauseId,
     Finding,

@@ -1,4 +1,8 @@
-"""TODO."""
+"""The devices of a run: their memory, the synchronisations with them, CUDA graphs.
+
+Growth of memory is measured from the first reading in steady state to the last: what the first
+steps allocate is no growth.
+"""
 
 from __future__ import annotations
 

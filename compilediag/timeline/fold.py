@@ -9,8 +9,13 @@ from compilediag.timeline.answers import held_states_of, outcomes_of, timed_call
 from compilediag.timeline.breaks import break_sites
 from compilediag.timeline.caches import caches_of, precompiled_of
 from compilediag.timeline.cadence import groups_of
-from compilediag.timeline.compile_costs import compile_memory_of, guard_sets_of, warm_calls_of
-from compilediag.timeline.compiles import ahead_of_time_of, compiles_of
+from compilediag.timeline.compiles import (
+    ahead_of_time_of,
+    compile_memory_of,
+    compiles_of,
+    guard_sets_of,
+    warm_calls_of,
+)
 from compilediag.timeline.devices import cudagraphs_of, devices_of, sample_of
 from compilediag.timeline.fixed_shapes import fixed_shapes_of
 from compilediag.timeline.frames import frames_of, newest_hazards, skipped_of

@@ -1,4 +1,9 @@
-"""What became of each frame of a process: compiled, eager, skipped, about to recompile."""
+"""What became of each frame of a process: compiled, eager, skipped, about to recompile; and what
+counts as a frame, compile, recompile, graph, break and fallback.
+
+The definitions of docs/reference/receipt.md. Receipts, telemetry, ranks, tests and the live line
+all count by them.
+"""
 
 from __future__ import annotations
 

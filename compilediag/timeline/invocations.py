@@ -1,4 +1,6 @@
-"""The calls of compiled callables, from the batches in which they were recorded."""
+"""The calls of compiled callables, from the batches in which they were recorded, and the sizes of
+their tensors that change from call to call. Sizes that are equal in every call are one: the rows of
+a batch and of its mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""What the program and its trainer recorded: tracked runs, loops of producers, printed steps."""
 
 from __future__ import annotations
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from compilediag.receipt.schema.compile_costs import CompileMemory
-from compilediag.receipt.schema.compiles import Counts
+from compilediag.receipt.schema.compiles import CompileMemory, Counts
 from compilediag.timeline.answers import TimedCalls
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.caches import Precompiled, ProcessCaches
 from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.compile_costs import GuardSet, WarmCalls
-from compilediag.timeline.compiles import Compile, CompileId, Recompile
+from compilediag.timeline.compiles import Compile, CompileId, GuardSet, Recompile, TimedWarmCalls
 from compilediag.timeline.devices import CudagraphRun, DeviceMemory, SyncSample
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.frames import Frame, counts_of
@@ -113,7 +111,7 @@ class Timeline:
     """Frames that have no metrics row of their own, each once."""
     guarded_sizes: tuple[SizesGuarded, ...] = ()
     guard_sets: tuple[GuardSet, ...] = ()
-    warm_calls: tuple[WarmCalls, ...] = ()
+    warm_calls: tuple[TimedWarmCalls, ...] = ()
     compile_memory: tuple[CompileMemory, ...] = ()
     hazards: tuple[HazardsChecked, ...] = ()
     """The last check of each frame."""

@@ -10,13 +10,13 @@ from compilediag.views.table import table
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.caches import CacheSection
-    from compilediag.receipt.schema.compile_costs import (
+    from compilediag.receipt.schema.compiles import (
         CompileMemory,
         CompileMemorySection,
+        CompileSeconds,
         FrameGuards,
         GuardsSection,
     )
-    from compilediag.receipt.schema.compiles import CompileSeconds
     from compilediag.receipt.schema.receipt import Receipt
 
 

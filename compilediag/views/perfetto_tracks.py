@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compilediag.diagnosis.figures.compile_seconds import compile_seconds, phase_of
+from compilediag.diagnosis.figures.compile_costs import compile_seconds, phase_of
 from compilediag.timeline.breaks import break_place
 from compilediag.views.format import count
 from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke

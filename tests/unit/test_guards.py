@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from compilediag.diagnosis.guards.checks import guard_of
 from compilediag.diagnosis.guards.families import GuardContext, decide
 from compilediag.diagnosis.guards.reason import Reason, parse_reason
-from compilediag.diagnosis.guards.source import Path, path_of, paths_in
-from compilediag.diagnosis.guards.variables import display_name
+from compilediag.diagnosis.guards.source import Path, display_name, path_of, paths_in
 from compilediag_harness.wire import GuardFacts, Location
 
 GOLDEN = json.loads(

@@ -11,8 +11,7 @@ import pytest
 from timelines import attempt
 
 from compilediag.diagnosis.figures.devices import syncs_section
-from compilediag.diagnosis.figures.steps import steps_section
-from compilediag.diagnosis.figures.timings import by_step, timings_of
+from compilediag.diagnosis.figures.steps import by_step, steps_section, timings_of
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.receipt.schema.receipt import Receipt

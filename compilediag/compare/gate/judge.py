@@ -1,6 +1,7 @@
 """Judges a receipt by limits and a baseline: what is not known to be good does not pass.
 
-Counts are judged, never seconds: they are the same on every machine.
+Counts are judged, never seconds: they are the same on every machine. The same fault is reported
+once: a count fails only where no cause, break, fallback or frame explains why it grew.
 """
 
 from __future__ import annotations

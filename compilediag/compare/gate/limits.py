@@ -1,4 +1,8 @@
-"""Limits checked against a run: which are broken, and by what."""
+"""Limits as they are typed, `--fail-on 'recompiles>0,graph_breaks>2'`, and what breaks them.
+
+A limit is what must not be: the gate fails where it holds. Counts are the same on every machine.
+Of times only those of compiling can be limited, as a ceiling that is far from what is usual.
+"""
 
 from __future__ import annotations
 

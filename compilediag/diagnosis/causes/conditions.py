@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of
 from compilediag.diagnosis.guards.families import Decision, GuardContext, decide
 from compilediag.diagnosis.guards.reason import Reason, parse_reason
-from compilediag.diagnosis.guards.source import Path, path_of
+from compilediag.diagnosis.guards.source import Path, display_name, path_of
 from compilediag.diagnosis.guards.tensors import keys_of
-from compilediag.diagnosis.guards.variables import display_name
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
 

@@ -1,11 +1,11 @@
-"""TODO."""
+"""Memory of the host and of CUDA devices, reads that wait for a device, and CUDA graphs."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from compilediag.diagnosis.figures.recorded import logged_allocator
-from compilediag.receipt.schema.compile_costs import CompileMemorySection
+from compilediag.receipt.schema.compiles import CompileMemorySection
 from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import (
     Allocator,

@@ -1,4 +1,4 @@
-"""TODO."""
+"""What the program and its trainer recorded themselves: tracked runs, reports, profiles, steps."""
 
 from __future__ import annotations
 

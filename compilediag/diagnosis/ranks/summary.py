@@ -1,7 +1,10 @@
-"""One rank in some tens of kilobytes: what it compiled, why again, what it ran in which order.
+"""One rank in some tens of kilobytes: what it compiled, why again, what it ran in which order; and
+in some hundred bytes, by digests, which are enough to compare all ranks that are not named.
 
 Pure, picklable and mergeable: ranks can be summarised anywhere, and compared where the summaries
-meet.
+meet. A rank finds only what was compiled under its own cache keys, so ranks whose keys differ share
+no entry. The index of the device is part of the keys and differs by design: it is left out, and so
+is the digest of a graph that may hold it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The metadata of a trace's records as values: their compile, and torch's metrics of it."""
+"""The metadata of a trace's records as values: their compile, torch's metrics of it, and lookups of
+compile caches, which are artifacts that are named for what they found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How often compiled callables were called, with which shapes, and how much work that was."""
+"""How often compiled callables were called, with which shapes, and how much work that was; which
+run at fixed sizes, how much padding that is, and whether it harms."""
 
 from compilediag.receipt.schema.record import Record
 

@@ -1,4 +1,4 @@
-"""The base of every part of a receipt, and a record as a flat list of its fields."""
+"""The base of every part of a receipt, the name of a frame, and a record as a flat list."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, cast

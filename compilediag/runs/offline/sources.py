@@ -26,8 +26,7 @@ from compilediag.readers.inputs import (
 from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.parallel import cores, map_ordered
 from compilediag.readers.storage import is_uri, local_path, size_of
-from compilediag.readers.torch_logs.counts import read_text_log
-from compilediag.readers.torch_logs.events import read_text_events
+from compilediag.readers.torch_logs import read_text_events, read_text_log
 from compilediag.readers.torch_trace.read import rank_in_name, read_trace
 from compilediag.runs.run_directory import joined_logs, text_logs
 from compilediag.timeline.recorded import TrainLog

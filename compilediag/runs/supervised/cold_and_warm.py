@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import msgspec
 
-from compilediag.compare.cold_and_warm.record import (
+from compilediag.compare.cold_and_warm import (
     ColdAndWarm,
     conclude,
     not_concluded,

@@ -1,6 +1,8 @@
-"""A program compared with itself eager: does compiling pay, are the numbers the same."""
+"""A program compared with itself: with its eager run, and with its second start."""
 
 from typing import Literal
+
+from msgspec import field
 
 from compilediag.receipt.schema.compiles import Place
 from compilediag.receipt.schema.record import Record
@@ -125,3 +127,35 @@ class AgainstEagerSection(Record, frozen=True, kw_only=True):
     runs: tuple[ArmRecord, ...] = ()
     notes: tuple[str, ...] = ()
     numbers: NumbersSection | None = None
+
+
+WhyCompiledAgain = Literal[
+    "bypass", "disabled", "failed", "key_changed", "entry_gone", "guard_miss", "not_compiled_before"
+]
+
+
+class CompiledAgainRecord(Record, frozen=True, kw_only=True):
+    """A compile of the second start that was not taken from a cache."""
+
+    compile_id: str
+    place: str
+    why: WhyCompiledAgain
+    reason: str
+    seconds: float | None
+    changes: dict[str, tuple[str | None, str | None]] = field(
+        default_factory=dict[str, tuple[str | None, str | None]]
+    )
+
+
+class ColdAndWarmSection(Record, frozen=True, kw_only=True):
+    """Two starts of a program with the same caches."""
+
+    verdict: Literal["from_caches", "compiles_again", "not_concluded"]
+    problem: str | None = None
+    cold_s: float | None = None
+    warm_s: float | None = None
+    cold_by_phase: dict[str, float] = field(default_factory=dict[str, float])
+    cold_answers: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    compiles: int = 0
+    again: tuple[CompiledAgainRecord, ...] = ()
+    notes: tuple[str, ...] = ()

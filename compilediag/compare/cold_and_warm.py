@@ -1,4 +1,4 @@
-"""The receipt of the second start, with what it still pays after the first one."""
+"""What a second start compiles again although the first had compiled it, why, and its receipt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from compilediag.diagnosis.figures.caches import cache_use
-from compilediag.diagnosis.figures.compile_seconds import compile_seconds
+from compilediag.diagnosis.figures.compile_costs import compile_seconds
 from compilediag.diagnosis.figures.key_difference import (
     KeyChange,
     in_words,
@@ -16,8 +16,8 @@ from compilediag.diagnosis.figures.key_difference import (
 )
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding
-from compilediag.receipt.amend import amended
-from compilediag.receipt.schema.cold_and_warm import (
+from compilediag.receipt.assemble import amended
+from compilediag.receipt.schema.comparisons import (
     ColdAndWarmSection,
     CompiledAgainRecord,
     WhyCompiledAgain,
