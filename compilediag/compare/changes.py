@@ -39,7 +39,7 @@ Item = TypeVar("Item", bound=_Counted)
 Key = TypeVar("Key")
 
 
-class Change(Struct, Generic[Item], frozen=True):
+class ItemChange(Struct, Generic[Item], frozen=True):
     """One item in both runs; None where a run does not have it."""
 
     before: Item | None
@@ -83,10 +83,10 @@ class RunChanges(Struct, frozen=True):
 
     counts: tuple[CountChange, ...]
     """The counts that both runs have."""
-    causes: Mapping[CauseKey, Change[KnownCause]]
-    breaks: Mapping[BreakKey, Change[KnownBreak]]
-    frames: Mapping[FrameKey, Change[KnownFrame]]
-    fallbacks: Mapping[FrameKey, Change[KnownFallback]]
+    causes: Mapping[CauseKey, ItemChange[KnownCause]]
+    breaks: Mapping[BreakKey, ItemChange[KnownBreak]]
+    frames: Mapping[FrameKey, ItemChange[KnownFrame]]
+    fallbacks: Mapping[FrameKey, ItemChange[KnownFallback]]
 
 
 def changes_between(before: LaneBaseline, after: LaneBaseline) -> RunChanges:
@@ -106,9 +106,9 @@ def changes_between(before: LaneBaseline, after: LaneBaseline) -> RunChanges:
     )
 
 
-def _paired(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict[Key, Change[Item]]:
+def _paired(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict[Key, ItemChange[Item]]:
     keys = dict.fromkeys((*before, *after))
-    return {key: Change(before.get(key), after.get(key)) for key in keys}
+    return {key: ItemChange(before.get(key), after.get(key)) for key in keys}
 
 
 AnyKey: TypeAlias = CauseKey | BreakKey | FrameKey

@@ -24,8 +24,8 @@ from compilediag.compare.changed_data import (
     work_changes,
 )
 from compilediag.compare.changes import (
-    Change,
     CountChange,
+    ItemChange,
     Moved,
     Place,
     RunChanges,
@@ -352,7 +352,7 @@ def _command(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
 
 
 def _cause(
-    before: RunBaseline, after: RunBaseline, key: CauseKey, change: Change[Any]
+    before: RunBaseline, after: RunBaseline, key: CauseKey, change: ItemChange[Any]
 ) -> CauseChange:
     event, cause = (after.causes.get(key) or before.causes[key])[0]
     return CauseChange(
@@ -368,7 +368,7 @@ def _cause(
 
 
 def _break(
-    before: RunBaseline, after: RunBaseline, key: BreakKey, change: Change[Any]
+    before: RunBaseline, after: RunBaseline, key: BreakKey, change: ItemChange[Any]
 ) -> BreakChange:
     site = (after.breaks.get(key) or before.breaks[key])[-1]
     return BreakChange(

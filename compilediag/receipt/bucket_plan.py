@@ -322,7 +322,7 @@ class Range(NamedTuple):
     calls: int
 
 
-class Section(NamedTuple):
+class SizesOfBucket(NamedTuple):
     """The sizes that run in one bucket."""
 
     bucket: int
@@ -336,7 +336,7 @@ class Section(NamedTuple):
 class Histogram(NamedTuple):
     """All sizes of one callable."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[SizesOfBucket, ...]
     split: Range | None
     """Batches above the largest bucket, which run in several calls."""
 
@@ -362,10 +362,10 @@ def histogram(counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int
     )
 
 
-def _section(bucket: int, sizes: Mapping[int, int], max_ranges: int) -> Section:
+def _section(bucket: int, sizes: Mapping[int, int], max_ranges: int) -> SizesOfBucket:
     calls = sum(sizes.values())
     rows = sum(size * count for size, count in sizes.items())
-    return Section(bucket, _ranges(sizes, max_ranges), calls, bucket * calls / rows - 1.0)
+    return SizesOfBucket(bucket, _ranges(sizes, max_ranges), calls, bucket * calls / rows - 1.0)
 
 
 def _ranges(sizes: Mapping[int, int], max_ranges: int) -> tuple[Range, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from compilediag.receipt.schema.compiles import CompileMemory
+from compilediag.receipt.schema.compiles import CompileGrowth
 from compilediag.timeline.process import ProcessEvents, extended
 from compilediag_harness.wire import (
     Compiled,
@@ -31,7 +31,7 @@ _AT_LIMIT = re.compile(
 )
 
 
-class FrameKey(NamedTuple):
+class FrameId(NamedTuple):
     """One frame of one process: torch's frame id ("0" of "0/1") within an epoch."""
 
     process: int
@@ -84,8 +84,8 @@ class Compile(Compiled):
         return CompileId(self.process, self.epoch, self.compile_id)
 
     @property
-    def key(self) -> FrameKey:
-        return FrameKey(self.process, self.epoch, frame_id_of(self.compile_id))
+    def key(self) -> FrameId:
+        return FrameId(self.process, self.epoch, frame_id_of(self.compile_id))
 
     @property
     def has_row(self) -> bool:
@@ -290,10 +290,10 @@ def warm_calls_of(process: int, records: Sequence[WarmCallsTimed]) -> list[Timed
     ]
 
 
-def compile_memory_of(process: int, reads: Iterable[CompileMemoryRead]) -> list[CompileMemory]:
+def compile_memory_of(process: int, reads: Iterable[CompileMemoryRead]) -> list[CompileGrowth]:
     """One for each record."""
     return [
-        CompileMemory(
+        CompileGrowth(
             compile_id=read.compile_id,
             epoch=read.epoch,
             process=process,

@@ -37,7 +37,7 @@ SPLIT_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceMemory:
+class DeviceUse:
     """One device of one process."""
 
     process: int
@@ -50,7 +50,7 @@ class DeviceMemory:
     hint: str | None
 
 
-def devices_of(process: int, reads: Iterable[DeviceMemoryRead]) -> list[DeviceMemory]:
+def devices_of(process: int, reads: Iterable[DeviceMemoryRead]) -> list[DeviceUse]:
     """The devices of one process, by their index."""
     by_device: dict[int, list[DeviceMemoryRead]] = {}
     for read in reads:
@@ -58,13 +58,13 @@ def devices_of(process: int, reads: Iterable[DeviceMemoryRead]) -> list[DeviceMe
     return [_device(process, device, by_device[device]) for device in sorted(by_device)]
 
 
-def _device(process: int, device: int, reads: Sequence[DeviceMemoryRead]) -> DeviceMemory:
+def _device(process: int, device: int, reads: Sequence[DeviceMemoryRead]) -> DeviceUse:
     peak: dict[str, int] = {}
     for read in reads:
         for name, value in read.peak.items():
             peak[name] = max(peak.get(name, 0), value)
     steady = [read for read in reads if read.step >= STEADY_FROM_STEP]
-    return DeviceMemory(
+    return DeviceUse(
         process=process,
         device=device,
         last=reads[-1],
@@ -139,7 +139,7 @@ class SyncSite:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncSample:
+class SampledStep:
     """Where one whole step made the host wait for tensor data; empty where it did not."""
 
     process: int
@@ -173,13 +173,13 @@ class SyncLine:
     """Inside the calls, in all of these steps; None where they were not timed in one of them."""
 
 
-def sample_of(process: int, event: SyncsSampled) -> SyncSample:
+def sample_of(process: int, event: SyncsSampled) -> SampledStep:
     """One step. Tuples of different lengths come from a doctored record: what all have is kept."""
     columns = event.places, event.kinds, event.loops, event.spans, event.counts
     rows = list(zip(*columns, strict=False))
     timed = len(event.seconds) == len(rows)
     seconds = event.seconds if timed else (None,) * len(rows)
-    return SyncSample(
+    return SampledStep(
         process,
         event.step,
         event.on_device,
@@ -196,7 +196,7 @@ def sample_of(process: int, event: SyncsSampled) -> SyncSample:
 
 
 def lines_of(
-    samples: Iterable[SyncSample], wanted: Callable[[SyncSite], bool] = lambda _: True
+    samples: Iterable[SampledStep], wanted: Callable[[SyncSite], bool] = lambda _: True
 ) -> tuple[SyncLine, ...]:
     """The lines of the samples of one process, those with most reads first."""
     grouped: dict[tuple[Location, str], list[tuple[int, SyncSite]]] = {}

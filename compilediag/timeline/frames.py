@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from compilediag.receipt.schema.compiles import Counts
 from compilediag.timeline.breaks import BreakSite
-from compilediag.timeline.compiles import Compile, CompileId, FrameKey
+from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import (
     Compiled,
@@ -27,7 +27,7 @@ from compilediag_harness.wire import (
 class Frame:
     """One frame that Dynamo attempted, over all its compiles."""
 
-    key: FrameKey
+    key: FrameId
     where: Location
     compiles: int
     """Attempts that ended with guarded code."""
@@ -50,7 +50,7 @@ class Frame:
 
 def frames_of(compiles: Sequence[Compile]) -> list[Frame]:
     """Each frame that was attempted, in the order of their first attempts."""
-    grouped: dict[FrameKey, list[Compile]] = {}
+    grouped: dict[FrameId, list[Compile]] = {}
     for item in compiles:
         if item.forward:
             grouped.setdefault(item.key, []).append(item)
@@ -59,7 +59,7 @@ def frames_of(compiles: Sequence[Compile]) -> list[Frame]:
     return [_frame(key, attempts, rows) for key, attempts in grouped.items()]
 
 
-def _frame(key: FrameKey, attempts: Sequence[Compile], rows: Mapping[CompileId, Compile]) -> Frame:
+def _frame(key: FrameId, attempts: Sequence[Compile], rows: Mapping[CompileId, Compile]) -> Frame:
     guarded = [item for item in attempts if item.guarded]
     own = [rows[item.id] for item in guarded]
     at_limit = next((item for item in attempts if item.kind == "limit"), None)

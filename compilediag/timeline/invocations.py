@@ -112,7 +112,7 @@ class ShapeCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Invocations:
+class Calls:
     """The calls of one compiled callable of one process."""
 
     process: int
@@ -177,7 +177,7 @@ class _Sum:
     padded: int = 0
 
 
-def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[Invocations]:
+def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[Calls]:
     """Each callable of one process once, in the order they were first called."""
     sums: dict[int, _Sum] = {}
     for batch in batches:
@@ -209,9 +209,9 @@ def _rows(batch: CompiledCallsMade) -> Iterator[tuple[int, Shape, int]]:
         yield number, kinds[index] if 0 <= index < len(kinds) else (None, None, None), count
 
 
-def _summed(process: int, item: _Sum) -> Invocations:
+def _summed(process: int, item: _Sum) -> Calls:
     counted = sorted(item.shapes.items(), key=lambda pair: -pair[1])
-    return Invocations(
+    return Calls(
         process=process,
         function=item.function,
         calls=sum(item.shapes.values()),

@@ -10,18 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from compilediag.receipt.schema.compiles import CompileMemory, Counts
+from compilediag.receipt.schema.compiles import CompileGrowth, Counts
 from compilediag.timeline.answers import TimedCalls
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.caches import Precompiled, ProcessCaches
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.compiles import Compile, CompileId, GuardSet, Recompile, TimedWarmCalls
-from compilediag.timeline.devices import CudagraphRun, DeviceMemory, SyncSample
+from compilediag.timeline.devices import CudagraphRun, DeviceUse, SampledStep
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.frames import Frame, counts_of
-from compilediag.timeline.invocations import Invocations, StanceCalls
+from compilediag.timeline.invocations import Calls, StanceCalls
 from compilediag.timeline.recorded import PipelineLoop, TrainLog
-from compilediag.timeline.steps import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
+from compilediag.timeline.steps import CallsOutside, DeviceStep, ModuleHook, PartialPhase, Step
 from compilediag_harness.wire import (
     AblationWritten,
     CallShadowed,
@@ -112,7 +112,7 @@ class Timeline:
     guarded_sizes: tuple[SizesGuarded, ...] = ()
     guard_sets: tuple[GuardSet, ...] = ()
     warm_calls: tuple[TimedWarmCalls, ...] = ()
-    compile_memory: tuple[CompileMemory, ...] = ()
+    compile_memory: tuple[CompileGrowth, ...] = ()
     hazards: tuple[HazardsChecked, ...] = ()
     """The last check of each frame."""
     unguarded: tuple[UnguardedChanged, ...] = ()
@@ -129,9 +129,9 @@ class Timeline:
     tracked_left_out: int = 0
     """Runs that were not recorded one by one."""
     ablations: tuple[AblationWritten, ...] = ()
-    invocations: tuple[Invocations, ...] = ()
+    invocations: tuple[Calls, ...] = ()
     stance_calls: tuple[StanceCalls, ...] = ()
-    device_memory: tuple[DeviceMemory, ...] = ()
+    device_memory: tuple[DeviceUse, ...] = ()
     fixed_shapes: tuple[FixedShapeRun, ...] = ()
     cudagraphs: tuple[CudagraphRun, ...] = ()
     """Of the processes that recorded anything about CUDA graphs."""
@@ -139,9 +139,9 @@ class Timeline:
     partial_phases: tuple[PartialPhase, ...] = ()
     device_steps: tuple[DeviceStep, ...] = ()
     """Fewer than `steps`: those whose events the device had passed."""
-    disabled_calls: tuple[DisabledCalls, ...] = ()
-    hooks: tuple[Hook, ...] = ()
-    syncs: tuple[SyncSample, ...] = ()
+    disabled_calls: tuple[CallsOutside, ...] = ()
+    hooks: tuple[ModuleHook, ...] = ()
+    syncs: tuple[SampledStep, ...] = ()
     """Of the sampled steps only."""
     witnessed: tuple[Witnessed, ...] = ()
     """One of each process whose lines were followed, or were to be."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import CompileEvent, EventCause
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.timeline.recorded import PipelineLoop
-    from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
+    from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
     from compilediag_harness.wire import Event
 
 
@@ -187,7 +187,7 @@ def _phases(step: Step) -> Iterable[Slice]:
             at += seconds
 
 
-def _syncs(samples: Iterable[SyncSample], steps: Iterable[Step]) -> list[Slice]:
+def _syncs(samples: Iterable[SampledStep], steps: Iterable[Step]) -> list[Slice]:
     """A sampled step as a whole: which lines read tensors in it is known, not when."""
     by_number = {step.number: step for step in steps}
     found: list[Slice] = []

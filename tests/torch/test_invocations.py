@@ -23,7 +23,7 @@ from compilediag.errors import LanesNotComparable
 from compilediag.receipt.schema.invocations import PerStep, Throughput
 from compilediag.runs.watch import watch
 from compilediag.timeline.fold import fold
-from compilediag.timeline.invocations import Invocations
+from compilediag.timeline.invocations import Calls
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.collectors import invocations
 from compilediag_harness.collectors.invocations import (
@@ -368,8 +368,8 @@ def test_runs_of_different_budgets_are_not_compared() -> None:
 
 def test_the_process_that_tells() -> None:
     """Ranks do the same work side by side; it is not added up."""
-    one = Invocations(0, MODEL, 3, (), (), ())
-    two = Invocations(1, MODEL, 3, (), (), ())
+    one = Calls(0, MODEL, 3, (), (), ())
+    two = Calls(1, MODEL, 3, (), (), ())
     assert len(invocations_in(timeline(invocations=(one, two)))) == 1
 
 

@@ -23,7 +23,7 @@ from compilediag.receipt.schema.invocations import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.trials.sources import listed
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
-from compilediag.timeline.invocations import Invocations
+from compilediag.timeline.invocations import Calls
 from compilediag_harness.wire import PaddingChecked
 from tests.support.timelines import WHERE
 from tests.unit.test_fix_certificate import (
@@ -232,7 +232,7 @@ def padded(*checks: PaddingChecked, calls: int = 12) -> Observed:
         0, 0, WHERE, ("rows",), ((4,),), (size,), (), (), checks, (), asked={(3,): calls}
     )
     # Two calls more of a warm-up.
-    calls_made = Invocations(0, WHERE, calls + 2, (), (), (), padded=calls + 2)
+    calls_made = Calls(0, WHERE, calls + 2, (), (), (), padded=calls + 2)
     return replace(GOOD, timeline=run(fixed_shapes=(shape,), invocations=(calls_made,)))
 
 

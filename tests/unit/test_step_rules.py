@@ -16,7 +16,7 @@ from compilediag.diagnosis.rules import data_loading, late_compiles, syncs, time
 from compilediag.extensions.cadence.diagnosis import rules as cadences
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.devices import SyncSite, sample_of
-from compilediag.timeline.timeline import Compile, DeviceStep, Step, SyncSample, Timeline
+from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 
 LINE = Location(FILE, 20, "targets")
@@ -37,8 +37,8 @@ def read(count: int, place: Location = LINE, **more: Any) -> SyncSite:
     return SyncSite(place, count=count, **values)
 
 
-def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int = 0) -> SyncSample:
-    return SyncSample(process, number, on_device, True, sites)
+def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int = 0) -> SampledStep:
+    return SampledStep(process, number, on_device, True, sites)
 
 
 # --- CD301 ---

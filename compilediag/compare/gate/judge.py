@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from compilediag.compare.changes import (
-    Change,
     CountChange,
+    ItemChange,
     Moved,
     RunChanges,
     changes_between,
@@ -257,7 +257,7 @@ def enlarged(before: LaneBaseline | None, now: LaneBaseline, base: str) -> tuple
     return (f"{head}: {shown}",)
 
 
-def _allowed(change: Change[Any]) -> Iterable[str]:
+def _allowed(change: ItemChange[Any]) -> Iterable[str]:
     item = change.after
     if item is None or change.count_after <= change.count_before:
         return

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, by_act
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, behind_breaks
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.causes.recompile import Explained, explained
+from compilediag.diagnosis.causes.recompile import Explanation, explained
 from compilediag.diagnosis.findings import Cause, CauseId
 from compilediag.receipt.schema.compiles import MissedEntry
 from compilediag.timeline.compiles import CompileId
@@ -62,7 +62,7 @@ class RunCauses:
 
 def causes_in(timeline: Timeline) -> RunCauses:
     """Works out and groups the causes of every recompile."""
-    known: dict[object, Explained] = {}
+    known: dict[object, Explanation] = {}
     behind = behind_breaks(timeline)
     by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
     entries: dict[CompileId, tuple[MissedEntry, ...]] = {}
@@ -81,7 +81,7 @@ def causes_in(timeline: Timeline) -> RunCauses:
     return RunCauses(by_compile, entries, groups, behind)
 
 
-def _is_another_instance(recompile: Recompile, found: Explained, behind: BehindBreaks) -> bool:
+def _is_another_instance(recompile: Recompile, found: Explanation, behind: BehindBreaks) -> bool:
     """Whether what the frame is called with differs because another instance of its class is
     called, or because another call within one step of a broken function is made."""
     if any(cause.rule == "CD117" for cause in found.causes):

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from compilediag.receipt.schema.caches import (
-    CacheFolder,
     CacheLookupRecord,
+    CachePlace,
     CacheRefusal,
     CacheSection,
     CacheUsed,
@@ -55,7 +55,7 @@ def cache_section(timeline: Timeline) -> CacheSection | None:
         refusals=tuple(_refusals(parts)),
         lookups=tuple(_lookups(timeline, shared)),
         lookups_left_out=max(0, count - LOOKUPS_KEPT),
-        folder=None if folder is None else record_from(CacheFolder, folder),
+        folder=None if folder is None else record_from(CachePlace, folder),
     )
 
 

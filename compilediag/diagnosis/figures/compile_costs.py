@@ -24,7 +24,7 @@ from compilediag.receipt.schema.compiles import (
     FrameGuards,
     FrameSeconds,
     GuardsSection,
-    WarmCalls,
+    WarmRuns,
 )
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.compiles import GuardSet, TimedWarmCalls
@@ -206,7 +206,7 @@ def guard_cost(timeline: Timeline) -> GuardCost | None:
         share=None if us_per_step is None or not step_s else us_per_step / 1e6 / step_s,
         frames=tuple(item for item, _ in found),
         calls=tuple(
-            WarmCalls(
+            WarmRuns(
                 callable=f"{at.function} ({at.file}:{at.line})",
                 calls=item.calls,
                 before_graph_us=item.before_graph_us,

@@ -15,7 +15,7 @@ from compilediag.receipt.schema.running import (
     SyncLineRecord,
     SyncsSection,
 )
-from compilediag.timeline.devices import DeviceMemory, SyncLine, lines_of, skip_reason
+from compilediag.timeline.devices import DeviceUse, SyncLine, lines_of, skip_reason
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline, lead_process
 
@@ -59,11 +59,11 @@ def has_gpu(timeline: Timeline) -> bool | None:
     return bool(lead.facts["gpus"])
 
 
-def _allocator(item: DeviceMemory) -> Allocator:
+def _allocator(item: DeviceUse) -> Allocator:
     return record_from(Allocator, _device(item))
 
 
-def _device(item: DeviceMemory) -> DeviceRecord:
+def _device(item: DeviceUse) -> DeviceRecord:
     last = item.last
     return record_from(
         DeviceRecord,

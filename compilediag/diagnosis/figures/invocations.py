@@ -21,7 +21,7 @@ from compilediag.receipt.schema.invocations import (
     VaryingSizesRecord,
 )
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.invocations import Invocations, ShapeCount, varying_sizes
+from compilediag.timeline.invocations import Calls, ShapeCount, varying_sizes
 from compilediag.timeline.timeline import Step, Timeline
 
 OFTEN = 2
@@ -41,7 +41,7 @@ MAX_SIZES = 8192
 class InvocationFigures:
     """One compiled callable."""
 
-    calls: Invocations
+    calls: Calls
     complete: bool
     """Every call was recorded; not where some steps were not sampled."""
     per_step: PerStep | None
@@ -92,7 +92,7 @@ def _record(figures: InvocationFigures) -> Invocation:
     )
 
 
-def _varying(calls: Invocations) -> VaryingSizesRecord | None:
+def _varying(calls: Calls) -> VaryingSizesRecord | None:
     """What a plan of buckets needs; shapes beyond those kept are counted."""
     shapes = [(item.shapes, item.count) for item in calls.shapes[:MAX_SIZES]]
     found = varying_sizes(shapes, calls.tensors)
@@ -137,7 +137,7 @@ def work_of(timeline: Timeline) -> Throughput | None:
     )
 
 
-def _concluded(name: str, item: Invocations, timeline: Timeline) -> Throughput:
+def _concluded(name: str, item: Calls, timeline: Timeline) -> Throughput:
     """The work of all steps, from those that were sampled: known where each of these was given the
     same, and nothing compiled in the others, which may have been given something else."""
     every = [step for step in timeline.steps if step.process == item.process]
@@ -176,7 +176,7 @@ def _times(sums: Sequence[int | None], steps: int) -> int | None:
     return None if only is None else only * steps
 
 
-def _whole_steps(timeline: Timeline, calls: Sequence[Invocations], process: int) -> Sequence[Step]:
+def _whole_steps(timeline: Timeline, calls: Sequence[Calls], process: int) -> Sequence[Step]:
     """Steps in which every call was recorded: all, or those before the first call that was not."""
     steps = [step for step in timeline.steps if step.process == process and not step.unsampled]
     if all(item.calls == len(item.at) for item in calls):
@@ -185,7 +185,7 @@ def _whole_steps(timeline: Timeline, calls: Sequence[Invocations], process: int)
     return [step for step in steps if step.end <= last]
 
 
-def _per_step(item: Invocations, steps: Sequence[Step]) -> PerStep | None:
+def _per_step(item: Calls, steps: Sequence[Step]) -> PerStep | None:
     if not steps:
         return None
     counts = [0] * len(steps)
@@ -195,7 +195,7 @@ def _per_step(item: Invocations, steps: Sequence[Step]) -> PerStep | None:
     return PerStep(steps=len(steps), min=min(counts), median=median(counts), max=max(counts))
 
 
-def _step_indexes(item: Invocations, steps: Sequence[Step]) -> list[int | None]:
+def _step_indexes(item: Calls, steps: Sequence[Step]) -> list[int | None]:
     """For each recorded call the index of its step. A call at the end of a step begins the next."""
     ends = [step.end for step in steps]
     indexes: list[int | None] = []
@@ -206,7 +206,7 @@ def _step_indexes(item: Invocations, steps: Sequence[Step]) -> list[int | None]:
     return indexes
 
 
-def _rate(item: Invocations, timeline: Timeline) -> float | None:
+def _rate(item: Calls, timeline: Timeline) -> float | None:
     steps = _whole_steps(timeline, [item], item.process)
     wall_s = sum(step.wall_s for step in steps)
     counted = zip(_step_indexes(item, steps), item.samples_at, strict=False)
@@ -214,7 +214,7 @@ def _rate(item: Invocations, timeline: Timeline) -> float | None:
     return samples / wall_s if samples and wall_s > 0.0 else None
 
 
-def _total(item: Invocations, size: Callable[[ShapeCount], int | None]) -> int | None:
+def _total(item: Calls, size: Callable[[ShapeCount], int | None]) -> int | None:
     total = 0
     for shape in item.shapes:
         one = size(shape)

@@ -19,7 +19,14 @@ from compilediag.receipt.schema.running import (
     StepsSection,
     Timing,
 )
-from compilediag.timeline.timeline import Compile, DisabledCalls, Hook, Step, SyncSample, Timeline
+from compilediag.timeline.timeline import (
+    CallsOutside,
+    Compile,
+    ModuleHook,
+    SampledStep,
+    Step,
+    Timeline,
+)
 from compilediag_harness.wire import SpanEnded
 
 MAX_ROWS = 256
@@ -66,7 +73,7 @@ def _spans(timeline: Timeline, process: int) -> Iterator[Timing]:
 
 
 def _calls(
-    item: DisabledCalls,
+    item: CallsOutside,
     kind: str = "disabled_function",
     target: str | None = None,
 ) -> Timing:
@@ -84,7 +91,7 @@ def _calls(
     )
 
 
-def _hook(hook: Hook, calls: list[DisabledCalls]) -> Iterator[Timing]:
+def _hook(hook: ModuleHook, calls: list[CallsOutside]) -> Iterator[Timing]:
     """Each phase a disabled hook was called in; one row without figures for another."""
     if hook.disabled:
         own = [item for item in calls if item.function == hook.function]
@@ -372,7 +379,7 @@ def _spikes(
     return tuple(spikes)
 
 
-def _noting_s(sample: SyncSample | None) -> float:
+def _noting_s(sample: SampledStep | None) -> float:
     return sum(sample.noting_s.values()) if sample is not None else 0.0
 
 

@@ -3,7 +3,7 @@ its name as a user would write it: "pos.pe", "capture", "d['k']".
 
 Sources come in two notations, `L['self']._buffers['pe']` from the guard tree and
 `self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)` for `d[k]`.
-All give the same Path. Text that is no source gives None, never an error.
+All give the same SourcePath. Text that is no source gives None, never an error.
 
 What lies below a module is written as in `named_buffers()` and `state_dict`, without the `self`
 in front: "pos.pe"; a numbered child by its container: "Sequential[1].scale". A plain attribute of
@@ -102,7 +102,7 @@ _HOOKS = re.compile(r"_hooks(_with_kwargs|_always_called)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class SourceHop:
     """One step from an object to a part of it."""
 
     kind: HopKind
@@ -117,27 +117,27 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class SourcePath:
     """A root name in the frame or the module, and the hops from it."""
 
     root: str
     scope: Scope
-    hops: tuple[Hop, ...] = ()
+    hops: tuple[SourceHop, ...] = ()
 
-    def then(self, kind: HopKind, text: str) -> Path:
-        return Path(self.root, self.scope, (*self.hops, Hop(kind, text)))
+    def then(self, kind: HopKind, text: str) -> SourcePath:
+        return SourcePath(self.root, self.scope, (*self.hops, SourceHop(kind, text)))
 
     @property
-    def last(self) -> Hop | None:
+    def last(self) -> SourceHop | None:
         return self.hops[-1] if self.hops else None
 
     @property
-    def holder(self) -> Path:
+    def holder(self) -> SourcePath:
         """The object the last part is read from; a module's registries belong to the module."""
         hops = self.hops[:-1]
         if self.registry is not None:
             hops = self.hops[:-2]
-        return Path(self.root, self.scope, hops)
+        return SourcePath(self.root, self.scope, hops)
 
     @property
     def registry(self) -> str | None:
@@ -179,7 +179,7 @@ class Path:
         return found
 
     @property
-    def tail(self) -> tuple[Hop, ...]:
+    def tail(self) -> tuple[SourceHop, ...]:
         """The hops after the last callable."""
         return self.hops[self.callable_end :]
 
@@ -190,7 +190,7 @@ class Path:
 
 
 @functools.lru_cache(maxsize=8192)
-def path_of(source: str) -> Path | None:
+def path_of(source: str) -> SourcePath | None:
     """The path that a whole text is, or None when it is no source."""
     found = path_at(source.strip(), 0, DEPTH_LIMIT)
     if found is None or found[1] != len(source.strip()):
@@ -198,7 +198,7 @@ def path_of(source: str) -> Path | None:
     return found[0]
 
 
-def paths_in(text: str) -> Iterator[Path]:
+def paths_in(text: str) -> Iterator[SourcePath]:
     """Every value that a condition such as `x.size()[0] > m.length` names, without the call that
     reads a tensor's size."""
     index = 0
@@ -209,10 +209,12 @@ def paths_in(text: str) -> Iterator[Path]:
             continue
         hops = parsed[0].hops
         call = next((at for at, hop in enumerate(hops) if hop.kind == "call"), None)
-        yield Path(parsed[0].root, parsed[0].scope, hops if call is None else hops[: call - 1])
+        yield SourcePath(
+            parsed[0].root, parsed[0].scope, hops if call is None else hops[: call - 1]
+        )
 
 
-def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[Path, int] | None:
+def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[SourcePath, int] | None:
     """The longest path that begins at `start`, with the index behind it."""
     if depth <= 0:
         return None
@@ -226,7 +228,7 @@ def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[Path, int]
         name = _NAME.match(text, start)
         if name is None:
             return None
-        path, index = Path(name.group(), "local"), name.end()
+        path, index = SourcePath(name.group(), "local"), name.end()
     while True:
         step = _hop(text, path, index, depth)
         if step is None:
@@ -234,12 +236,12 @@ def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[Path, int]
         path, index = step
 
 
-def _whole(text: str, depth: int) -> Path | None:
+def _whole(text: str, depth: int) -> SourcePath | None:
     found = path_at(text.strip(), 0, depth)
     return found[0] if found is not None and found[1] == len(text.strip()) else None
 
 
-def _hop(text: str, path: Path, index: int, depth: int) -> tuple[Path, int] | None:
+def _hop(text: str, path: SourcePath, index: int, depth: int) -> tuple[SourcePath, int] | None:
     """`path` one hop further, if another one follows at `index`."""
     char = text[index : index + 1]
     if char == ".":
@@ -257,23 +259,25 @@ def _hop(text: str, path: Path, index: int, depth: int) -> tuple[Path, int] | No
     last = path.last
     if last is not None and last.kind == "key" and not last.text:
         # list(dict.keys(d))[0]: the position of a key, not an item of the dict.
-        return Path(path.root, path.scope, (*path.hops[:-1], Hop("key", inside))), end + 1
+        return SourcePath(
+            path.root, path.scope, (*path.hops[:-1], SourceHop("key", inside))
+        ), end + 1
     if last is not None and last.kind == "attr" and last.text == "__dict__":
         # o.__dict__['x'] is o.x, and is printed so by another version.
-        return Path(
-            path.root, path.scope, (*path.hops[:-1], Hop("attr", unquoted(inside)))
+        return SourcePath(
+            path.root, path.scope, (*path.hops[:-1], SourceHop("attr", unquoted(inside)))
         ), end + 1
     return path.then("item", inside), end + 1
 
 
-def _call(path: Path, inside: str, depth: int) -> Path | None:
+def _call(path: SourcePath, inside: str, depth: int) -> SourcePath | None:
     """A call as the path of what it reads, where that is known."""
     arguments = split_outside(inside, ", ") if inside.strip() else ()
     first = _whole(arguments[0], depth - 1) if arguments else None
     name = path.last.text if path.last is not None and path.last.kind == "attr" else path.root
     unbound = len(path.hops) == 1 and path.root in ("dict", "list", "tuple", "set", "object")
     if name == "keys" and path.hops:
-        base = first if unbound else Path(path.root, path.scope, path.hops[:-1])
+        base = first if unbound else SourcePath(path.root, path.scope, path.hops[:-1])
         return base.then("key", "") if base is not None else None
     if unbound and first is not None and len(arguments) == 2:
         if name == "__getitem__":
@@ -288,14 +292,14 @@ def _call(path: Path, inside: str, depth: int) -> Path | None:
     return path.then("call", name)
 
 
-def _rooted(path: Path) -> Path:
+def _rooted(path: SourcePath) -> SourcePath:
     """L['x'] and G['x'] resolved to the name x of their scope."""
     if path.root not in ("L", "G") or path.scope != "local":
         return path
     scope: Scope = "local" if path.root == "L" else "global"
     hops = path.hops
     if not hops:
-        return Path(path.root, "state")
+        return SourcePath(path.root, "state")
     if hops[0].kind != "item":
         return path
     name = unquoted(hops[0].text)
@@ -305,7 +309,7 @@ def _rooted(path: Path) -> Path:
     module = _IMPORTED.match(name)
     if module is not None:
         name = module.group(1).replace("_dot_", ".")
-    return Path(name, scope, rest)
+    return SourcePath(name, scope, rest)
 
 
 _SELF_NAMES = ("self", "s", "fn")
@@ -317,7 +321,7 @@ _SIZES = ("size", "stride", "storage_offset", "numel", "item")
 
 
 def display_name(
-    path: Path, facts: GuardFacts, hint: str | None = None, *, in_torch: bool = False
+    path: SourcePath, facts: GuardFacts, hint: str | None = None, *, in_torch: bool = False
 ) -> str:
     """The variable behind a path. `in_torch`: the names of the frame are torch's, such as those of
     the wrapper `inner(*args, **kwargs)` that calls a module of torch's."""
@@ -338,7 +342,7 @@ def display_name(
     return path.root + _rendered(hops)
 
 
-def _passed_on(root: str, hops: tuple[Hop, ...], facts: GuardFacts) -> str:
+def _passed_on(root: str, hops: tuple[SourceHop, ...], facts: GuardFacts) -> str:
     if not hops:
         return "keyword arguments" if root == "kwargs" else "arguments"
     if root == "kwargs":
@@ -355,14 +359,14 @@ def free_variable_of(hint: str | None) -> str | None:
     return found.group("name") if found else None
 
 
-def _captured(path: Path, facts: GuardFacts, hint: str | None) -> str:
+def _captured(path: SourcePath, facts: GuardFacts, hint: str | None) -> str:
     tail = _meaningful(path.tail)
     if path.cell is not None and path.hops[path.callable_end - 1].text == "cell_contents":
         name = (facts.free_variable or "").partition(".")[0].partition("[")[0]
         name = name or free_variable_of(hint) or f"captured variable {path.cell}"
         return name + _rendered(tail)
     if not tail:
-        holder = Path(path.root, path.scope, path.hops[: path.callable_end - 2])
+        holder = SourcePath(path.root, path.scope, path.hops[: path.callable_end - 2])
         hooks = path.hops[path.callable_end - 2].text.lstrip("_").removesuffix("s")
         return f"{hooks.replace('_', ' ')} of {display_name(holder, GuardFacts())}"
     if tail[0].text == "__self__" and len(tail) > 1:
@@ -371,9 +375,9 @@ def _captured(path: Path, facts: GuardFacts, hint: str | None) -> str:
     return _rendered(tail).lstrip(".")
 
 
-def _meaningful(hops: tuple[Hop, ...]) -> tuple[Hop, ...]:
+def _meaningful(hops: tuple[SourceHop, ...]) -> tuple[SourceHop, ...]:
     """The hops without the ones that only torch sees."""
-    kept: list[Hop] = []
+    kept: list[SourceHop] = []
     for index, hop in enumerate(hops):
         if hop.kind in ("key", "call"):
             break
@@ -386,7 +390,7 @@ def _meaningful(hops: tuple[Hop, ...]) -> tuple[Hop, ...]:
     return tuple(kept)
 
 
-def _rendered(hops: tuple[Hop, ...]) -> str:
+def _rendered(hops: tuple[SourceHop, ...]) -> str:
     """Hops as Python text, with a module's registries read as attributes."""
     text = ""
     named = False

@@ -192,7 +192,7 @@ class Start(msgspec.Struct):
     stack: Any = None
 
 
-class SizeRecord(msgspec.Struct):
+class SizeGuardRecord(msgspec.Struct):
     """A symbol that was made, a condition on symbols, or a symbol that became a constant."""
 
     expr: Any = None
@@ -226,9 +226,9 @@ class Metadata(msgspec.Struct):
     aot_autograd_backward_compilation_metrics: Metrics | None = None
     dynamo_start: Start | None = None
     artifact: Named | None = None
-    create_symbol: SizeRecord | None = None
-    guard_added_fast: SizeRecord | None = None
-    symbolic_shape_specialization: SizeRecord | None = None
+    create_symbol: SizeGuardRecord | None = None
+    guard_added_fast: SizeGuardRecord | None = None
+    symbolic_shape_specialization: SizeGuardRecord | None = None
     str: Any = None
     rank: Any = None
     compiled_autograd_id: Any = None

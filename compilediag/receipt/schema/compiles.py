@@ -19,7 +19,7 @@ class FrameGuards(Record, frozen=True, kw_only=True):
     kinds: dict[str, int] = field(default_factory=dict[str, int])
 
 
-class WarmCalls(Record, frozen=True, kw_only=True):
+class WarmRuns(Record, frozen=True, kw_only=True):
     """Calls of one callable in which nothing compiled."""
 
     callable: str
@@ -34,10 +34,10 @@ class GuardsSection(Record, frozen=True, kw_only=True):
     us_per_step: float | None
     share: float | None
     frames: tuple[FrameGuards, ...] = ()
-    calls: tuple[WarmCalls, ...] = ()
+    calls: tuple[WarmRuns, ...] = ()
 
 
-class CompileMemory(Record, frozen=True, kw_only=True):
+class CompileGrowth(Record, frozen=True, kw_only=True):
     """Host memory around one compile."""
 
     compile_id: str
@@ -56,7 +56,7 @@ class CompileMemorySection(Record, frozen=True, kw_only=True):
     compiles: int
     grown_bytes: int
     peak_bytes: int | None
-    events: tuple[CompileMemory, ...] = ()
+    events: tuple[CompileGrowth, ...] = ()
 
 
 class VariantCounts(Record, frozen=True, kw_only=True):
@@ -152,7 +152,7 @@ class EventCause(Record, frozen=True, kw_only=True):
     changed_at: ChangedAt | None = None
 
 
-class FalseGuard(Record, frozen=True, kw_only=True):
+class MissedGuard(Record, frozen=True, kw_only=True):
     """One guard of a cache entry that was false."""
 
     variable: str
@@ -166,7 +166,7 @@ class MissedEntry(Record, frozen=True, kw_only=True):
     """A cache entry that did not fit."""
 
     compile_id: str
-    guards: tuple[FalseGuard, ...]
+    guards: tuple[MissedGuard, ...]
     left_out: int | None = 0
 
 

@@ -20,7 +20,7 @@ from compilediag.diagnosis.ranks.summary import (
     first_losses,
     summaries_of,
 )
-from compilediag.readers.inputs import Source
+from compilediag.readers.inputs import Input
 from compilediag.readers.journal import Journal
 from compilediag.receipt.run_metadata import JournalFacts
 from compilediag.runs.metadata import sum_losses
@@ -134,7 +134,7 @@ def summary_in(journals: Journals) -> RankSummary:
     return _summaries(journals)[0]
 
 
-def summarise(source: Source) -> tuple[RankSummary, ...]:
+def summarise(source: Input) -> tuple[RankSummary, ...]:
     """The ranks of one source as `compare_ranks` compares them, in some hundred bytes a rank.
 
     For runs of more ranks than one receipt can hold. Picklable both ways. A rank that wrote several

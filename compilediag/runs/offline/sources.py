@@ -14,7 +14,7 @@ from compilediag.readers.inputs import (
     RUN,
     TEXT,
     TRACE,
-    Source,
+    Input,
     TrainLogReader,
     built_in_reader,
     merge,
@@ -50,7 +50,7 @@ class LoadedSources:
     """One a process, ordered by rank."""
     text_log: TextLog | None = None
     """A second opinion, where text logs lie beside traces or journals."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Input, ...] = ()
     named: frozenset[int] = frozenset()
     """Ranks in file names, also of files that hold nothing."""
     root: str = field(default_factory=os.getcwd)
@@ -76,9 +76,7 @@ def read_record(paths: Sequence[str], executor: Executor | None = None) -> Loade
     return read_sources(find_sources(paths), executor)
 
 
-def find_sources(
-    paths: Sequence[str], trainers: TrainLogReader | None = None
-) -> tuple[Source, ...]:
+def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
     """What lies at and below the paths; `patterns` are the lines that trainers print.
 
     Raises:
@@ -115,7 +113,7 @@ def _looked_for() -> str:
 
 
 def read_sources(
-    sources: tuple[Source, ...],
+    sources: tuple[Input, ...],
     executor: Executor | None = None,
     trainers: TrainLogReader | None = None,
 ) -> LoadedSources:
@@ -125,7 +123,7 @@ def read_sources(
 
 
 def load(
-    sources: tuple[Source, ...],
+    sources: tuple[Input, ...],
     journals: Sequence[Journal],
     root: str | None = None,
     trainers: TrainLogReader | None = None,
@@ -150,7 +148,7 @@ def load(
     )
 
 
-def workers_worth(sources: Sequence[Source]) -> int:
+def workers_worth(sources: Sequence[Input]) -> int:
     """How many processes should read the sources: one a core, and one where they are small."""
     paths = [source.path for source in readable_in(sources)]
     if len(paths) < MIN_PARALLEL_SOURCES and sum(map(_size, paths)) < MIN_PARALLEL_BYTES:
@@ -158,25 +156,25 @@ def workers_worth(sources: Sequence[Source]) -> int:
     return max(1, min(cores(), len(paths)))
 
 
-def readable_in(sources: Sequence[Source]) -> list[Source]:
+def readable_in(sources: Sequence[Input]) -> list[Input]:
     """Those that `read_source` reads: each holds processes of its own."""
     return [source for source in sources if source.kind in {TRACE, RUN}]
 
 
-def read_source(source: Source) -> tuple[Journal, ...]:
+def read_source(source: Input) -> tuple[Journal, ...]:
     """The processes of one trace or run directory: one task of many. Picklable both ways."""
     if source.kind == TRACE:
         return read_trace(source.path)
     return read_run(source.path) if source.kind == RUN else ()
 
 
-def ranks_named(sources: Sequence[Source]) -> frozenset[int]:
+def ranks_named(sources: Sequence[Input]) -> frozenset[int]:
     """Ranks in the names of traces, also of traces that hold nothing."""
     named = (rank_named(item) for item in sources)
     return frozenset(rank for rank in named if rank is not None)
 
 
-def rank_named(source: Source) -> int | None:
+def rank_named(source: Input) -> int | None:
     """The rank in the name of a trace."""
     return rank_in_name(os.path.basename(source.path)) if source.kind == TRACE else None
 
