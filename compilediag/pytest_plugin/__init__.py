@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for text in MARKERS.values():
         config.addinivalue_line("markers", text)
     if watches_all(config) and hasattr(config, "workerinput"):
-        from compilediag.pytest_plugin.isolation import own_cache_folder
+        from compilediag.pytest_plugin.settings import own_cache_folder
 
         own_cache_folder(config)
 
@@ -136,6 +136,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if any(name == COUNTED for name, _ in getattr(report, "user_properties", ()))
     ]
     if watched or terminalreporter.config.getoption("compilediag_update"):
-        from compilediag.pytest_plugin.summary import write
+        from compilediag.pytest_plugin.report import write
 
         write(terminalreporter, watched)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from compilediag.pytest_plugin.fixture import CompileFixture
-from compilediag.pytest_plugin.isolation import forget_compiled_code, own_cache_folder
 from compilediag.pytest_plugin.judge import JudgedPart, judge
 from compilediag.pytest_plugin.lanes import judge_lane, judge_limits, open_baseline
 from compilediag.pytest_plugin.marks import (
@@ -25,8 +24,13 @@ from compilediag.pytest_plugin.marks import (
     shared_lanes,
 )
 from compilediag.pytest_plugin.problems import CompileFailure, Problem, blind, failure_text
-from compilediag.pytest_plugin.receipt_files import write_receipt_of
-from compilediag.pytest_plugin.settings import Settings, settings_of
+from compilediag.pytest_plugin.report import write_receipt_of
+from compilediag.pytest_plugin.settings import (
+    Settings,
+    forget_compiled_code,
+    own_cache_folder,
+    settings_of,
+)
 from compilediag.runs.watch import WatchResult, watch
 
 SECTION = "compilediag"

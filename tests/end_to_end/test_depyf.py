@@ -17,9 +17,8 @@ from compilediag import cli
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF
 from compilediag.runs.supervised.child import PASSED_ON, ExitInfo
 from compilediag.runs.supervised.depyf import decompile
-from compilediag.runs.supervised.group_witness import GroupWitness
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.signals import SignalInbox
+from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import Target
 

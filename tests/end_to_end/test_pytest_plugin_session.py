@@ -9,8 +9,8 @@ import xml.etree.ElementTree as ET
 import pytest
 from plugin_runs import ALONE, again, outcomes, run
 
-from compilediag.pytest_plugin.isolation import CACHE_VARIABLE
-from compilediag.pytest_plugin.receipt_files import file_name
+from compilediag.pytest_plugin.report import file_name
+from compilediag.pytest_plugin.settings import CACHE_VARIABLE
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("forked")

@@ -22,13 +22,14 @@ from tlparse_pieces import GOOD, ids, one, record, stand_in, trace
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.artifacts import report_files, role_of
-from compilediag.runs.tools.limited import Limits, run_with_limits
 from compilediag.runs.tools.tlparse import (
     NO_TRACE,
+    Limits,
     Report,
     find_tlparse,
     link_reports,
     reports_of,
+    run_with_limits,
 )
 from compilediag.runs.tools.tlparse_log import traces_in
 

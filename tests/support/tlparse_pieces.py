@@ -8,8 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from compilediag.runs.tools.limited import Limits
-from compilediag.runs.tools.tlparse import Report, reports_of
+from compilediag.runs.tools.tlparse import Limits, Report, reports_of
 
 HEAD = "V1121 14:11:01.404000 100 torch/_dynamo/utils.py:2009] "
 

@@ -21,7 +21,9 @@ as `Finding`, is that one: its fields are declared once."""
 
 MOST = 10
 
-PARTS = frozenset(("MissedGuard", "PartRecord", "EventCause", "CauseId", "CauseKey", "CadenceCause"))
+PARTS = frozenset(
+    ("MissedGuard", "PartRecord", "EventCause", "CauseId", "CauseKey", "CadenceCause")
+)
 """What receipts and baselines keep of a cause, smaller than it on purpose."""
 
 

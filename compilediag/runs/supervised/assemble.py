@@ -32,9 +32,8 @@ from compilediag.runs.supervised.exit_status import (
     exit_status_of,
     notes_on_attachment,
 )
-from compilediag.runs.supervised.supervised_run import SupervisedRun
+from compilediag.runs.supervised.supervised_run import SupervisedRun, TelemetryReport
 from compilediag.runs.supervised.target import Target
-from compilediag.runs.supervised.telemetry import TelemetryReport
 from compilediag.runs.tools.tlparse import link_reports
 from compilediag.runs.tools.tlparse_log import clean_traces, traces_in
 from compilediag.timeline.timeline import TextLog, Timeline

@@ -17,12 +17,10 @@ from typing import Any, cast
 from compilediag.readers.lines import parse_json
 from compilediag.readers.storage import open_regular
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF
-from compilediag.runs.supervised.child import ExitInfo, start, supervise
-from compilediag.runs.supervised.child_env import child_environment
-from compilediag.runs.supervised.group_witness import GroupWitness
-from compilediag.runs.supervised.signals import SignalInbox
+from compilediag.runs.supervised.child import ExitInfo, child_environment, start, supervise
+from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
 from compilediag.runs.supervised.supervised_run import SupervisedRun
-from compilediag.runs.tools.limited import ended_with
+from compilediag.runs.tools.tlparse import ended_with
 from compilediag_harness.base.process_options import ProcessOptions
 from compilediag_harness.redaction.redactor import Redactor
 
