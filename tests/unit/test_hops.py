@@ -21,9 +21,7 @@ as `Finding`, is that one: its fields are declared once."""
 
 MOST = 10
 
-PARTS = frozenset(
-    ("MissedGuard", "PartRecord", "EventCause", "CauseId", "CauseKey", "CadenceCause")
-)
+PARTS = {"MissedGuard", "PartRecord", "EventCause", "CauseId", "CauseKey", "CadenceCause"}
 """What receipts and baselines keep of a cause, smaller than it on purpose."""
 
 
