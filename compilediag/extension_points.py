@@ -48,6 +48,9 @@ CADENCE_SECTION = "cadence.views.cadence:section"
 SMALL_PROGRAM = "repro.commands.repro:program_of"
 """Makes a small program for finding N of a receipt."""
 
+PRICES = "prices.prices:read_prices"
+"""Reads the price table of a user, which estimates what a run cost."""
+
 TELEMETRY_SETTINGS = "telemetry.settings:telemetry_settings"
 """Makes the `TelemetrySettings` of a run from the options of the command line."""
 TELEMETRY_EXPORT = "telemetry.run:begin"

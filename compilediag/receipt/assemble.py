@@ -35,7 +35,6 @@ from compilediag.receipt.identity import (
     header_of,
     ranks_expected,
 )
-from compilediag.receipt.prices import cost_section
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.sanitize import sanitized, working_directories
 from compilediag.receipt.schema.identity import Redactions
@@ -124,7 +123,7 @@ def _unredacted(
         ranks=ranks_section(timeline, diagnosis.causes, ranks_expected(timeline, run), run.ranks),
         tracked=tracked_section(timeline),
         ablations=ablations_section(timeline),
-        cost=cost_section(timeline, run.prices, run.wall_s, time),
+        cost=None if run.prices is None else run.prices.cost(timeline, run.wall_s, time),
         witness=witness_section(timeline),
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),

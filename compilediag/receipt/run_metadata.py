@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from compilediag.diagnosis.ranks.divergence import RankComparison
-from compilediag.receipt.prices import PriceTable
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Artifact, Status
+from compilediag.receipt.schema.running import GoodputSection
+from compilediag.receipt.schema.tracked import CostSection
+from compilediag.timeline.timeline import Timeline
+
+
+class CostEstimate(Protocol):
+    """What estimates the cost of a run, such as a price table."""
+
+    def cost(
+        self, timeline: Timeline, wall_s: float | None, time: GoodputSection | None
+    ) -> CostSection:
+        """Of a run that took `wall_s`, of which `time` says what for."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,7 @@ class RunMetadata:
     """Steps that are warm-up by the user's choice; None: found from the compiles."""
     bytes_written: int | None = None
     artifacts: tuple[Artifact, ...] = ()
-    prices: PriceTable | None = None
+    prices: CostEstimate | None = None
     """None: no cost is estimated."""
     tool_versions: Mapping[str, str] = field(default_factory=dict[str, str])
     """"tlparse" and "depyf" to their versions, where they are installed."""

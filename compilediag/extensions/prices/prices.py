@@ -1,14 +1,15 @@
-"""The price table that a user gives, and the cost of a run by it. Nothing is guessed.
-
-Pure: `read_prices` in the supervisor reads the file.
-"""
+"""The price table that a user gives, and the cost of a run by it. Nothing is guessed."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, cast
 
 from compilediag.errors import UsageError
@@ -16,6 +17,8 @@ from compilediag.receipt.schema.record import record_from
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.receipt.schema.tracked import CostSection
 from compilediag.timeline.timeline import Timeline, lead_process, world_size
+
+MAX_PRICES_BYTES = 1 << 20
 
 KEYS = frozenset({"currency", "source", "as_of", "device", "machine"})
 
@@ -55,6 +58,56 @@ class PriceTable:
         """The first line that fits; None where none does."""
         table = self.devices if unit == DEVICE else self.machines
         return next((item for item in table if item.fits(name)), None)
+
+    def cost(
+        self, timeline: Timeline, wall_s: float | None, time: GoodputSection | None
+    ) -> CostSection:
+        """An amount only where hardware, wall time and price are known."""
+        hired, note = _hired(timeline)
+        price = None if hired is None else self.price(hired.unit, hired.name)
+        if hired is not None and price is None:
+            note = f"the table has no price of a {hired.unit} {hired.name!r}"
+        if wall_s is None and note is None:
+            note = "the wall time was not measured"
+        per_hour = price.per_hour if price is not None else None
+        count = hired.count if hired is not None else None
+        recompile_s = time.badput_s.get("recompile") if time is not None else None
+        return record_from(
+            CostSection,
+            hired,
+            amount=_amount(wall_s, per_hour, count),
+            recompile_amount=_amount(recompile_s, per_hour, count),
+            currency=self.currency,
+            per_hour=per_hour,
+            count=count,
+            table=self.name,
+            table_as_of=self.as_of,
+            table_source=self.source,
+            table_sha256=self.sha256,
+            note=note,
+        )
+
+
+def read_prices(path: str) -> PriceTable:
+    """The table in a TOML file.
+
+    Raises:
+        UsageError: it cannot be read, or is no price table.
+    """
+    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read(MAX_PRICES_BYTES + 1)
+        if len(content) > MAX_PRICES_BYTES:
+            raise UsageError(f"{path} is larger than 1 MiB: this is not a price table")
+        raw = toml.loads(content.decode("utf-8-sig"))
+    except OSError as error:
+        raise UsageError(
+            f"the price table {path} cannot be read: {error.strerror or error}"
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"the price table {path} is not TOML: {error}") from error
+    return table_of(raw, os.path.basename(path), hashlib.sha256(content).hexdigest())
 
 
 def table_of(raw: Mapping[str, Any], name: str, sha256: str) -> PriceTable:
@@ -115,37 +168,6 @@ class _Hired:
     unit: str
     name: str
     count: int
-
-
-def cost_section(
-    timeline: Timeline, table: PriceTable | None, wall_s: float | None, time: GoodputSection | None
-) -> CostSection | None:
-    """None without a table; an amount only where hardware, wall time and price are known."""
-    if table is None:
-        return None
-    hired, note = _hired(timeline)
-    price = None if hired is None else table.price(hired.unit, hired.name)
-    if hired is not None and price is None:
-        note = f"the table has no price of a {hired.unit} {hired.name!r}"
-    if wall_s is None and note is None:
-        note = "the wall time was not measured"
-    per_hour = price.per_hour if price is not None else None
-    count = hired.count if hired is not None else None
-    recompile_s = time.badput_s.get("recompile") if time is not None else None
-    return record_from(
-        CostSection,
-        hired,
-        amount=_amount(wall_s, per_hour, count),
-        recompile_amount=_amount(recompile_s, per_hour, count),
-        currency=table.currency,
-        per_hour=per_hour,
-        count=count,
-        table=table.name,
-        table_as_of=table.as_of,
-        table_source=table.source,
-        table_sha256=table.sha256,
-        note=note,
-    )
 
 
 def _amount(seconds: float | None, per_hour: float | None, count: int | None) -> float | None:
