@@ -15,12 +15,12 @@ from compilediag.diagnosis.figures.devices import cudagraph_section, memory_sect
 from compilediag.diagnosis.figures.fixed_shapes import shapes_section
 from compilediag.diagnosis.figures.goodput import goodput_section
 from compilediag.diagnosis.figures.invocations import invocations_section, throughput_section
-from compilediag.diagnosis.figures.pipelines import pipeline_section
 from compilediag.diagnosis.figures.recorded import (
     ablation_artifacts,
     ablations_section,
     logged_losses_finite,
     logged_steps,
+    loops_section,
     profiles_section,
     tracked_section,
     with_logged,
@@ -118,7 +118,7 @@ def _unredacted(
         throughput=with_logged(throughput_section(timeline), timeline, run.warmup),
         invocations=invocations_section(timeline),
         shapes=shapes_section(timeline),
-        pipeline=pipeline_section(timeline),
+        pipeline=loops_section(timeline),
         profiles=profiles_section(timeline),
         ranks=ranks_section(timeline, diagnosis.causes, ranks_expected(timeline, run), run.ranks),
         tracked=tracked_section(timeline),

@@ -22,6 +22,8 @@ POINTS = (
     extension_points.CADENCE_RULES,
     extension_points.CADENCE_SECTION,
     extension_points.CADENCE_VIEW,
+    extension_points.PIPELINE_RULES,
+    extension_points.PIPELINE_SECTION,
     extension_points.PRICES,
     extension_points.SMALL_PROGRAM,
     extension_points.TELEMETRY_EXPORT,

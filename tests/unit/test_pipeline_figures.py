@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 from timelines import process, timeline
 
-from compilediag.diagnosis.figures.pipelines import figures_of, pipeline_section, pipelines_of
-from compilediag.diagnosis.rules.pipeline import pipeline_bottleneck
+from compilediag.extensions.pipeline.pipelines import (
+    figures_of,
+    pipeline_bottleneck,
+    pipeline_section,
+    pipelines_of,
+)
 from compilediag.timeline.fold import fold
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step

@@ -14,6 +14,7 @@ from compilediag.receipt.schema.running import Allocator, StepsSection
 from compilediag.receipt.schema.tracked import (
     AblationRecord,
     MetricRecord,
+    PipelineSection,
     Profile,
     TrackedRecord,
 )
@@ -73,6 +74,16 @@ MAX_RUNS = 200
 MAX_REPORTS = 200
 
 ARTIFACTS_FOLDER = "artifacts"
+
+
+def loops_section(timeline: Timeline) -> PipelineSection | None:
+    """Loops of producers and consumers; None where the program measured none, or the extension that
+    judges them is missing."""
+    point = extension_points.PIPELINE_SECTION
+    if not timeline.pipelines or not extension_points.is_installed(point):
+        return None
+    section: Callable[[Timeline], PipelineSection | None] = extension_points.load(point, "a loop")
+    return section(timeline)
 
 
 def tracked_section(timeline: Timeline) -> tuple[TrackedRecord, ...]:
