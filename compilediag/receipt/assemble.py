@@ -12,9 +12,12 @@ from msgspec.structs import replace
 from compilediag._version import __version__
 from compilediag.diagnosis.figures.caches import cache_section, precompiled_records
 from compilediag.diagnosis.figures.devices import cudagraph_section, memory_section, syncs_section
-from compilediag.diagnosis.figures.fixed_shapes import shapes_section
 from compilediag.diagnosis.figures.goodput import goodput_section
-from compilediag.diagnosis.figures.invocations import invocations_section, throughput_section
+from compilediag.diagnosis.figures.invocations import (
+    invocations_section,
+    shapes_section,
+    throughput_section,
+)
 from compilediag.diagnosis.figures.recorded import (
     ablation_artifacts,
     ablations_section,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from compilediag.timeline.answers import held_states_of, outcomes_of, timed_calls_of
 from compilediag.timeline.breaks import break_sites
 from compilediag.timeline.caches import caches_of, precompiled_of
-from compilediag.timeline.cadence import groups_of
 from compilediag.timeline.compiles import (
     ahead_of_time_of,
     compile_memory_of,
@@ -19,9 +17,15 @@ from compilediag.timeline.compiles import (
 from compilediag.timeline.devices import cudagraphs_of, devices_of, sample_of
 from compilediag.timeline.fixed_shapes import fixed_shapes_of
 from compilediag.timeline.frames import frames_of, newest_hazards, skipped_of
-from compilediag.timeline.invocations import invocations_of, stance_calls_of
+from compilediag.timeline.invocations import (
+    held_states_of,
+    invocations_of,
+    outcomes_of,
+    stance_calls_of,
+    timed_calls_of,
+)
 from compilediag.timeline.process import ProcessEvents
-from compilediag.timeline.recorded import TrainLog, loops_of, newest_of
+from compilediag.timeline.recorded import TrainLog, groups_of, loops_of, newest_of
 from compilediag.timeline.steps import (
     device_steps_of,
     disabled_calls_of,

@@ -1,15 +1,23 @@
-"""The calls of compiled callables, from the batches in which they were recorded, and the sizes of
-their tensors that change from call to call. Sizes that are equal in every call are one: the rows of
-a batch and of its mask."""
+"""The calls of compiled callables, from the batches in which they were recorded; those that a trial
+timed, with the records of trials of which the last one counts; and the sizes of their tensors that
+change from call to call. Sizes that are equal in every call are one: the rows of a batch and of its
+mask."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag_harness.wire import CompiledCallsMade, EagerStanceCalls, Location
+from compilediag_harness.wire import (
+    CallsTimed,
+    CompiledCallsMade,
+    EagerStanceCalls,
+    Location,
+    StateRead,
+    TrialApplied,
+)
 
 _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
 """One tensor of a call, as the harness writes it: "[8, 16]" by position, "mask=[8]" by name."""
@@ -225,3 +233,44 @@ def _summed(process: int, item: _Sum) -> Calls:
         tensors=item.tensors,
         padded=item.padded,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCalls:
+    """The outermost calls of one compiled callable in one step."""
+
+    process: int
+    function: Location
+    step: int
+    count: int
+    seconds: float
+    """On the host, of all of them."""
+    on_device: bool
+    """A CUDA device was in use: the calls may have returned before their work was done."""
+
+
+def timed_calls_of(process: int, events: Iterable[CallsTimed]) -> list[TimedCalls]:
+    """Of one process, by callable and step."""
+    return [
+        TimedCalls(process, event.functions[index], step, count, seconds, event.on_device)
+        for event in events
+        for index, step, count, seconds in zip(
+            event.callables, event.steps, event.counts, event.seconds, strict=False
+        )
+        if 0 <= index < len(event.functions)
+    ]
+
+
+def outcomes_of(_: int, events: Iterable[TrialApplied]) -> Iterable[TrialApplied]:
+    """The last outcome of each part of the plan in one process."""
+    return {event.change: event for event in events}.values()
+
+
+def held_states_of(_: int, events: Iterable[StateRead]) -> Iterable[StateRead]:
+    """What the objects that compiled functions reach held; the records of one are put together."""
+    found: dict[tuple[Location, int, int | None], StateRead] = {}
+    for event in events:
+        key = event.function, event.instance, event.call
+        before = found[key].answers if key in found else ()
+        found[key] = replace(event, answers=before + event.answers)
+    return found.values()

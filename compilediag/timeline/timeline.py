@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compilediag.receipt.schema.compiles import CompileGrowth, Counts
-from compilediag.timeline.answers import TimedCalls
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.caches import Precompiled, ProcessCaches
-from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.compiles import Compile, CompileId, GuardSet, Recompile, TimedWarmCalls
 from compilediag.timeline.devices import CudagraphRun, DeviceUse, SampledStep
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.frames import Frame, counts_of
-from compilediag.timeline.invocations import Calls, StanceCalls
-from compilediag.timeline.recorded import PipelineLoop, TrainLog
+from compilediag.timeline.invocations import Calls, StanceCalls, TimedCalls
+from compilediag.timeline.recorded import CadenceGroup, PipelineLoop, TrainLog
 from compilediag.timeline.steps import CallsOutside, DeviceStep, ModuleHook, PartialPhase, Step
 from compilediag_harness.wire import (
     AblationWritten,

@@ -19,7 +19,7 @@ from direct_cluster import two_workers
 from rank_folders import expected, folder_of_ranks, receipts, told
 
 from compilediag import cli
-from compilediag.diagnosis.ranks import selection as choice
+from compilediag.diagnosis.ranks import divergence as choice
 from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.readers.inputs import TRACE, Input
 from compilediag.readers.parallel import map_ordered, pool_of

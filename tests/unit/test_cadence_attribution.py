@@ -20,9 +20,9 @@ from compilediag.extensions.cadence.diagnosis.samples import (
     extra_compiles,
     recompiles_among,
 )
-from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.devices import SyncSite
 from compilediag.timeline.invocations import Calls
+from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location
 

@@ -9,8 +9,8 @@ import pytest
 from rank_folders import folder_of_ranks
 
 from compilediag import cli
-from compilediag.diagnosis.ranks import selection as choice
-from compilediag.diagnosis.ranks.selection import MIN_RANKS
+from compilediag.diagnosis.ranks import divergence as choice
+from compilediag.diagnosis.ranks.divergence import MIN_RANKS
 from compilediag.readers import parallel
 from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Input
 from compilediag.readers.journal import Journal

@@ -13,14 +13,15 @@ from rank_folders import folder_of_ranks, told
 
 from compilediag import cli
 from compilediag.compare.gate.inconclusive import inconclusive_reasons
-from compilediag.diagnosis.ranks import selection as choice
+from compilediag.diagnosis.ranks import divergence as choice
 from compilediag.diagnosis.ranks.divergence import (
     MAX_GROUPS,
     MAX_MISSING,
     compare_fingerprints,
     compare_ranks,
+    lead_of,
+    select_ranks,
 )
-from compilediag.diagnosis.ranks.selection import lead_of, select_ranks
 from compilediag.diagnosis.ranks.summary import (
     LOSS_LENGTH,
     RankFingerprint,

@@ -14,8 +14,8 @@ from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.rules import data_loading, late_compiles, syncs, timer_scope
 from compilediag.extensions.cadence.diagnosis import rules as cadences
-from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.devices import SyncSite, sample_of
+from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RANKS
+from compilediag.diagnosis.ranks.divergence import MAX_EVENTS, MAX_RANKS, MIN_RANKS
 from compilediag.diagnosis.ranks.summary import RankFingerprint, RankSummary
 from compilediag.readers.inputs import Input, TrainLogReader
 from compilediag.readers.journal import Journal

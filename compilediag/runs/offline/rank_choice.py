@@ -10,8 +10,12 @@ from typing import NamedTuple
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.ranks.divergence import RankComparison, SummaryOf, compare_fingerprints
-from compilediag.diagnosis.ranks.selection import select_ranks
+from compilediag.diagnosis.ranks.divergence import (
+    RankComparison,
+    SummaryOf,
+    compare_fingerprints,
+    select_ranks,
+)
 from compilediag.diagnosis.ranks.summary import (
     RankFingerprint,
     RankSummary,

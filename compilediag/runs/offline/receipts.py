@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from compilediag.diagnosis.ranks.selection import has_room
+from compilediag.diagnosis.ranks.divergence import has_room
 from compilediag.diagnosis.ranks.summary import RankFingerprint
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Input
 from compilediag.readers.journal import JOURNAL_START, Journal

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
 
 _ENTRY = re.compile(r"^\S*/\S*:\s*")
