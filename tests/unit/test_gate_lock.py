@@ -160,7 +160,7 @@ def test_no_damage_is_a_fault_of_ours(damage: Any) -> None:
 def test_two_entries_of_one_name_are_refused(text: str) -> None:
     """However they are spelled and wherever they stand: a merge that kept both sides must not let
     the last one win in silence."""
-    with pytest.raises(BaselineUnreadable, match="two entries named .* two lanes of one name"):
+    with pytest.raises(BaselineUnreadable, match=r"two entries named .* two lanes of one name"):
         read(text)
 
 
