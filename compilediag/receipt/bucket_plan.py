@@ -14,9 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
-
 from compilediag.json_document import Document
+from compilediag.receipt.schema.record import Record, record_from
 from compilediag.timeline.invocations import varying_sizes
 from compilediag_harness.shapes.buckets import (
     BucketPlan,
@@ -143,7 +142,7 @@ def _called_expression(text: str) -> str | None:
     return ast.unparse(call.func) if holds and isinstance(call, ast.Call) else None
 
 
-class PlanRecord(Struct, frozen=True, kw_only=True):
+class PlanRecord(Record, frozen=True, kw_only=True):
     """One plan."""
 
     name: str
@@ -179,22 +178,15 @@ def document_of(plans: Sequence[CallablePlan]) -> PlanDocument:
 
 def _record(item: CallablePlan) -> PlanRecord:
     varying, grid = item.varying, item.grid
-    return PlanRecord(
-        name=item.name,
-        file=item.file,
-        line=item.line,
-        held_by=item.held_by,
-        called_at=item.called_at,
+    return record_from(
+        PlanRecord,
+        item,
         dims=varying.dims,
         sizes=varying.sizes,
         counts=varying.counts if item.counted else None,
-        complete=item.complete,
         other_calls=varying.other_calls,
-        fixed=item.fixed,
-        padded_calls=item.padded_calls,
         buckets=None if item.buckets is None else item.buckets.buckets,
         grid=None if grid is None else (grid.first, grid.second),
-        alternatives=item.alternatives,
     )
 
 

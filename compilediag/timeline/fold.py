@@ -126,7 +126,6 @@ def fold(
         unguarded=every(UnguardedChanged),
         warnings=every(WarningSeen),
         steps=tuple(item for part in parts for item in steps_of(part)),
-        step_source=next((batch.source for batch in reversed(every(StepsEnded))), None),
         spans=every(SpanEnded),
         span_processes=made(SpanEnded, lambda process, spans: [process] * len(spans)),
         partial_phases=made(StepsEnded, partial_phases_of),

@@ -116,7 +116,6 @@ class Timeline:
     unguarded: tuple[UnguardedChanged, ...] = ()
     warnings: tuple[WarningSeen, ...] = ()
     steps: tuple[Step, ...] = ()
-    step_source: str | None = None
     spans: tuple[SpanEnded, ...] = ()
     span_processes: tuple[int, ...] = ()
     """Process index of each span, parallel to `spans`; may be empty when there is one process."""

@@ -182,7 +182,7 @@ def test_a_call_that_begins_a_step_is_in_it() -> None:
     with watch() as seen:
         for _ in range(20):
             compiled(torch.ones(3))
-    assert seen.timeline.step_source == "call"
+    assert seen.timeline.steps[-1].source == "call"
     (calls,) = seen.receipt.invocations
     assert calls.per_step is not None
     assert (calls.calls, calls.per_step.min, calls.per_step.max) == (20, 1, 1)

@@ -215,9 +215,9 @@ def test_functions_that_torch_names_after_lines() -> None:
 def test_reasons_stay_and_new_ones_are_asked_for() -> None:
     """A kept cause keeps its reason, a new one gets the one given; what is gone is dropped."""
     old = recorded(receipt(first(), again("n")), None, reason="warm-up")
-    assert old.newly_allowed == ("CD107 n",)
+    assert old.allowed == ("CD107 n",)
     both = receipt(first(), again("n"), again("m", 2, 2))
-    assert recorded(both, old.lane).newly_allowed == ("CD107 m",)
+    assert recorded(both, old.lane).unexplained == ("CD107 m",)
     new = recorded(both, old.lane, reason="second size")
     assert {item.key.variable: item.reason for item in new.lane.causes} == {
         "n": "warm-up",
