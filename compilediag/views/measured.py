@@ -20,15 +20,16 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import table
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.against_eager import (
+    from compilediag.receipt.schema.comparisons import (
         AgainstEagerSection,
         CallableAgainstEager,
+        ColdAndWarmSection,
+        CompiledAgainRecord,
         EagerRatio,
         NarrowedRecord,
         NumberDifference,
         NumbersSection,
     )
-    from compilediag.receipt.schema.cold_and_warm import ColdAndWarmSection, CompiledAgainRecord
     from compilediag.receipt.schema.compiles import WitnessSection
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.receipt.schema.tracked import CostSection, MetricRecord, TrackedRecord
