@@ -65,7 +65,7 @@ def failure_text(problems: Sequence[Problem], block: str = "") -> str:
     for problem in problems:
         lines.append(f"compilediag: {about}{problem.headline}")
         lines += [f"  {line}" for line in problem.details]
-    return Redactor(secret_values(sys.argv, os.environ)).text("\n".join(lines), is_name=True)
+    return Redactor(secret_values(sys.argv, os.environ)).text("\n".join(lines))
 
 
 def counted(name: str, number: int) -> str:

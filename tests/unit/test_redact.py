@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import string
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -47,7 +45,6 @@ SECRETS = {
     "slack": "xoxb-1234567890-abcdefghij",
     "gitlab": "glpat-abcdefghij0123456789",
     "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
-    "random": "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY",
 }
 """Recognised by their own shape, wherever they stand."""
 
@@ -134,14 +131,6 @@ def test_names_and_surroundings(before: str, after: str) -> None:
 def test_innocent_text_stays(text: str) -> None:
     """Guards, paths, ids, class names and special tokens of a tokenizer are not touched."""
     assert redact_text(text) == (text, {})
-
-
-def test_most_random_strings_are_found() -> None:
-    """Of random strings of 40 letters and digits at least 95 % are recognised without a name."""
-    choice = random.Random(5)
-    alphabet = string.ascii_letters + string.digits
-    texts = ["".join(choice.choices(alphabet, k=40)) for _ in range(1000)]
-    assert sum(redact_text(f"x = {text}")[0] == f"x = {REDACTED}" for text in texts) >= 950
 
 
 def test_argv() -> None:
@@ -300,7 +289,7 @@ def test_the_short_option_of_a_password(arguments: list[str], kept: bool) -> Non
 
 def test_digests_and_other_values_stay() -> None:
     """Digests and ids of our own are no secrets; numbers and None pass through."""
-    tree = {"sha256": SECRETS["random"], "git_commit": SECRETS["random"], "n": 1, "none": None}
+    tree = {"sha256": "0f" * 32, "git_commit": "0f" * 20, "n": 1, "none": None}
     assert sanitized(tree, Redactor())[0] == tree
 
 

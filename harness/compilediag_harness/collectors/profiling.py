@@ -150,7 +150,7 @@ def _export(profiler: Any, path: str) -> int:
             gzip.open(kept, "wt", encoding="utf-8", compresslevel=4) as target,
         ):
             while lines := source.readlines(_PIECE_CHARS):
-                target.write(in_process.text("".join(lines), is_name=True))
+                target.write(in_process.text("".join(lines)))
         size = os.path.getsize(kept)
         if size <= MAX_BYTES:
             shutil.move(kept, path)

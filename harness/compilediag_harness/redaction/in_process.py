@@ -35,9 +35,9 @@ def fields(event: Any) -> dict[str, Any]:
     return _walk.fields(event)
 
 
-def text(text: str, *, is_name: bool = False) -> str:
+def text(text: str) -> str:
     """A text without secrets."""
-    return redactor().text(text, is_name=is_name)
+    return redactor().text(text)
 
 
 def value(value: Any) -> Any:

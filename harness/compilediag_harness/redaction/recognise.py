@@ -1,4 +1,4 @@
-"""Where the secrets of a text stand: by its names, by its surroundings, by their shape.
+"""The places of secrets in a text: tokens of a known form, and what stands beside a name.
 
 A pure function of the text. Matching is linear: no expression has nested or unbounded repetition
 that must be followed by something. What is not found is not judged safe, only not recognised.
@@ -16,13 +16,7 @@ from compilediag_harness.redaction.names import (
     is_secret_name,
     names_special_token,
 )
-from compilediag_harness.redaction.token_rules import (
-    LONG_RUN,
-    RANDOM_RUN,
-    Span,
-    looks_random,
-    tokens_in,
-)
+from compilediag_harness.redaction.token_rules import Span, tokens_in
 
 MARK = "<redacted:"
 """How a placeholder begins."""
@@ -81,12 +75,6 @@ password is "x"`, in the text of an exception."""
 
 _DOTTED_NAME = re.compile(r"[A-Za-z_]\w{0,64}(?:\.[A-Za-z_]\w{0,64})+\Z")
 
-_SPOKEN_BEFORE = re.compile(
-    r"(?P<quote>['\"`])(?P<value>[^'\"`\n]{3,256})(?P=quote)\s{1,4}(?:[a-z]{1,12}\s{1,4}){0,4}\Z"
-)
-"""`'x' is not a valid password`."""
-_BEFORE_CHARS = 330
-
 _HEX_KEY = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{40}(?![0-9A-Za-z])")
 _HEX_CONTEXT = re.compile(r"(?i)wandb|weights.{0,5}biases")
 _DIGEST_BEFORE = re.compile(
@@ -96,18 +84,17 @@ _DIGEST_BEFORE = re.compile(
 _CONTEXT_CHARS = 80
 
 
-def secrets_in(text: str, *, is_name: bool = False) -> tuple[Span, ...]:
-    """The secrets of a text in their order, none over another; `is_name`: it is a path, a name or
-    code, where randomness is no sign."""
+def secrets_in(text: str) -> tuple[Span, ...]:
+    """The secrets of a text in their order, none over another."""
     if len(text) < MIN_LENGTH:
         return ()
     # Cached: the receipts of many ranks, and the guards of a run, hold the same texts.
-    return (_secrets if len(text) <= MAX_REMEMBERED else _secrets.__wrapped__)(text, is_name)
+    return (_secrets if len(text) <= MAX_REMEMBERED else _secrets.__wrapped__)(text)
 
 
 @lru_cache(maxsize=2048)
-def _secrets(text: str, is_name: bool) -> tuple[Span, ...]:
-    found = list(_all(text, _lowered(text), is_name))
+def _secrets(text: str) -> tuple[Span, ...]:
+    found = list(_all(text, _lowered(text)))
     if not found:
         return ()
     if MARK in text:
@@ -142,7 +129,7 @@ def _joined(found: list[Span]) -> tuple[Span, ...]:
     return tuple(joined)
 
 
-def _all(text: str, lowered: str, is_name: bool) -> Iterator[Span]:
+def _all(text: str, lowered: str) -> Iterator[Span]:
     yield from tokens_in(text, lowered)
     for word in _NAME_WORDS:
         at = lowered.find(word)
@@ -156,10 +143,6 @@ def _all(text: str, lowered: str, is_name: bool) -> Iterator[Span]:
         yield from _after_options(text)
     if "wandb" in lowered or "biases" in lowered:
         yield from _hex_keys(text)
-    if not is_name and LONG_RUN.search(text):
-        for match in RANDOM_RUN.finditer(text):
-            if looks_random(match[0]):
-                yield *match.span(), "high_entropy"
 
 
 def _named(text: str, at: int, word: str) -> list[Span]:
@@ -171,7 +154,7 @@ def _named(text: str, at: int, word: str) -> list[Span]:
         return []
     match = _NAMED_VALUE[word].match(text, at)
     if match is None and word != "token":
-        match = _SPOKEN[word].match(text, at) or _spoken_before(text, at, len(word))
+        match = _SPOKEN[word].match(text, at)
     if match is None:
         return []
     start, end = _inner(match)
@@ -186,12 +169,6 @@ def _is_code(value: str, following: str, word: str) -> bool:
     if following in ("(", "["):
         return True
     return word in ("key", "token") and _DOTTED_NAME.match(value) is not None
-
-
-def _spoken_before(text: str, at: int, length: int) -> re.Match[str] | None:
-    if text[at + length : at + length + 1].isalpha():
-        return None
-    return _SPOKEN_BEFORE.search(text, max(at - _BEFORE_CHARS, 0), at)
 
 
 def _inner(match: re.Match[str]) -> tuple[int, int]:

@@ -26,9 +26,6 @@ MAX_REMEMBERED = 64
 """Known secrets up to which those that were found by their names become known ones."""
 
 _PATHS = "file uri function how source variable cwd executable logger folder sources"
-PATHS = frozenset(_PATHS.split())
-"""Fields whose values are names and paths: randomness there is no sign of a secret."""
-
 _IDENTITIES = (
     "receipt_id git_commit torch_git sha256 source_sha256 table_sha256 schema schema_version "
     "min_reader_version created_at_utc compile_id compile_ids started_utc components"
@@ -36,7 +33,8 @@ _IDENTITIES = (
 IDENTITIES = frozenset(_IDENTITIES.split())
 """Fields whose values are digests and ids of our own: random on purpose."""
 
-NAMES = PATHS | IDENTITIES
+NAMES = IDENTITIES.union(_PATHS.split())
+"""Fields whose values are names, paths or ids: never what a variable held."""
 
 SHOWN_VALUES = frozenset({"expected", "actual", "value", "before", "after", "values_seen"})
 """Fields that show values of the variable named beside them."""
@@ -80,8 +78,8 @@ class Redactor:
         """Kind of secret to how many placeholders stand in the texts that were returned."""
         self._placeholders: dict[str, str] = {}
         self._numbers = itertools.count(1)
-        self._harmless: tuple[set[str], set[str]] = (set(), set())
-        """Texts without secrets, and names: a run writes the same ones again and again."""
+        self._harmless: set[str] = set()
+        """Texts without secrets: a run writes the same ones again and again."""
         self._known: tuple[tuple[str, re.Pattern[str]], ...] = ()
         self._known_values: frozenset[str] = frozenset()
         self.learn(known)
@@ -92,31 +90,30 @@ class Redactor:
         if not new:
             return
         self._known_values |= new
-        self._harmless = (set(), set())
+        self._harmless.clear()
         longest = sorted(self._known_values, key=lambda value: (-len(value), value))
         self._known = tuple((value, _pattern_of(value)) for value in longest)
 
-    def text(self, text: str, *, is_name: bool = False) -> str:
-        """One string; `is_name`: it is a path or a name."""
-        harmless = self._harmless[is_name]
-        if text in harmless:
+    def text(self, text: str) -> str:
+        """One string."""
+        if text in self._harmless:
             return text
-        found = self._redacted(text, is_name)
+        found = self._redacted(text)
         if MARK in found:
             self.counts.update(match["kind"] for match in PLACEHOLDER.finditer(found))
         elif len(text) <= MAX_SEEN_CHARS:
-            if len(harmless) >= MAX_SEEN:
-                harmless.clear()
-            harmless.add(text)
+            if len(self._harmless) >= MAX_SEEN:
+                self._harmless.clear()
+            self._harmless.add(text)
         return found
 
-    def _redacted(self, text: str, is_name: bool) -> str:
+    def _redacted(self, text: str) -> str:
         for value, pattern in self._known:
             if pattern.search(text):
                 text = pattern.sub(self._placeholder(value, "known_value"), text)
         if "… [" in text:
             text = self._uncut(text)
-        spans = secrets_in(text, is_name=is_name)
+        spans = secrets_in(text)
         if not spans:
             return text
         pieces: list[str] = []
@@ -165,7 +162,7 @@ class Redactor:
             if key in SHOWN_VALUES and _OPAQUE_WORD.match(value) and MARK not in value:
                 return self.hidden(value)
             value = _QUOTED.sub(self._quoted, value)
-        return self.text(value, is_name=key in NAMES)
+        return self.text(value)
 
     def _quoted(self, match: re.Match[str]) -> str:
         if match[3] is None or MARK in match[3]:
