@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag_harness.shapes.batch_size import batch_size, memory_cap
+from compilediag_harness.extensions.knee import batch_size, memory_cap
 from compilediag_harness.shapes.buckets import BucketsImpossible
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from compilediag_harness.extensions.knee import Knee, find_knee
 from compilediag_harness.shapes.buckets import BucketsImpossible
-from compilediag_harness.shapes.knee import Knee, find_knee
 
 TABLE = {100: 0.079, 256: 0.122, 512: 0.208, 1024: 3.45}
 """Seconds of a call that an evaluation was once measured with."""
