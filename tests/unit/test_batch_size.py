@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag_harness.extensions.knee import batch_size, memory_cap
-from compilediag_harness.shapes.buckets import BucketsImpossible
+from compilediag_harness.shapes.buckets import BucketsImpossible, batch_size, memory_cap
 
 
 def test_the_cap_from_two_peaks() -> None:
