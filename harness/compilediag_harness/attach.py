@@ -18,10 +18,10 @@ from typing import Any
 from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, SessionSinks
+from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors import invocations, profiling, stances, trace_redaction
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
-from compilediag_harness.source import source_locations
 from compilediag_harness.steps import steps
 from compilediag_harness.torch_internals import (
     dynamo_skip,

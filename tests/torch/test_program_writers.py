@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag_harness.collectors.writers import new_session, writers_of_attribute  # noqa: E402
+from compilediag_harness.blame.writers import new_session, writers_of_attribute  # noqa: E402
 
 
 class Net(torch.nn.Module):

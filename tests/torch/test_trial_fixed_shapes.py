@@ -20,7 +20,7 @@ from compilediag.fixes.observed import Observed, Without  # noqa: E402
 from compilediag.fixes.padding import batches, padding_points  # noqa: E402
 from compilediag.fixes.subject import Subject  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
-from compilediag_harness.source.source_locations import definition_of  # noqa: E402
+from compilediag_harness.blame.source_locations import definition_of  # noqa: E402
 from compilediag_harness.trials import fixed_shapes  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
     PaddedAxis,

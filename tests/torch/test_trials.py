@@ -24,7 +24,7 @@ import torch._dynamo.utils as dynamo_utils  # noqa: E402
 from compilediag.fixes.answers import compare, exact_answers  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.source.source_locations import definition_of  # noqa: E402
+from compilediag_harness.blame.source_locations import definition_of  # noqa: E402
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls  # noqa: E402
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith  # noqa: E402
 from compilediag_harness.trials import answers, arguments, outputs  # noqa: E402

@@ -21,7 +21,8 @@ import torch._dynamo.utils as dynamo_utils  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors.witness import collector, line_events  # noqa: E402
+from compilediag_harness.blame import line_events  # noqa: E402
+from compilediag_harness.blame import witness as witness_module  # noqa: E402
 from compilediag_harness.wire import FaultOccurred, Recompiled, Witnessed  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
@@ -320,7 +321,7 @@ def test_a_change_is_nobodys_while_another_thread_runs_lines_of_the_user():
     """A thread that waits has changed nothing; one that has moved since the last look may have."""
     begun, events = threading.Semaphore(0), [threading.Event(), threading.Event()]
     with witnessing():
-        [witness] = collector._witnesses
+        [witness] = witness_module._witnesses
         thread = threading.Thread(target=parked, args=(begun, events))
         thread.start()
         begun.acquire()
@@ -340,7 +341,7 @@ def test_a_change_that_may_be_another_threads_has_no_line(monkeypatch):
     with witnessing() as events:
         probe, arm = armable()
         probe(x)
-        monkeypatch.setattr(collector.Witness, "_alone", lambda witness: False)
+        monkeypatch.setattr(witness_module.Witness, "_alone", lambda witness: False)
         arm(True)
         monkeypatch.undo()
         probe(x)
@@ -501,7 +502,7 @@ def test_only_the_sources_of_the_plan_are_watched():
 
 
 def test_after_too_many_lines_nothing_is_followed(monkeypatch):
-    monkeypatch.setattr(collector, "MAX_LINES", 3)
+    monkeypatch.setattr(witness_module, "MAX_LINES", 3)
     with witnessing() as events:
         probe, arm = armable()
         probe(x)

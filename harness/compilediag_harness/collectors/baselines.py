@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compilediag_harness.base.weak_by_identity import WeakByIdentity
-from compilediag_harness.source import source_locations
+from compilediag_harness.blame import source_locations
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import Location
 

@@ -8,7 +8,7 @@ import threading
 import types
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.source.user_calls import user_call
+from compilediag_harness.blame.user_calls import user_call
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.wire import UserCall
 

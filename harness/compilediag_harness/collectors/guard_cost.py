@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.source.source_locations import is_library
+from compilediag_harness.blame.source_locations import is_library
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import GuardsEvaluated, Location, clip
 

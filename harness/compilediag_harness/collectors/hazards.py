@@ -12,15 +12,15 @@ import types
 from typing import TYPE_CHECKING
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.false_guards import GuardValues, described
 from compilediag_harness.collectors.leaf_checks import LeafChecks
-from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import FalseGuard, HazardsChecked
 
 if TYPE_CHECKING:
-    from compilediag_harness.collectors.witness.collector import Witness
+    from compilediag_harness.blame.witness import Witness
 
 BUDGET_S = 0.05
 """CPU seconds of all checks after one step: what is left out does not depend on the load."""

@@ -14,9 +14,9 @@ import weakref
 from typing import Any, cast
 
 from compilediag_harness.base.session import BATCH_S, Session, SessionSink, SessionSinks
+from compilediag_harness.blame.source_locations import definition_of
 from compilediag_harness.collectors import stances
 from compilediag_harness.shapes import shape_log
-from compilediag_harness.source.source_locations import definition_of
 from compilediag_harness.torch_internals import (
     torch_api,
     torch_calls,

@@ -34,7 +34,7 @@ from compilediag_harness.torch_internals import (
 from compilediag_harness.wire import EvidenceLost
 
 if TYPE_CHECKING:
-    from compilediag_harness.collectors.witness.collector import Witness
+    from compilediag_harness.blame.witness import Witness
 
 
 @contextlib.contextmanager
@@ -81,7 +81,7 @@ class CollectorSet:
         session = self._session
         self._baselines = baselines = Baselines(torch.Tensor)
         if session.options.witness is not None:
-            from compilediag_harness.collectors.witness.collector import Witness
+            from compilediag_harness.blame.witness import Witness
 
             self.witness = Witness(session, session.options.witness)
         self.recompiles = RecompileCollector(session, baselines, self.witness, self._phases)

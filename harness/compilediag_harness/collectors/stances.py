@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 
-from compilediag_harness.source.source_locations import is_library, is_ours
+from compilediag_harness.blame.source_locations import is_library, is_ours
 from compilediag_harness.torch_internals import torch_stances
 from compilediag_harness.wire import Location
 

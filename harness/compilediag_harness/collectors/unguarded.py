@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.base.weak_by_identity import WeakByIdentity
-from compilediag_harness.source import source_locations
+from compilediag_harness.blame import source_locations
 from compilediag_harness.steps.disabled_calls import code_of
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import HooksFound, Location, UnguardedChanged

@@ -16,8 +16,8 @@ from types import FrameType
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors import invocations
-from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_calls, torch_disabling, torch_open_calls
 from compilediag_harness.wire import Location, WarmCallsTimed
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from compilediag_harness import extension_points
+from compilediag_harness.blame.source_locations import location_of
 from compilediag_harness.shapes.buckets import Cost, plan_buckets
 from compilediag_harness.shapes.compaction import Loop, run_until_done
 from compilediag_harness.shapes.dims import DimsGiven, read_dims
@@ -24,7 +25,6 @@ from compilediag_harness.shapes.settings import Settings, read_buckets
 from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.shape_log import Declared
 from compilediag_harness.shapes.warming import warm
-from compilediag_harness.source.source_locations import location_of
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
 from compilediag_harness.wire import Location
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.blame.source_locations import is_own
 from compilediag_harness.shapes.holders import ABSENT, Holder, refill
 from compilediag_harness.shapes.kinds import (
     dict_of,
@@ -37,7 +38,6 @@ from compilediag_harness.shapes.kinds import (
     type_of,
 )
 from compilediag_harness.shapes.trees import is_plain, is_plain_type
-from compilediag_harness.source.source_locations import is_own
 from compilediag_harness.torch_internals import torch_api
 
 MAX_OBJECTS = 50_000

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from compilediag_harness.collectors.witness.paths import class_of
+from compilediag_harness.base.object_graph import class_of
 from compilediag_harness.torch_internals import torch_api, torch_pytree
 from compilediag_harness.wire import Answer, clip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from compilediag_harness.source.source_locations import definition_of
+from compilediag_harness.blame.source_locations import definition_of
 from compilediag_harness.wire import Location
 
 MAX_WRAPPERS = 16

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from compilediag_harness.base.object_graph import class_of
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.witness.paths import class_of
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_open_calls import Returning, is_outermost

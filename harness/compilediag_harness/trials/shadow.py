@@ -18,7 +18,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness.collectors.witness.paths import class_of
+from compilediag_harness.base.object_graph import class_of, parts_of
 from compilediag_harness.torch_internals import torch_api, torch_pytree
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
 from compilediag_harness.trials import randomness
@@ -292,11 +292,7 @@ def _tensors_in(torch: Any, value: Any) -> list[Any]:
         if id(owner) in seen:
             continue
         seen.add(id(owner))
-        names: dict[str, Any] = getattr(owner, "__dict__", {})
-        tables: list[Any] = [
-            names.get(name) or {} for name in ("_parameters", "_buffers", "_modules")
-        ]
-        for held in (*names.values(), *(item for table in tables for item in table.values())):
+        for _, held in parts_of(owner):
             if issubclass(class_of(held), torch.Tensor):
                 found[id(held)] = held
             elif issubclass(class_of(held), torch.nn.Module):
@@ -307,35 +303,16 @@ def _tensors_in(torch: Any, value: Any) -> list[Any]:
 
 
 def in_float64(torch: Any, reader: AnswerReader, call: CalledWith) -> tuple[Answer, ...]:
-    """The answers of a call, made now; empty where it cannot be made in float64, or draws random
-    numbers: in another type they are others. The generators stay where they are."""
-    module: Any = getattr(call.function, "__self__", None)
-    if not isinstance(module, torch.nn.Module):
+    """The answers of a call, made now on copies; empty where it cannot be made in float64, or draws
+    random numbers: in another type they are others. The generators stay where they are."""
+    if not isinstance(getattr(call.function, "__self__", None), torch.nn.Module):
         return ()
-    python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
-    states = python and python.getstate(), numpy and numpy.get_state()
     try:
-        with torch.random.fork_rng(), torch.no_grad():
-            before = randomness.digests(torch)
-            value = _call(torch, module, call)
+        before = randomness.digests(torch)
+        with _eager(torch):
+            copied = Copier(torch, double=True).call(call)
+            found, complete = reader.read(copied.function(*copied.args, **copied.kwargs))
             drawn = randomness.digests(torch) != before
-        found, complete = reader.read(value)
         return () if drawn or not complete else found
     except Exception:  # of the program, whose own call follows
         return ()
-    finally:
-        if python is not None:
-            python.setstate(states[0])
-        if numpy is not None:
-            numpy.set_state(states[1])
-
-
-def _call(torch: Any, module: Any, call: CalledWith) -> Any:
-    def precise(leaf: Any) -> Any:
-        if not issubclass(class_of(leaf), torch.Tensor):
-            return leaf
-        copied = leaf.detach().clone()
-        return copied.double() if copied.is_floating_point() else copied
-
-    args, kwargs = torch_pytree.mapped(precise, (call.args, call.kwargs))
-    return copy.deepcopy(module).double()(*args, **kwargs)

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from compilediag_harness.collectors.witness.paths import class_of
+from compilediag_harness.base.object_graph import attributes_of, class_of
 from compilediag_harness.steps.compiled_callables import reached
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
 from compilediag_harness.trials.answers import AnswerReader, leaves
@@ -44,7 +44,7 @@ class States:
         self._reader = reader
         self._module_type: type = torch_module.nn.Module
         self._optimizer_type: type = torch_module.optim.Optimizer
-        self._own_names = {*_dict_of(torch_module.nn.Module()), *_ADDED}
+        self._own_names = {*attributes_of(torch_module.nn.Module()), *_ADDED}
         self._objects: list[weakref.ref[Any]] = []
         self._known: dict[int, weakref.ref[Any]] = {}
 
@@ -111,7 +111,7 @@ class States:
             if id(owner) in seen:
                 continue
             seen.add(id(owner))
-            names = _dict_of(owner)
+            names = dict(attributes_of(owner))
             if issubclass(class_of(owner), self._optimizer_type):
                 yield from _stepped(path, names)
             for table in ("_parameters", "_buffers"):
@@ -144,13 +144,6 @@ def _stepped(path: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             for name, value in written.items():
                 if hasattr(value, "numel"):
                     yield f"{where} {name}", value
-
-
-def _dict_of(value: Any) -> dict[str, Any]:
-    try:
-        return dict(object.__getattribute__(value, "__dict__"))
-    except AttributeError:
-        return {}
 
 
 def _is_plain(value: Any) -> bool:
