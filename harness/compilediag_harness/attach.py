@@ -19,25 +19,24 @@ from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, SessionSinks
 from compilediag_harness.blame import source_locations
-from compilediag_harness.collectors import invocations, profiling, stances, trace_redaction
+from compilediag_harness.collectors import invocations, memory, profiling, trace_redaction
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.steps import steps
 from compilediag_harness.torch_internals import (
     dynamo_skip,
     environment,
-    host_memory,
     torch_api,
     torch_caches,
     torch_calls,
     torch_compiles,
     torch_cudagraphs,
+    torch_disabling,
     torch_guards,
     torch_logs,
     torch_names,
     torch_precompiled,
     torch_sizes,
-    torch_stances,
 )
 from compilediag_harness.user_api import checkpoints
 from compilediag_harness.wire import EnvironmentRead, ProcessEnded, TorchSeen
@@ -172,7 +171,7 @@ class Attachment:
         if self._collectors.compiles is not None:
             self._keep(torch_compiles.on_compile_start(self._collectors.compile_started))
             self._keep(torch_compiles.on_compile_end(self._collectors.compile_ended))
-        self._keep(torch_stances.on_stance_set(stances.stance_set))
+        self._keep(torch_disabling.on_stance_set(invocations.stance_set))
         self._keep(torch_compiles.on_reset(self._reset))
         self._keep(torch_compiles.on_compile_request(self._compile_requested))
         self._report_torch()
@@ -269,7 +268,7 @@ class Attachment:
             self._collectors.counters(),
             session.collector_s,
             session.records_dropped,
-            host_memory.peak()[0],
+            memory.peak()[0],
             failure,
             dict(session.records_left_out),
             sources,

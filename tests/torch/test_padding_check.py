@@ -13,9 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from compilediag_harness.shapes import reachable, side_effects  # noqa: E402
+from compilediag_harness.shapes.dims import PaddingContaminates, ShapeUnusable  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
 from compilediag_harness.shapes.padding_check import PaddingReport  # noqa: E402
-from compilediag_harness.shapes.shape_errors import PaddingContaminates, ShapeUnusable  # noqa: E402
 
 nn = torch.nn
 ROWS, WIDTH = 11, 8

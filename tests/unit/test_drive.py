@@ -9,9 +9,9 @@ from step_sources import NoOptimizers
 
 from compilediag_harness.base.process_options import VARIABLE
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps import step_hooks, step_limit
-from compilediag_harness.steps.drive import drive
+from compilediag_harness.steps import step_hooks
 from compilediag_harness.steps.step_detection import StepSource
+from compilediag_harness.steps.steps import drive
 from compilediag_harness.wire import Event, StepsEnded
 
 
@@ -73,7 +73,7 @@ def test_a_limit_does_not_cut_what_follows(
 ) -> None:
     """With `--steps N` the loop ends by itself, and the lines after it run."""
     monkeypatch.setenv(VARIABLE, '{"steps": 2}')
-    monkeypatch.setattr(step_limit, "limit", 2)
+    monkeypatch.setattr(step_hooks, "step_limit", 2)
     assert drive(lambda _: None) == 2
 
 
@@ -81,7 +81,7 @@ def test_a_limit_stops_a_plain_loop(
     monkeypatch: pytest.MonkeyPatch, source: tuple[StepSource, list[Event]]
 ) -> None:
     """Like `sys.exit(0)` after the last step allowed: `except Exception` lets it pass."""
-    monkeypatch.setattr(step_limit, "limit", 3)
+    monkeypatch.setattr(step_hooks, "step_limit", 3)
     done: list[int] = []
 
     def train() -> None:

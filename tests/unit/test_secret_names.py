@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag_harness.redaction.names import is_harmless_literal, is_secret_name
+from compilediag_harness.redaction.recognise import is_harmless_literal, is_secret_name
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from step_sources import NoOptimizers
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Step
 from compilediag_harness.base.session import WATCHED_AFTER_COMPILE, Session
-from compilediag_harness.base.step_phases import DATA_WAIT, FORWARD
 from compilediag_harness.steps import step_sampling
 from compilediag_harness.steps.step_detection import EVERY_MARK, StepSource
 from compilediag_harness.steps.step_sampling import (
@@ -20,6 +19,7 @@ from compilediag_harness.steps.step_sampling import (
     SAMPLED_STEPS,
     UNSAMPLED_S,
 )
+from compilediag_harness.user_api.spans import DATA_WAIT, FORWARD
 from compilediag_harness.wire import Event, FaultOccurred, StepsEnded
 
 ORIGIN = 100.0

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import functools
+import struct
+import sys
 import types
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 MISSING = object()
 """Read where there is nothing, or nothing that can be read safely."""
@@ -100,7 +104,8 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
 def plain_attribute(holder: Any, name: str) -> Any:
     """An attribute that an object or a module holds itself; `MISSING` where there is none."""
     own = attributes_of(holder)
-    for table in (own, *map(own.get, TABLES)):
+    tables: list[Any] = [own, *map(own.get, TABLES)]
+    for table in tables:
         if class_of(table) in (_dict, OrderedDict) and name in table:
             return table[name]
     return MISSING
@@ -127,3 +132,105 @@ def type_name(value: Any) -> str:
     if kind.__module__ == "builtins":
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+# --- where instances of a class keep their state -----------------------------------------------
+
+# The same without types, which are not known of anything here.
+is_a: Callable[[Any, Any], bool] = isinstance
+type_of: Callable[[Any], Any] = type
+dict_of: Callable[[Any], dict[str, Any]] = vars
+
+_POINTER = struct.calcsize("P")
+
+
+def kind_name(value: Any) -> str:
+    """The full name of its class."""
+    kind = type_of(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def kind_and_size(value: Any) -> str:
+    """The same with its length."""
+    return f"{kind_name(value)} of {len(value)}"
+
+
+def is_of_python(kind: Any) -> bool:
+    """Whether instances hold nothing but attributes: no state of a class written in C."""
+    pointers = len(slots_of(kind)) + bool(kind.__dictoffset__) + bool(kind.__weakrefoffset__)
+    return (
+        kind.__basicsize__ <= object.__basicsize__ + pointers * _POINTER and not kind.__itemsize__
+    )
+
+
+def slots_of(kind: Any) -> list[tuple[str, Any]]:
+    """The `__slots__` of a class and its bases."""
+    return [
+        (name, member)
+        for owner in kind.__mro__
+        if "__slots__" in dict_of(owner)
+        for name, member in dict_of(owner).items()
+        if is_a(member, types.MemberDescriptorType)
+    ]
+
+
+def file_of(kind: Any) -> str:
+    """The file of the module that defines a class; "" for what is built in."""
+    module = sys.modules.get(kind.__module__)
+    if module is None or kind.__module__ == "builtins":
+        return ""
+    return getattr(module, "__file__", None) or f"<{kind.__module__}>"
+
+
+@functools.lru_cache(maxsize=4096)
+def names_in(code: types.CodeType) -> frozenset[str]:
+    """The names that a code object and those inside it use."""
+    inner = (names_in(item) for item in code.co_consts if is_a(item, types.CodeType))
+    return frozenset(code.co_names).union(*inner)
+
+
+# --- containers and attributes that get back what they held ----------------------------------
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT = _Absent()
+"""In place of a value where there is none."""
+
+
+class Holder(NamedTuple):
+    """Something that holds other values, as it was."""
+
+    put_back: Callable[[Any], None]
+    """Makes it hold what is given."""
+    now: Callable[[], Any]
+    before: Any
+
+
+def put_back(holders: Iterable[Holder]) -> None:
+    """Makes everything hold what it held."""
+    for holder in holders:
+        if not _same_content(holder.before, holder.now()):
+            holder.put_back(holder.before)
+
+
+def _same_content(one: Any, other: Any) -> bool:
+    if is_a(one, dict) and is_a(other, dict):
+        first, second = cast(dict[Any, Any], one), cast(dict[Any, Any], other)
+        return [*map(id, first), *map(id, first.values())] == [
+            *map(id, second),
+            *map(id, second.values()),
+        ]
+    if is_a(one, (list, set)) and type(one) is type(other):
+        first, second = sorted(map(id, one)), sorted(map(id, other))
+        return first == second if is_a(one, set) else [*map(id, one)] == [*map(id, other)]
+    return one is other
+
+
+def refill(of: Any, value: Any, items: Any) -> None:
+    """Replaces all items of a container, also where a subclass has methods of its own."""
+    of.clear(value)
+    (of.update if hasattr(of, "update") else of.extend)(value, items)

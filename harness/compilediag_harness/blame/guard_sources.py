@@ -182,11 +182,9 @@ def root_name(source: str) -> str | None:
 def cell_variable(source: str, scope: Mapping[str, Any]) -> str | None:
     """The variable's name in the function that closes over it; torch names it only since 2.11."""
     found = _CELL.match(source)
-    function = None if found is None else evaluated(found["function"], scope)
-    try:
-        return None if found is None else str(function.__code__.co_freevars[int(found["index"])])
-    except Exception:
-        return None
+    code = getattr(found and evaluated(found["function"], scope), "__code__", None)
+    index = int(found["index"]) if found is not None else 0
+    return code.co_freevars[index] if code and index < len(code.co_freevars) else None
 
 
 def closure_of(

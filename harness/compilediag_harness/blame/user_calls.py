@@ -16,13 +16,16 @@ import linecache
 import os
 import re
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.object_graph import MISSING, plain_attribute
+from compilediag_harness.base.session import Session
 from compilediag_harness.blame.source_locations import is_ours, is_own_frame, is_torch
-from compilediag_harness.redaction.names import is_secret_name
+from compilediag_harness.redaction.recognise import is_secret_name
+from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
 from compilediag_harness.wire import UserCall, clip, resumed_function
 
@@ -407,3 +410,34 @@ def _identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> l
         if len(same) == 1:
             found.append(_Passed(same[0], expression, given))
     return found
+
+
+def entered(session: Session) -> tuple[UserCall | None, str]:
+    """The innermost call of the program's own; or, where this thread has none, what the thread is.
+    Never raises."""
+    try:
+        return _entered()
+    except Exception as error:
+        session.fault("the line that entered compiled code", error)
+        return None, ""
+
+
+def _entered() -> tuple[UserCall | None, str]:
+    compiled = torch_compiles.frame_being_compiled()
+    here: types.FrameType = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    found = user_call(compiled, here)
+    if found is None and (waiting := torch_compiles.frame_waiting_for_backward()) is not None:
+        found = user_call(None, waiting)
+    return found, "" if found is not None else _thread(here)
+
+
+def _thread(frame: types.FrameType) -> str:
+    """A thread by its name and its first call, which `threading` itself does not count as."""
+    while frame.f_back is not None:
+        if frame.f_back.f_code.co_filename == threading.__file__:
+            break
+        frame = frame.f_back
+    code = frame.f_code
+    file = "/".join(code.co_filename.split(os.sep)[-2:])
+    where = f"{file}:{frame.f_lineno} in {code.co_name}"
+    return f"thread {threading.current_thread().name} ({where})"

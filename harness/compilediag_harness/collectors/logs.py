@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.entering import entered
+from compilediag_harness.blame.user_calls import entered
 from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
 from compilediag_harness.wire import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import guard_cost, unguarded
 from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.collectors.caches import CacheCollector
+from compilediag_harness.collectors.caches import CacheCollector, PrecompiledCollector
 from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.compiles import CompileCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
@@ -20,7 +20,6 @@ from compilediag_harness.collectors.hazards import HazardCollector
 from compilediag_harness.collectors.interrupts import InterruptWatch
 from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
-from compilediag_harness.collectors.precompiled import PrecompiledCollector
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.collectors.syncs import SyncCollector

@@ -18,11 +18,11 @@ from typing import Any
 
 from compilediag_harness import extension_points
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.step_phases import DATA_WAIT, NAMES, SPANS
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.writes_in_source import loop_around
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.user_api import spans
+from compilediag_harness.user_api.spans import DATA_WAIT, NAMES, SPANS
 from compilediag_harness.wire import Location, SyncsSampled
 
 IN_A_ROW = 3

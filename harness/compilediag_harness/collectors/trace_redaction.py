@@ -12,7 +12,7 @@ from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.redaction import in_process
-from compilediag_harness.redaction.names import is_certainly_secret_name
+from compilediag_harness.redaction.recognise import is_certainly_secret_name
 from compilediag_harness.redaction.walk import Walk
 from compilediag_harness.torch_internals import torch_logs
 

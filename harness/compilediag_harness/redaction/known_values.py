@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, unquote
 
-from compilediag_harness.redaction.names import is_harmless_literal, is_secret_name
-from compilediag_harness.redaction.recognise import is_redacted
+from compilediag_harness.redaction.recognise import is_harmless_literal, is_redacted, is_secret_name
 
 MIN_LENGTH = 6
 """A known secret shorter than this would be found inside innocent words; it is replaced only

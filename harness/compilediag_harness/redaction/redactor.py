@@ -13,8 +13,13 @@ from compilediag_harness.redaction.known_values import (
     spellings,
     with_options,
 )
-from compilediag_harness.redaction.names import is_harmless_literal, is_secret_name
-from compilediag_harness.redaction.recognise import MARK, PLACEHOLDER, secrets_in
+from compilediag_harness.redaction.recognise import (
+    MARK,
+    PLACEHOLDER,
+    is_harmless_literal,
+    is_secret_name,
+    secrets_in,
+)
 
 MAX_NUMBERED = 10_000
 """Distinct secrets that have a number of their own; later ones share their placeholder."""

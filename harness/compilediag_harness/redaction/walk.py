@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from compilediag_harness.redaction.names import is_secret_key, is_secret_name
-from compilediag_harness.redaction.recognise import MIN_LENGTH
+from compilediag_harness.redaction.recognise import MIN_LENGTH, is_secret_key, is_secret_name
 from compilediag_harness.redaction.redactor import IDENTITIES, Redactor
 
 _NUMBERS = frozenset({"int", "float", "bool", "None", "tuple"})

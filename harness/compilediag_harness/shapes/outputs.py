@@ -11,9 +11,15 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from compilediag_harness.shapes.dims import AxisDims, Dims, Sizes, closest, row_dim_of
+from compilediag_harness.shapes.dims import (
+    AxisDims,
+    Dims,
+    ShapeUnusable,
+    Sizes,
+    closest,
+    row_dim_of,
+)
 from compilediag_harness.shapes.reachable import tensors_in
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.trees import (
     Structure,
     flatten,

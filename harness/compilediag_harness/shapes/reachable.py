@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.blame.source_locations import is_own
-from compilediag_harness.shapes.holders import ABSENT, Holder, refill
-from compilediag_harness.shapes.kinds import (
+from compilediag_harness.base.object_graph import (
+    ABSENT,
+    Holder,
     dict_of,
     file_of,
     is_a,
@@ -34,9 +34,11 @@ from compilediag_harness.shapes.kinds import (
     kind_and_size,
     kind_name,
     names_in,
+    refill,
     slots_of,
     type_of,
 )
+from compilediag_harness.blame.source_locations import is_own
 from compilediag_harness.shapes.trees import is_plain, is_plain_type
 from compilediag_harness.torch_internals import torch_api
 

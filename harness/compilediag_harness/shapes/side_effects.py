@@ -14,7 +14,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
-from compilediag_harness.shapes import holders, reachable
+from compilediag_harness.base.object_graph import ABSENT, put_back
+from compilediag_harness.shapes import reachable
 from compilediag_harness.shapes.trees import is_a, type_of
 from compilediag_harness.torch_internals import torch_api, torch_names
 
@@ -124,7 +125,7 @@ class SavedState:
 
     def put_back(self) -> None:
         """Makes everything as it was."""
-        holders.put_back(self._holders)
+        put_back(self._holders)
         for path, value in self._changeable.items():
             if not self._same(self._before[path], value):
                 self._write(path, value)
@@ -147,10 +148,10 @@ class SavedState:
             }
         )
         gone = self._before.keys() - now.values.keys()
-        return {**found, **dict.fromkeys(gone, holders.ABSENT)}
+        return {**found, **dict.fromkeys(gone, ABSENT)}
 
     def before(self, path: str) -> Any:
-        return self._before.get(path, holders.ABSENT)
+        return self._before.get(path, ABSENT)
 
     def _copies(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What the values are now, for ever."""

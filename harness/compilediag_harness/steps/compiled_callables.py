@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from compilediag_harness.base.step_phases import FORWARD, NAMES, OPTIMIZER
 from compilediag_harness.steps.step_clock import StepClock
 from compilediag_harness.torch_internals import torch_api, torch_open_calls
+from compilediag_harness.user_api.spans import FORWARD, NAMES, OPTIMIZER
 
 _MAX_CALLABLES = 4096
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.step_phases import BACKWARD, FORWARD
 from compilediag_harness.torch_internals import torch_api
+from compilediag_harness.user_api.spans import BACKWARD, FORWARD
 from compilediag_harness.wire import DeviceStepsTimed
 
 DEPTH = 64

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compilediag_harness.base.step_phases import (
+from compilediag_harness.user_api.spans import (
     BACKWARD,
     DATA_WAIT,
     FORWARD,

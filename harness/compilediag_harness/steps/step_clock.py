@@ -15,9 +15,9 @@ from itertools import groupby
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.step_phases import DATA_WAIT, NAMES, OPTIMIZER, SPANS
 from compilediag_harness.steps.device_clock import DeviceClock
 from compilediag_harness.steps.phases import NOTHING, Phases, Seconds
+from compilediag_harness.user_api.spans import DATA_WAIT, NAMES, OPTIMIZER, SPANS
 from compilediag_harness.wire import StepsEnded
 
 BATCH_S = 0.25

@@ -15,8 +15,7 @@ from compilediag_harness.torch_internals.torch_open_calls import (
     in_compiled_call,
     pass_instead,
 )
-from compilediag_harness.trials.functions import is_place_of
-from compilediag_harness.trials.plan import Notes
+from compilediag_harness.trials.plan import Notes, is_place_of
 from compilediag_harness.wire import ArgumentChange, Location
 
 UNWRITTEN = "unwritten"

@@ -8,7 +8,7 @@ from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
-from compilediag_harness.torch_internals import torch_names, torch_stances
+from compilediag_harness.torch_internals import torch_disabling, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import fixed_shapes, plan, randomness, settings
 from compilediag_harness.trials.arguments import Arguments
@@ -90,7 +90,7 @@ class Trial:
 
     def finish(self) -> None:
         """What the process holds at its end, and which changes are not in force any more."""
-        session, stance = self._session, torch_stances.stance()
+        session, stance = self._session, torch_disabling.stance()
         if session is None:
             return
         self._settings.finish()

@@ -21,17 +21,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from compilediag_harness.base.session import BATCH_ROWS, Session, SessionSink, SessionSinks
-from compilediag_harness.base.step_phases import (
-    BACKWARD,
-    DATA_WAIT,
-    FORWARD,
-    HOLDS_PHASES,
-    OPTIMIZER,
-    SPANS,
-)
 from compilediag_harness.torch_internals import dynamo_skip
 from compilediag_harness.user_api.to_jsonable import to_name
 from compilediag_harness.wire import SpansEnded
+
+DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, SPANS = range(5)
+NAMES = ("data_wait", "forward", "backward", "optimizer", "spans")
+
+HOLDS_PHASES = -1
+"""A span of this "phase" is the work itself: the phases inside it count, not the span."""
+
+REST = "rest"
+"""What no phase has."""
+
+UNMEASURED = "unmeasured"
+"""The phase of what happens while not every phase is measured."""
+
 
 MAIN_THREAD = 0
 """The main thread in `SpansEnded.threads`; the others are there by their identifiers."""

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from compilediag_harness.base.session import Session, SessionSink, SessionSinks
-from compilediag_harness.torch_internals import host_memory
+from compilediag_harness.collectors import memory
 from compilediag_harness.wire import RunTracked, TrackedMetric, TrackedRunsLeftOut
 
 CHUNK = 4096
@@ -149,7 +149,7 @@ class TrackedRun:
         self.reported_at = at
         """When sessions received it last."""
         self._began = self._last = self._warm = at
-        self._peak_at_start_bytes, _ = host_memory.peak()
+        self._peak_at_start_bytes, _ = memory.peak()
         self._steps = 0
         self._first_step: int | None = None
         self._last_step: int | None = None
@@ -191,7 +191,7 @@ class TrackedRun:
 
     def snapshot(self, at: float, state: str, *, median: bool) -> RunTracked:
         """The run as it is at `at`, on the clock of `record`."""
-        peak, source = host_memory.peak()
+        peak, source = memory.peak()
         series = {STEP_S: self._step_s, **dict(self._metrics)}
         steps_s = self._last - self._warm if self._steps >= self.warmup else 0.0
         return RunTracked(
