@@ -113,6 +113,12 @@ def phases(step: Step) -> dict[str, float | None]:
     return {**measured, "rest": rest}
 
 
+def spent(*, rest: float, **known: float) -> dict[str, float | None]:
+    """The phases of a step; those that are not named were not seen."""
+    unseen = dict.fromkeys(("data_wait", "forward", "backward", "optimizer", "spans"))
+    return {**unseen, **known, "rest": rest}
+
+
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     """A program whose clock is its own."""
@@ -136,14 +142,7 @@ def test_a_plain_loop(program: Program) -> None:
         optimizer.step()
         program.takes(0.25)
     first, *later = program.steps()
-    assert first == {
-        "data_wait": 1,
-        "forward": 8,
-        "backward": 4,
-        "optimizer": 2,
-        "spans": None,
-        "rest": 0.5,
-    }
+    assert first == spent(data_wait=1, forward=8, backward=4, optimizer=2, rest=0.5)
     assert later == [{**first, "rest": 0.75}] * 2
 
 
@@ -154,8 +153,7 @@ def test_gradient_accumulation(program: Program) -> None:
         for _ in range(4):
             program.loss(forward, backward=4).backward()
         optimizer.step()
-    expected = {"data_wait": None, "forward": 32, "backward": 16, "optimizer": 2, "spans": None}
-    assert program.steps() == [{**expected, "rest": 0}] * 3
+    assert program.steps() == [spent(forward=32, backward=16, optimizer=2, rest=0)] * 3
 
 
 def test_two_optimizers(program: Program) -> None:
@@ -168,16 +166,7 @@ def test_two_optimizers(program: Program) -> None:
         program.loss(second, backward=32).backward()
         of_second.step()
     told = program.steps()
-    assert told[1:] == [
-        {
-            "data_wait": None,
-            "forward": 24,
-            "backward": 36,
-            "optimizer": 3,
-            "spans": None,
-            "rest": 0,
-        }
-    ] * len(told[1:])
+    assert told[1:] == [spent(forward=24, backward=36, optimizer=3, rest=0)] * len(told[1:])
     assert sum(step["forward"] or 0 for step in told) == 72
 
 
@@ -186,21 +175,7 @@ def test_forward_and_backward_in_the_optimizer_s_closure(program: Program) -> No
     forward, optimizer = program.forward(8), program.optimizer(2)
     for _ in range(3):
         optimizer.step(lambda: program.loss(forward, backward=4).backward())
-    told = program.steps()
-    assert (
-        told
-        == [
-            {
-                "data_wait": None,
-                "forward": 8,
-                "backward": 4,
-                "optimizer": 2,
-                "spans": None,
-                "rest": 0,
-            }
-        ]
-        * 3
-    )
+    assert program.steps() == [spent(forward=8, backward=4, optimizer=2, rest=0)] * 3
 
 
 def test_spans_win(program: Program) -> None:
@@ -242,20 +217,7 @@ def test_a_span_named_for_a_phase_is_that_phase(program: Program) -> None:
             with span("forward"):
                 program.takes(8)
             optimizer.step()
-    assert (
-        program.steps()[1:]
-        == [
-            {
-                "data_wait": None,
-                "forward": 8,
-                "backward": None,
-                "optimizer": 2,
-                "spans": None,
-                "rest": 0,
-            }
-        ]
-        * 2
-    )
+    assert program.steps()[1:] == [spent(forward=8, optimizer=2, rest=0)] * 2
 
 
 def test_a_span_around_the_loop_is_no_phase(program: Program) -> None:

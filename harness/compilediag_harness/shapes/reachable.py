@@ -111,14 +111,6 @@ def tensors_in(value: Any, tensor: type) -> Iterator[tuple[str, Any]]:
             yield path.strip(), item
 
 
-@functools.lru_cache(maxsize=4096)
-def is_generator(kind: type) -> bool:
-    """Whether instances are generators of random numbers."""
-    torch, numpy = sys.modules["torch"], sys.modules.get("numpy.random")
-    more = () if numpy is None else (numpy.Generator, numpy.RandomState)
-    return issubclass(kind, (torch.Generator, random.Random, *more))
-
-
 class _Reader:
     def __init__(self, torch: Any) -> None:
         self._torch = torch

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import sys
 import types
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
 from compilediag_harness.base.object_graph import class_of, parts_of
+from compilediag_harness.shapes.random_states import RandomStates, restored_states
 from compilediag_harness.torch_internals import torch_api, torch_pytree
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
-from compilediag_harness.trials import randomness
 from compilediag_harness.trials.answers import AnswerReader
 from compilediag_harness.wire import Answer, ComparedValue, clip
 
@@ -179,10 +178,10 @@ def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
     """The shadow of a call that begins; the generators stay where they are."""
     shadow = Shadow(call)
     try:
-        before = randomness.digests(torch)
+        before = RandomStates.now(torch).digests
         with _eager(torch):
             shadow.eager = _answers(torch, reader, shadow, double=False)
-            shadow.random_after = randomness.digests(torch)
+            shadow.random_after = RandomStates.now(torch).digests
         with _eager(torch):
             shadow.again = _answers(torch, reader, shadow, double=False)
     except CannotCopy as error:
@@ -196,7 +195,7 @@ def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
         # Random numbers of another type are others.
         with contextlib.suppress(Exception), _eager(torch):
             shadow.exact = _answers(torch, reader, shadow, double=True)
-            if randomness.digests(torch) != before:
+            if RandomStates.now(torch).digests != before:
                 shadow.exact = {}
     return shadow
 
@@ -236,20 +235,8 @@ def _is_same(one: Answer, other: Answer | None) -> bool:
 @contextlib.contextmanager
 def _eager(torch: Any) -> Generator[None]:
     """Nothing is compiled, and the generators are put back."""
-    python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
-    states = python and python.getstate(), numpy and numpy.get_state()
-    try:
-        with (
-            torch.random.fork_rng(),
-            torch.no_grad(),
-            torch.compiler.set_stance("force_eager"),
-        ):
-            yield
-    finally:
-        if python is not None:
-            python.setstate(states[0])
-        if numpy is not None:
-            numpy.set_state(states[1])
+    with restored_states(torch), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def _answers(torch: Any, reader: AnswerReader, shadow: Shadow, *, double: bool) -> _Answers:
@@ -308,11 +295,11 @@ def in_float64(torch: Any, reader: AnswerReader, call: CalledWith) -> tuple[Answ
     if not isinstance(getattr(call.function, "__self__", None), torch.nn.Module):
         return ()
     try:
-        before = randomness.digests(torch)
+        before = RandomStates.now(torch).digests
         with _eager(torch):
             copied = Copier(torch, double=True).call(call)
             found, complete = reader.read(copied.function(*copied.args, **copied.kwargs))
-            drawn = randomness.digests(torch) != before
+            drawn = RandomStates.now(torch).digests != before
         return () if drawn or not complete else found
     except Exception:  # of the program, whose own call follows
         return ()

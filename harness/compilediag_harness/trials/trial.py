@@ -8,6 +8,7 @@ from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
+from compilediag_harness.shapes.random_states import RandomStates
 from compilediag_harness.torch_internals import torch_disabling, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import fixed_shapes, plan, randomness, settings
@@ -101,7 +102,7 @@ class Trial:
         # A forked child, such as a data loader's worker, holds what its parent does.
         if self._outputs is not None and self._plan.outputs and os.getpid() == self._pid:
             self._outputs.finish()
-            session.emit(RandomStateRead(session.now(), randomness.digests(self._torch)))
+            session.emit(RandomStateRead(session.now(), RandomStates.now(self._torch).digests))
 
     def uninstall(self) -> None:
         """Looks at no call any more. Settings and texts stay: code was compiled with them."""
