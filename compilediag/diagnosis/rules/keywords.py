@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.absorption import compile_ids
 from compilediag.diagnosis.findings import Finding
