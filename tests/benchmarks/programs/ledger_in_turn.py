@@ -18,7 +18,7 @@ import torch
 from compiles_in_turn import compiling
 from in_turn import measure
 
-from compilediag_harness.collectors import caches, compiles, guard_cost
+from compilediag_harness.collectors import caches, compiles, warm_calls
 from compilediag_harness.torch_internals import torch_compiles
 
 
@@ -37,7 +37,7 @@ def without_record() -> Iterator[None]:
         for name in (each for each in vars(collector) if each.endswith("_imported")):
             patched.enter_context(mock.patch.object(collector, name, nothing))
         patched.enter_context(mock.patch.object(torch_compiles, "on_phases", nothing))
-        patched.enter_context(mock.patch.object(guard_cost, "look", no_seconds))
+        patched.enter_context(mock.patch.object(warm_calls, "evaluate_guards", no_seconds))
         for name in ("began", "ended"):
             patched.enter_context(mock.patch.object(compiles.CompileMemory, name, nothing))
         yield
