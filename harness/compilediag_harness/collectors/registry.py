@@ -239,7 +239,7 @@ class CollectorSet:
         if self._hazards is not None:
             self._hazards.step_ended(session.step, session.compiled_in_step)
         if self._unguarded is not None:
-            self._unguarded.hooks_of(session.step)
+            self._unguarded.look(session.step)
         if self.sizes is not None:
             self.sizes.finish()
         dynamo_seen = torch_names.loaded(torch_names.UTILS) is not None
