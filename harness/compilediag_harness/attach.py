@@ -37,7 +37,7 @@ from compilediag_harness.torch_internals import (
     torch_names,
     torch_precompiled,
 )
-from compilediag_harness.user_api import checkpoints
+from compilediag_harness.user_api import spans
 from compilediag_harness.wire import EnvironmentRead, ProcessEnded, TorchSeen
 
 _MAX_REQUESTS = 32
@@ -67,7 +67,7 @@ class Attachment:
             ("torch", self._torch_imported),
             (torch_names.EVAL_FRAME, torch_calls.watch_compiled_calls),
             (torch_names.DYNAMO, self._dynamo_imported),
-            (torch_api.DISTRIBUTED_SAVER, checkpoints.saver_imported),
+            (torch_api.DISTRIBUTED_SAVER, spans.watch_distributed_saves),
             (torch_cudagraphs.TREES, self._collectors.trees_imported),
         ):
             self._imports.on_import(module, self._shielded(module, action))
@@ -119,7 +119,7 @@ class Attachment:
         self._report_torch()
         self._read_environment()
         steps.install(session, torch)
-        checkpoints.install()
+        spans.watch_saves()
         invocations.sinks.install(session)  # after the steps: their clock reads first
         for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.install(session)

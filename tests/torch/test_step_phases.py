@@ -18,7 +18,7 @@ from compilediag.timeline.timeline import Step, Timeline
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import step_hooks, steps
 from compilediag_harness.torch_internals import torch_calls
-from compilediag_harness.user_api import checkpoints, spans
+from compilediag_harness.user_api import spans
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event
 
@@ -310,7 +310,7 @@ def test_errors_read_as_without_us(program: Program) -> None:
     def save() -> None:
         torch.save(lambda: None, io.BytesIO())
 
-    checkpoints.install()
+    spans.watch_saves()
     for fails in (backward, batch, save):
         with pytest.raises(Exception) as raised:
             fails()

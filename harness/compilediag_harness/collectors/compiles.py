@@ -9,11 +9,11 @@ from typing import Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.source_locations import location_of
 from compilediag_harness.blame.user_calls import entered
-from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.memory import Resident, resident
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.torch_internals import torch_compiles
+from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.torch_internals.torch_names import loaded
 from compilediag_harness.wire import (
     Compiled,

@@ -22,7 +22,7 @@ from compilediag_harness.wire import FalseGuard, HazardsChecked
 if TYPE_CHECKING:
     from compilediag_harness.blame.witness import Witness
 
-BUDGET_S = 0.05
+_HAZARD_BUDGET_S = 0.05
 """CPU seconds of all checks after one step: what is left out does not depend on the load."""
 
 
@@ -42,7 +42,7 @@ class HazardCollector:
         before: other code may have disarmed them meanwhile."""
         codes = [*self._baselines.take_fresh(), *self._again] if compiled or self._again else []
         self._again = []
-        started, deadline = time.monotonic(), time.thread_time() + BUDGET_S
+        started, deadline = time.monotonic(), time.thread_time() + _HAZARD_BUDGET_S
         for code in dict.fromkeys(codes):
             if self._check(code, step, deadline):
                 self._again.append(code)
@@ -54,7 +54,7 @@ class HazardCollector:
         baseline = self._baselines.newest(code)
         if baseline is None or source_locations.is_library(code.co_filename):
             return False
-        where, over = source_locations.location_of(code), f"over {BUDGET_S * 1e3:.0f} ms"
+        where, over = source_locations.location_of(code), f"over {_HAZARD_BUDGET_S * 1e3:.0f} ms"
         if time.thread_time() >= deadline:
             session.emit(HazardsChecked(session.now(), step, where, (), 0, 0, 0.0, over))
             return False

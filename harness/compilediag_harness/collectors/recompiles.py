@@ -13,7 +13,6 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations, writers
 from compilediag_harness.blame.acting_lines import with_acting_lines
 from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.false_guards import (
     GuardValues,
     described,
@@ -21,6 +20,7 @@ from compilediag_harness.collectors.false_guards import (
 )
 from compilediag_harness.collectors.leaf_checks import Examined, LeafChecks
 from compilediag_harness.torch_internals import torch_compiles
+from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip, clip_middle
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import guard_cost, unguarded
+from compilediag_harness.collectors import unguarded, warm_calls
 from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.caches import CacheCollector, PrecompiledCollector
-from compilediag_harness.collectors.compile_phases import PhaseTimes
 from compilediag_harness.collectors.compiles import CompileCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
 from compilediag_harness.collectors.hazards import HazardCollector
@@ -32,6 +31,7 @@ from compilediag_harness.torch_internals import (
     torch_names,
     torch_sizes,
 )
+from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.wire import EvidenceLost
 
 if TYPE_CHECKING:
@@ -189,7 +189,9 @@ class CollectorSet:
                 if self.witness is not None:
                     self.witness.guards_built(code, compile_id, scope, guards)
                 if self.compiles is not None:
-                    spent = guard_cost.look(self._session, compile_id, scope, guards, manager)
+                    spent = warm_calls.evaluate_guards(
+                        self._session, compile_id, scope, guards, manager
+                    )
                     self.compiles.leave_out(compile_id, spent)
         except Exception as error:
             self._session.fault("guards built", error)
@@ -248,7 +250,7 @@ class CollectorSet:
     def _report_hooks(self) -> None:
         """Reports the program's hooks on its compiled modules."""
         if self._unguarded is not None:
-            found = unguarded.look(self._unguarded.modules, self._session.now())
+            found = unguarded.hooks_of(self._unguarded.modules, self._session.now())
             if found is not None:
                 self._session.emit(found)
 

@@ -147,7 +147,7 @@ class UnguardedCollector:
         session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))
 
 
-def look(roots: Iterable[Any], now: float) -> HooksFound | None:
+def hooks_of(roots: Iterable[Any], now: float) -> HooksFound | None:
     """The hooks on compiled modules and their parameters; None where there is none."""
     deadline = time.thread_time() + _BUDGET_S
     found: dict[_Found, None] = {}

@@ -1,5 +1,5 @@
 """Options of torch's configuration modules, set right after each module is imported; a program
-that sets one itself does so later."""
+that sets one itself does so later. A seed for random numbers is set in the same way."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import builtins
 import functools
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.torch_internals.torch_names import Remover, replace_with
 from compilediag_harness.trials.plan import Notes
-from compilediag_harness.wire import CompileOption, SettingChange
+from compilediag_harness.wire import CompileOption, SettingChange, seed_label
 
 PASSED = "the program passes it itself"
 
@@ -120,3 +120,31 @@ def install(torch: Any, options: Iterable[CompileOption], notes: Notes) -> Remov
         return original(*args, **kwargs)
 
     return replace_with(torch, "compile", compile)
+
+
+def seed_when_imported(seed: int, notes: Notes, imports: PostImport) -> None:
+    """Seeds the generators that do not need torch, each when its module was imported. A program
+    that seeds them itself does so later."""
+
+    def python(module: Any) -> None:
+        _seeded(seed, notes, lambda: module.seed(seed))
+
+    def numpy(module: Any) -> None:
+        _seeded(seed, notes, lambda: module.seed(seed % 2**32))
+
+    imports.on_import("random", python)
+    imports.on_import("numpy.random", numpy)
+
+
+def seed_torch(seed: int, notes: Notes, torch: Any) -> None:
+    """Seeds torch's generators; CUDA's only when the program begins to use it."""
+    _seeded(seed, notes, lambda: torch.manual_seed(seed))
+
+
+def _seeded(seed: int, notes: Notes, act: Callable[[], object]) -> None:
+    try:
+        act()
+    except Exception as error:
+        notes.note(seed_label(seed), f"{type(error).__name__}: {error}")
+    else:
+        notes.note(seed_label(seed))

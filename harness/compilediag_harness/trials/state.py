@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from compilediag_harness.base.object_graph import attributes_of, class_of
-from compilediag_harness.steps.compiled_callables import reached
+from compilediag_harness.steps.step_detection import reached
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
 from compilediag_harness.trials.answers import AnswerReader, leaves
 from compilediag_harness.wire import Answer, Location, StateRead

@@ -11,7 +11,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.shapes.random_states import RandomStates
 from compilediag_harness.torch_internals import torch_disabling, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
-from compilediag_harness.trials import fixed_shapes, plan, randomness, settings
+from compilediag_harness.trials import fixed_shapes, plan, settings
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.call_seconds import CallSeconds
 from compilediag_harness.trials.objects import Objects
@@ -41,7 +41,7 @@ class Trial:
         """What needs no torch; when the process starts, before the program does."""
         Sources(self._plan.sources, self._notes).install()
         if self._plan.seed is not None:
-            randomness.seed_when_imported(self._plan.seed, self._notes, self._imports)
+            settings.seed_when_imported(self._plan.seed, self._notes, self._imports)
         self._settings.install(self._imports)
         if self._plan.stance is not None:
             self._imports.on_import(torch_names.DYNAMO, lambda _: self._set_stance())
@@ -52,7 +52,7 @@ class Trial:
         self._session, self._torch = session, torch
         notes.attach(session)
         if chosen.seed is not None:
-            randomness.seed_torch(chosen.seed, notes, torch)
+            settings.seed_torch(chosen.seed, notes, torch)
         remover = settings.install(torch, chosen.compile_options, notes)
         if remover is not None:
             self._undo.append(remover)
