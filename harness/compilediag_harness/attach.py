@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -107,7 +107,7 @@ class Attachment:
 
         return act
 
-    def _keep(self, install: Callable[[], Iterable[torch_names.Remover | None]]) -> None:
+    def _keep(self, install: Callable[[], torch_names.Removers]) -> None:
         self._undo += [remover for remover in install() if remover is not None]
 
     def _torch_imported(self) -> None:

@@ -109,25 +109,25 @@ class CollectorSet:
 
     # Each returns what ends the watching.
 
-    def symbolic_shapes_imported(self) -> tuple[torch_names.Remover | None, ...]:
+    def symbolic_shapes_imported(self) -> torch_names.Removers:
         """Watches conditions on sizes."""
         sizes = self.sizes
         return () if sizes is None else (torch_sizes.on_conditions(sizes.added, sizes.fixed),)
 
-    def convert_frame_imported(self) -> tuple[torch_names.Remover | None, ...]:
+    def convert_frame_imported(self) -> torch_names.Removers:
         """Watches recompiles, and frames that torch gives up."""
         messages = () if self.logs is None else self.logs.convert_frame_imported()
         return (torch_guards.on_recompile_reasons(self.recompiled), *messages)
 
-    def translator_imported(self) -> tuple[torch_names.Remover, ...]:
+    def translator_imported(self) -> torch_names.Removers:
         """Watches graph breaks."""
         return () if self.logs is None else self.logs.translator_imported()
 
-    def cudagraph_utils_imported(self) -> tuple[torch_names.Remover, ...]:
+    def cudagraph_utils_imported(self) -> torch_names.Removers:
         """Watches what runs without CUDA graphs."""
         return () if self.logs is None else self.logs.cudagraphs_imported()
 
-    def dynamo_imported(self) -> tuple[torch_names.Remover | None, ...]:
+    def dynamo_imported(self) -> torch_names.Removers:
         """Watches the begin and end of compiles, and resets."""
         if self.compiles is None:
             return ()
@@ -137,7 +137,7 @@ class CollectorSet:
             torch_compiles.on_reset(self.compiles.reset),
         )
 
-    def metrics_imported(self) -> tuple[torch_names.Remover, ...]:
+    def metrics_imported(self) -> torch_names.Removers:
         """Watches every row of torch's metrics, which needs no end, and its timing of phases."""
         if self.compiles is not None:
             torch_compiles.on_metrics_row(self.compiles.row)
