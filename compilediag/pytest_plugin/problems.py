@@ -14,8 +14,7 @@ from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.format import count
 from compilediag.views.text import clean
-from compilediag_harness.redaction.known_values import secret_values
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 
 _NOUNS = {
     "recompiles": "recompile",

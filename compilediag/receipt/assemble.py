@@ -45,8 +45,7 @@ from compilediag.receipt.schema.receipt import (
     Receipt,
 )
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.redaction.known_values import secret_values
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from compilediag.views.compile_time import LABELS, render_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.wire import Compiled, Location
-from compilediag_harness.wire.phase_stack import Phases
+from compilediag_harness.wire.compiles import Phases
 
 MS = 1_000_000
 

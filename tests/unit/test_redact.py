@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from compilediag.receipt.sanitize import sanitized
 from compilediag_harness.redaction import redactor as redactor_module
-from compilediag_harness.redaction.known_values import secret_values
 from compilediag_harness.redaction.recognise import PLACEHOLDER
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 from compilediag_harness.wire import clip
 
 REDACTED = "<redacted>"

@@ -20,7 +20,7 @@ from compilediag_harness.blame import guard_sources, source_locations, writers
 from compilediag_harness.blame.reached_by_name import Reach
 from compilediag_harness.blame.writes_in_source import branches_on, store_beside_read
 from compilediag_harness.collectors import guard_facts, leaf_checks
-from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import Examined
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import (

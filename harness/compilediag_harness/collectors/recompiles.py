@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations, writers
 from compilediag_harness.blame.acting_lines import with_acting_lines
-from compilediag_harness.collectors.baselines import Baselines
 from compilediag_harness.collectors.false_guards import (
     GuardValues,
     described,
     expression_of,
 )
+from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import Examined, LeafChecks
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes

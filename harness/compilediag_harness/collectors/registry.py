@@ -10,19 +10,18 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import unguarded, warm_calls
-from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.collectors import hazards, warm_calls
 from compilediag_harness.collectors.caches import CacheCollector, PrecompiledCollector
 from compilediag_harness.collectors.compiles import CompileCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
-from compilediag_harness.collectors.hazards import HazardCollector
+from compilediag_harness.collectors.guard_facts import Baselines
+from compilediag_harness.collectors.hazards import HazardCollector, UnguardedCollector
 from compilediag_harness.collectors.interrupts import InterruptWatch
 from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.collectors.syncs import SyncCollector
-from compilediag_harness.collectors.unguarded import UnguardedCollector
 from compilediag_harness.collectors.warm_calls import WarmCalls
 from compilediag_harness.torch_internals import (
     torch_api,
@@ -250,7 +249,7 @@ class CollectorSet:
     def _report_hooks(self) -> None:
         """Reports the program's hooks on its compiled modules."""
         if self._unguarded is not None:
-            found = unguarded.hooks_of(self._unguarded.modules, self._session.now())
+            found = hazards.hooks_of(self._unguarded.modules, self._session.now())
             if found is not None:
                 self._session.emit(found)
 

@@ -10,8 +10,7 @@ import os
 import sys
 from typing import Any
 
-from compilediag_harness.redaction.known_values import secret_values
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 from compilediag_harness.redaction.walk import Walk
 
 _redactor = Redactor()

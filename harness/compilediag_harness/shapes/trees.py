@@ -17,7 +17,7 @@ import types
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, NamedTuple
 
-from compilediag_harness.torch_internals import torch_pytree
+from compilediag_harness.torch_internals import torch_api
 
 # The same without types, which are not known of anything here.
 is_a: Callable[[Any, Any], bool] = isinstance
@@ -75,7 +75,7 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
         names = tuple(value)
         return kind, names, tuple([flatten(value[name], leaves) for name in names])
     if known == _REGISTERED:
-        names, items, context = torch_pytree.members_of(value)
+        names, items, context = torch_api.members_of(value)
         return kind, _Context(names, context), tuple([flatten(item, leaves) for item in items])
     members = _members_of(value)
     return kind, tuple(members), tuple([flatten(item, leaves) for item in members.values()])
@@ -93,8 +93,8 @@ def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
     if kind is dict:
         return {name: rebuilt(item, leaves) for name, item in value.items()}
     if known == _REGISTERED:
-        _, items, context = torch_pytree.members_of(value)
-        return torch_pytree.remade(value, [rebuilt(item, leaves) for item in items], context)
+        _, items, context = torch_api.members_of(value)
+        return torch_api.remade(value, [rebuilt(item, leaves) for item in items], context)
     if known == _MAPPING:
         other = copy.copy(value)
         for name in tuple(value):
@@ -151,7 +151,7 @@ def _joined(prefix: str, name: Any) -> str:
 def _kind_of(kind: Any) -> int:
     known = _kinds.get(kind)
     # What was unknown may have been registered since.
-    if known is None or (known == _UNKNOWN and torch_pytree.is_registered(kind)):
+    if known is None or (known == _UNKNOWN and torch_api.is_registered(kind)):
         if len(_kinds) >= _MAX_TYPES:
             _kinds.clear()  # a program that makes classes in a loop must not fill our memory
         known = _kinds[kind] = _found_kind(kind)
@@ -166,7 +166,7 @@ def _found_kind(kind: Any) -> int:
     # torch.Size, a tuple of a type of its own, holds plain numbers: no leaves to be padded.
     if kind.__module__ == "torch" and kind.__name__ in _PLAIN_OF_TORCH:
         return _PLAIN
-    if torch_pytree.is_registered(kind):
+    if torch_api.is_registered(kind):
         return _REGISTERED
     if is_kind(kind, _PLAIN_TYPES):
         return _PLAIN

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps.step_clock import StepClock
-from compilediag_harness.steps.step_sampling import StepSampling
+from compilediag_harness.steps.step_clock import StepClock, StepSampling
 from compilediag_harness.torch_internals import torch_api, torch_open_calls
 from compilediag_harness.user_api import spans
 

@@ -14,9 +14,8 @@ from typing import Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import disabled_calls
 from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
-from compilediag_harness.steps.step_clock import StepClock
+from compilediag_harness.steps.step_clock import StepClock, StepSampling
 from compilediag_harness.steps.step_detection import CALL, EVERY_MARK, CompiledCallables, StepSource
-from compilediag_harness.steps.step_sampling import StepSampling
 from compilediag_harness.torch_internals import (
     dynamo_skip,
     torch_api,

@@ -14,7 +14,7 @@ from typing import Any
 
 from compilediag_harness.base import process_options
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps import device_clock, disabled_calls, step_hooks
+from compilediag_harness.steps import disabled_calls, phases, step_hooks
 from compilediag_harness.steps.step_hooks import clock_of, step
 from compilediag_harness.torch_internals import (
     dynamo_skip,
@@ -37,7 +37,7 @@ def install(session: Session, torch_module: Any) -> None:
     dynamo_skip.bind(torch_module)
     source = step_hooks.add(session, torch_module)
     source.clock.phases.before_flattening = step_hooks.attribute_ended_spans
-    source.clock.device = device_clock.watch(session, torch_module)
+    source.clock.device = phases.watch(session, torch_module)
     disabled_calls.install(session, functools.partial(step_hooks.phase_at, source))
     spans.install(session, torch_module, step_hooks.attribute_spans)
     cadence.install(session, torch_module)

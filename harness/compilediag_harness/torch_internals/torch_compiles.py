@@ -26,7 +26,7 @@ from compilediag_harness.torch_internals.torch_names import (
     replace_with,
     subscribe,
 )
-from compilediag_harness.wire.phase_stack import PhaseStack, TimedPhases
+from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
 
 PhaseListener = Callable[[str, int], None]
 """Called with a phase's name and the time in nanoseconds, in the thread that compiles."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from compilediag_harness.base.object_graph import class_of, parts_of
 from compilediag_harness.shapes.random_states import RandomStates, restored_states
-from compilediag_harness.torch_internals import torch_api, torch_pytree
+from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
 from compilediag_harness.trials.answers import AnswerReader
 from compilediag_harness.wire import Answer, ComparedValue, clip
@@ -55,7 +55,7 @@ class Copier:
             CannotCopy: a part of it is too large, or shares what no copy can have.
         """
         try:
-            args, kwargs = torch_pytree.mapped(self._value, (call.args, call.kwargs))
+            args, kwargs = torch_api.mapped(self._value, (call.args, call.kwargs))
             return CalledWith(self._function(call.function, 0), args, kwargs)
         except CannotCopy:
             raise

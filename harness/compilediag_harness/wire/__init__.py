@@ -13,11 +13,10 @@ from compilediag_harness.wire.event import KINDS as KINDS
 from compilediag_harness.wire.event import Event as Event
 from compilediag_harness.wire.event import encode as encode
 from compilediag_harness.wire.event import plain as plain
-from compilediag_harness.wire.fixed_shapes import *  # noqa: F403
 from compilediag_harness.wire.guards import *  # noqa: F403
 from compilediag_harness.wire.process import *  # noqa: F403
 from compilediag_harness.wire.steps import *  # noqa: F403  # noqa: F403
 from compilediag_harness.wire.trials import *  # noqa: F403
-from compilediag_harness.wire.user_events import *  # noqa: F403
+from compilediag_harness.wire.user_events import *  # noqa: F403  # noqa: F403
 
 WIRE_VERSION = 1
