@@ -208,30 +208,6 @@ def test_spans_win(program: Program) -> None:
     ]
 
 
-def test_a_span_named_for_a_phase_is_that_phase(program: Program) -> None:
-    """For an eager model nothing else tells where its forward is; a span of the whole step leaves
-    the phases in it as they are."""
-    optimizer = program.optimizer(2)
-    for _ in range(3):
-        with span("step"):
-            with span("forward"):
-                program.takes(8)
-            optimizer.step()
-    assert program.steps()[1:] == [spent(forward=8, optimizer=2, rest=0)] * 2
-
-
-def test_a_span_around_the_loop_is_no_phase(program: Program) -> None:
-    """`with span("epoch")` holds the steps."""
-    forward, optimizer = program.forward(8), program.optimizer(2)
-    with span("epoch"):
-        for _ in range(3):
-            program.loss(forward, backward=4).backward()
-            optimizer.step()
-    told = program.steps()
-    assert [step["forward"] for step in told] == [8, 8, 8]
-    assert [step["spans"] for step in told] == [None] * 3
-
-
 def test_a_whole_step_in_one_compiled_function(program: Program) -> None:
     """Where its graph breaks, backward and optimizer run eagerly and are told apart."""
     optimizer = program.optimizer(2)
@@ -259,17 +235,6 @@ def test_a_whole_step_in_one_compiled_function(program: Program) -> None:
     assert [(step["forward"], step["backward"], step["optimizer"]) for step in program.steps()] == [
         (8, 4, 2)
     ] * 3
-
-
-def test_inference_without_an_optimizer(program: Program) -> None:
-    """Steps are calls; what is between two of them belongs to the first."""
-    forward = program.forward(8, grad=False)
-    for _ in range(4):
-        forward(torch.ones(2))
-        program.takes(0.5)
-    told = program.steps()
-    assert [(step["forward"], step["rest"]) for step in told] == [(8, 0.5)] * 4
-    assert {step["backward"] for step in told} == {None}
 
 
 def test_a_backward_that_raises_ends(program: Program) -> None:
