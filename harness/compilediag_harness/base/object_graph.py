@@ -12,6 +12,12 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Literal, NamedTuple, cast
 
+# The same without types, which are not known of anything here. A value may say that `__class__` is
+# another than its own.
+is_a: Callable[[Any, Any], bool] = isinstance
+class_of: Callable[[Any], Any] = type
+dict_of: Callable[[Any], dict[str, Any]] = vars
+
 MISSING = object()
 """Read where there is nothing, or nothing that can be read safely."""
 
@@ -31,11 +37,6 @@ class Hop(NamedTuple):
     kind: Literal["attribute", "item", "nth", "type"]
     """"nth": the value of a dict's key by the key's position."""
     name: Any = None
-
-
-def class_of(value: Any) -> Any:
-    """Its class, whatever it says that `__class__` is."""
-    return type(value)  # pyright: ignore[reportUnknownVariableType]
 
 
 def read(hop: Hop, value: Any) -> Any:
@@ -136,17 +137,13 @@ def type_name(value: Any) -> str:
 
 # --- where instances of a class keep their state -----------------------------------------------
 
-# The same without types, which are not known of anything here.
-is_a: Callable[[Any, Any], bool] = isinstance
-type_of: Callable[[Any], Any] = type
-dict_of: Callable[[Any], dict[str, Any]] = vars
 
 _POINTER = struct.calcsize("P")
 
 
 def kind_name(value: Any) -> str:
     """The full name of its class."""
-    kind = type_of(value)
+    kind = class_of(value)
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, cast
 from compilediag_harness.base.object_graph import (
     ABSENT,
     Holder,
+    class_of,
     dict_of,
     file_of,
     is_a,
@@ -36,7 +37,6 @@ from compilediag_harness.base.object_graph import (
     names_in,
     refill,
     slots_of,
-    type_of,
 )
 from compilediag_harness.blame.source_locations import is_own
 from compilediag_harness.shapes.trees import is_plain, is_plain_type
@@ -134,7 +134,7 @@ class _Reader:
         return self._found
 
     def _visit(self, path: Path, value: Any) -> None:
-        reader = _reader_of(type_of(value))
+        reader = _reader_of(class_of(value))
         if reader is None:
             return
         if reader is not _Reader.read_plain:
@@ -173,7 +173,7 @@ class _Reader:
                 self._waiting.append((path.member(name), item))
 
     def read_unseen(self, path: Path, value: Any) -> None:
-        kind = type_of(value)
+        kind = class_of(value)
         if hasattr(kind, "__get__"):  # a way to read attributes, with none of its own
             return
         self._found.unseen.setdefault(str(path), f"{kind.__module__}.{kind.__qualname__}")
@@ -227,7 +227,7 @@ class _Reader:
     def read_object(self, path: Path, value: Any) -> None:
         self.read_value(path, kind_name(value))
         self._attributes(path, value)
-        kind = type_of(value)
+        kind = class_of(value)
         for name, member in slots_of(kind):
             self._slot(path.member(name), value, member)
         if is_a(value, self._torch.nn.Module):

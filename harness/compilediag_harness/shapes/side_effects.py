@@ -14,7 +14,7 @@ from typing import Any
 from compilediag_harness.base.object_graph import ABSENT, put_back
 from compilediag_harness.shapes import reachable
 from compilediag_harness.shapes.random_states import RandomStates, is_generator, set_state, state_of
-from compilediag_harness.shapes.trees import type_of
+from compilediag_harness.shapes.trees import class_of
 from compilediag_harness.torch_internals import torch_api, torch_names
 
 
@@ -96,7 +96,7 @@ class SavedState:
         room = MAX_BYTES
         for path, value in values.items():
             copies[path] = value
-            if is_generator(type_of(value)):
+            if is_generator(class_of(value)):
                 copies[path] = state_of(value)
             elif hasattr(value, "nbytes"):
                 room -= 0 if path.startswith(_OF_MODULES) else value.nbytes
@@ -110,7 +110,7 @@ class SavedState:
 
     def _write(self, path: str, value: Any) -> None:
         before = self._before[path]
-        if is_generator(type_of(value)):
+        if is_generator(class_of(value)):
             set_state(value, before)
         elif isinstance(value, self._torch.Tensor):
             with self._torch.no_grad(), self._torch.inference_mode(mode=value.is_inference()):
@@ -123,7 +123,7 @@ class SavedState:
     def _same(self, before: Any, value: Any) -> bool:
         if isinstance(before, _TooLarge):
             return True
-        if is_generator(type_of(value)):
+        if is_generator(class_of(value)):
             value = state_of(value)
         return equal(self._torch, before, value)
 
@@ -135,7 +135,7 @@ _OF_MODULES = ("buffer ", "parameter ")
 
 
 def _is_changeable(value: Any) -> bool:
-    return hasattr(value, "nbytes") or is_generator(type_of(value))
+    return hasattr(value, "nbytes") or is_generator(class_of(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def equal(torch: Any, one: Any, other: Any) -> bool:
         return True
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return _equal_tensors(torch, one, other)
-    if type_of(one) is not type_of(other):
+    if class_of(one) is not class_of(other):
         return False
     if hasattr(one, "tobytes"):
         alike = one.shape == other.shape and one.dtype == other.dtype

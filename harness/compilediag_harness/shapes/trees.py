@@ -17,12 +17,11 @@ import types
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, NamedTuple
 
+from compilediag_harness.base.object_graph import class_of, is_a
 from compilediag_harness.torch_internals import torch_api
 
 # The same without types, which are not known of anything here.
-is_a: Callable[[Any, Any], bool] = isinstance
 is_kind: Callable[[Any, Any], bool] = issubclass
-type_of: Callable[[Any], Any] = type
 
 Structure = tuple[Any, Any, tuple[Any, ...]] | None
 
@@ -64,7 +63,7 @@ class _Context:
 
 def flatten(value: Any, leaves: list[Any]) -> Structure:
     """The structure of `value`; its leaves are added to `leaves`, from left to right."""
-    kind = type_of(value)
+    kind = class_of(value)
     known = _kind_of(kind)
     if known <= _UNKNOWN:
         leaves.append(value)
@@ -83,7 +82,7 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
 
 def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
     """A container like `value` with other leaves, taken in order. `value` is not changed."""
-    kind = type_of(value)
+    kind = class_of(value)
     known = _kind_of(kind)
     if known <= _UNKNOWN:
         return next(leaves)
@@ -125,7 +124,7 @@ def is_plain(leaf: Any) -> bool:
     """Whether a leaf is a value without anything in it: a number, a text, a dtype..."""
     if is_a(leaf, (set, frozenset)):
         return all(map(is_plain, leaf))
-    kind = type_of(leaf)
+    kind = class_of(leaf)
     return is_plain_type(kind)
 
 
@@ -190,7 +189,7 @@ def _members_of(value: Any) -> dict[_Member, Any]:
         items = ((name, value[name]) for name in tuple(value))
     found = {_Member(True, name): item for name, item in items}
     inside = getattr(value, "__dict__", {})
-    fields = getattr(type_of(value), "__dataclass_fields__", {})
+    fields = getattr(class_of(value), "__dataclass_fields__", {})
     for name in dict.fromkeys((*fields, *inside)):
         # The dict below a UserDict is what its items are in.
         below = name == "data" and is_a(value, collections.UserDict)
@@ -201,7 +200,7 @@ def _members_of(value: Any) -> dict[_Member, Any]:
 
 def _with_members(value: Any, members: dict[_Member, Any]) -> Any:
     if is_a(value, tuple):
-        kind = type_of(value)
+        kind = class_of(value)
         items = [item for member, item in members.items() if member.is_item]
         other = kind._make(items) if hasattr(kind, "_make") else kind(items)
     else:

@@ -12,7 +12,7 @@ from compilediag_harness.shapes.dims import row_dim_of
 from compilediag_harness.shapes.outputs import Outputs
 from compilediag_harness.shapes.padding_report import HARMFUL, Verdict
 from compilediag_harness.shapes.side_effects import SavedState, equal
-from compilediag_harness.shapes.trees import type_of
+from compilediag_harness.shapes.trees import class_of
 
 UNPADDED = "unpadded"
 ONE_LESS = "one row less"
@@ -255,7 +255,7 @@ def compared(torch: Any, one: Any, other: Any, noise: float, row_dim: int | None
 
 def _as_tensor(torch: Any, value: Any) -> Any:
     """Numbers that a tensor was turned into differ by roundings as its own do."""
-    kind = type_of(value)
+    kind = class_of(value)
     if kind is float or (kind is list and value and set(map(type, value)) == {float}):
         return torch.tensor(value, dtype=torch.float32)
     if kind.__name__ == "ndarray":

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from compilediag_harness.steps.disabled_calls import code_of
 from compilediag_harness.torch_internals.torch_names import Remover, replace_with
 from compilediag_harness.trials.plan import Notes
 from compilediag_harness.wire import ObjectChange
@@ -88,7 +89,7 @@ class Objects:
         self._undo.append(replace_with(module, name, register))
 
     def _disabled(self, hook: Any) -> Any:
-        code = _code_of(hook)
+        code = code_of(hook)
         found = [hook]
 
         def disable(_: ObjectChange) -> bool:
@@ -106,17 +107,6 @@ class Objects:
                 self._notes.note(change.label)
         except Exception as error:
             self._notes.note(change.label, f"{type(error).__name__}: {error}")
-
-
-def _code_of(hook: Any) -> types.CodeType | None:
-    """Of a function, a method, a partial, or an object that is called."""
-    while isinstance(hook, functools.partial):
-        hook = hook.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    function: Any = getattr(hook, "__func__", hook)
-    if not hasattr(function, "__code__"):
-        function = type(function).__dict__.get("__call__")
-    code = getattr(function, "__code__", None)
-    return code if isinstance(code, types.CodeType) else None
 
 
 def _is_of(change: ObjectChange, code: types.CodeType) -> bool:
