@@ -7,7 +7,6 @@ bounded or the last thing, so that the time is linear in the text.
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import math
 import os
@@ -21,26 +20,10 @@ AFTER_ESCAPE = r"(?<=[0-9;\[]m)|(?<=\\[abfnrtv0])|(?<=\\x[0-9a-fA-F]{2})"
 part of what follows."""
 
 
-def classes_of(text: str) -> int:
-    """How many of upper case, lower case and digits occur."""
-    return len({_class_of(character) for character in text if character.isalnum()})
-
-
-def changes_in(text: str) -> float:
-    """The share of neighbours that are not of one class."""
-    classes = [_class_of(character) for character in text if character.isalnum()]
-    changes = sum(left != right for left, right in itertools.pairwise(classes))
-    return changes / max(len(classes) - 1, 1)
-
-
 def entropy(text: str) -> float:
     """Shannon's, in bits a character."""
     total = len(text)
     return -sum(n / total * math.log2(n / total) for n in Counter(text).values())
-
-
-def _class_of(character: str) -> str:
-    return "digit" if character.isdigit() else "upper" if character.isupper() else "lower"
 
 
 RULES_FILE = os.path.join(os.path.dirname(__file__), "gitleaks_rules.json")
@@ -192,9 +175,7 @@ def _hugging_face(text: str, lowered: str, word: str) -> Iterator[Span]:
         body = match[1]
         if not _STARTS.match(text, match.start()):
             continue
-        digit = any(character.isdigit() for character in body)
-        mixed = classes_of(body) == 2 and changes_in(body) >= 0.45
-        if digit or mixed or len(body) >= 20:
+        if len(body) >= 20 or any(character.isdigit() for character in body):
             yield match.start(), match.end(), "hugging-face"
 
 
