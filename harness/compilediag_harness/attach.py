@@ -19,7 +19,7 @@ from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, SessionSinks
 from compilediag_harness.blame import source_locations
-from compilediag_harness.collectors import invocations, memory, profiling, trace_redaction
+from compilediag_harness.collectors import invocations, memory, signals, trace_redaction
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.steps import steps
@@ -123,7 +123,7 @@ class Attachment:
         invocations.sinks.install(session)  # after the steps: their clock reads first
         for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.install(session)
-        profiling.install(session, torch)
+        signals.install(session, torch)
         self._collectors.steps_installed()
         if (
             session.trial is not None
@@ -194,7 +194,7 @@ class Attachment:
             *((name, partial(sinks.finish, session)) for name, sinks in self._recorded.items()),
             ("fixed shapes", lambda: shape_log.sinks.finish(session)),
             ("invocations", lambda: invocations.sinks.finish(session)),
-            ("profiling", lambda: profiling.finish(session)),
+            ("profiling", lambda: signals.finish(session)),
             *collectors.last_actions(),
             ("environment", self._read_environment if self._torch is not None else None),
         ):
@@ -231,7 +231,7 @@ class Attachment:
             sinks.uninstall(session)
         trace_redaction.uninstall(session)
         invocations.uninstall(session)
-        profiling.uninstall(session)
+        signals.uninstall(session)
         if session.trial is not None:
             session.trial.uninstall()
 

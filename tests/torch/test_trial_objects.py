@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag_harness.trials.objects import Objects  # noqa: E402
 from compilediag_harness.trials.plan import Notes  # noqa: E402
+from compilediag_harness.trials.settings import Objects  # noqa: E402
 from compilediag_harness.wire import Location, ObjectChange, Recompiled, StateRead, TrialPlan  # noqa: E402
 from tests.torch.test_trials import applied_in, compiled, trying  # noqa: E402
 

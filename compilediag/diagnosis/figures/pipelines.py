@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from compilediag.receipt.schema.tracked import PipelineRecord, PipelineSection, PoolSizes
 from compilediag.timeline.pipelines import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.user_api.pipeline_rates import (
+from compilediag_harness.wire.user_events import (
     INFER,
     TRAIN,
     WAIT,

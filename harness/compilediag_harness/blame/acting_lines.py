@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import MISSING, plain_attribute
-from compilediag_harness.base.weak_by_identity import cached_by_code
+from compilediag_harness.base.object_graph import MISSING, cached_by_code, plain_attribute
 from compilediag_harness.blame import guard_sources, source_locations, writers
 from compilediag_harness.blame.user_calls import locals_of
 from compilediag_harness.blame.writes_in_source import dotted, statements

@@ -12,8 +12,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from compilediag_harness.base.object_graph import MISSING, TABLES, Hop
-from compilediag_harness.base.weak_by_identity import WeakByIdentity
+from compilediag_harness.base.object_graph import MISSING, TABLES, Hop, WeakByIdentity
 
 # Python over {L, G}, a dict's items through `dict.__getitem__`.
 _ROOT = re.compile(r"(?:dict\(|type\(|list\(|dict\.keys\(|dict\.__getitem__\()*L\['(\w+)'\]")

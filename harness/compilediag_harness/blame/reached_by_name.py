@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from compilediag_harness.base.weak_by_identity import cached_by_code
+from compilediag_harness.base.object_graph import cached_by_code
 from compilediag_harness.blame import source_locations
 from compilediag_harness.wire import Location
 

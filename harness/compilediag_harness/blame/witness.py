@@ -16,10 +16,9 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from compilediag_harness.base.object_graph import Hop
+from compilediag_harness.base.object_graph import Hop, WeakByIdentity
 from compilediag_harness.base.process_options import WitnessPlan
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.weak_by_identity import WeakByIdentity
 from compilediag_harness.blame import guard_sources
 from compilediag_harness.blame.guard_sources import SourcePath, path_of
 from compilediag_harness.blame.line_events import (

@@ -19,8 +19,7 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import plain_attribute
-from compilediag_harness.base.weak_by_identity import cached_by_code
+from compilediag_harness.base.object_graph import cached_by_code, plain_attribute
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.reached_by_name import Reach
 from compilediag_harness.blame.user_calls import locals_of

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from compilediag_harness.base.object_graph import TABLES, type_name
-from compilediag_harness.base.weak_by_identity import WeakByIdentity
+from compilediag_harness.base.object_graph import TABLES, WeakByIdentity, type_name
 from compilediag_harness.blame import source_locations, writers
 from compilediag_harness.blame.guard_sources import (
     cell_variable,

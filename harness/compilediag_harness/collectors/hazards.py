@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from compilediag_harness.base.object_graph import WeakByIdentity
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.weak_by_identity import WeakByIdentity
 from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors.false_guards import GuardValues, described
 from compilediag_harness.collectors.guard_facts import Baselines

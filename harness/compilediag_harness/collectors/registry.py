@@ -16,10 +16,10 @@ from compilediag_harness.collectors.compiles import CompileCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.hazards import HazardCollector, UnguardedCollector
-from compilediag_harness.collectors.interrupts import InterruptWatch
 from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.collectors.signals import InterruptWatch
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.warm_calls import WarmCalls

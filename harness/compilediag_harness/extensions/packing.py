@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness.base.weak_by_identity import cached_by_code
+from compilediag_harness.base.object_graph import cached_by_code
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.writes_in_source import dotted, loop_around, statements, tree_of
 from compilediag_harness.torch_internals import torch_guards

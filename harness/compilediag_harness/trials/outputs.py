@@ -21,9 +21,8 @@ from compilediag_harness.torch_internals.torch_open_calls import Returning, is_o
 from compilediag_harness.trials import shadow
 from compilediag_harness.trials.answers import AnswerReader, States
 from compilediag_harness.trials.arguments import Arguments
-from compilediag_harness.trials.objects import Objects
 from compilediag_harness.trials.plan import places_of, wrapped_functions
-from compilediag_harness.trials.settings import Settings
+from compilediag_harness.trials.settings import Objects, Settings
 from compilediag_harness.trials.shadow import Shadow
 from compilediag_harness.wire import (
     Answer,

@@ -14,10 +14,9 @@ from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import fixed_shapes, plan, settings
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.call_seconds import CallSeconds
-from compilediag_harness.trials.objects import Objects
 from compilediag_harness.trials.outputs import Outputs
 from compilediag_harness.trials.plan import Notes
-from compilediag_harness.trials.settings import OVERRIDDEN, Settings
+from compilediag_harness.trials.settings import OVERRIDDEN, Objects, Settings
 from compilediag_harness.trials.sources import Sources
 from compilediag_harness.wire import RandomStateRead, TrialPlan, stance_label
 
