@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from knee_pieces import found, measured, used
 
-from compilediag.diagnosis.figures.fixed_shapes import shapes_section
+from compilediag.diagnosis.figures.invocations import shapes_section
 from compilediag.diagnosis.rules.batch_size import NO_MEMORY
 from compilediag.timeline.fold import fold
 from compilediag_harness.extensions.knee import Knee, find_knee
