@@ -29,9 +29,6 @@ RECORDED = {
 }
 """The `SessionSinks` of what programs record themselves, by the word for a fault of theirs."""
 
-KNEE = "knee:knee_of"
-"""`FixedShape.knee`: measures which of its sizes gives most rows a second."""
-
 PACKING = "packing:PackingSample"
 """Keeps what a sampled step writes into buffers that it has filled before."""
 

@@ -10,8 +10,8 @@ from knee_pieces import found, measured, used
 from compilediag.diagnosis.figures.invocations import shapes_section
 from compilediag.diagnosis.rules.batch_size import NO_MEMORY
 from compilediag.timeline.fold import fold
-from compilediag_harness.extensions.knee import Knee, find_knee
 from compilediag_harness.shapes.buckets import BucketsImpossible
+from compilediag_harness.shapes.knee import Knee, find_knee
 
 
 def test_calls_at_a_size_that_loses_are_told_with_the_size_to_stay_at() -> None:

@@ -38,7 +38,6 @@ INSIDE_POINTS = (
     *inside_points.API.values(),
     *inside_points.RECORDED.values(),
     inside_points.EXPERIMENTS,
-    inside_points.KNEE,
     inside_points.PACKING,
 )
 

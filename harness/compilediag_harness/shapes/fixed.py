@@ -10,9 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from compilediag_harness import extension_points
 from compilediag_harness.blame.source_locations import location_of
 from compilediag_harness.shapes.buckets import Cost, plan_buckets
 from compilediag_harness.shapes.compaction import Loop, run_until_done
@@ -26,6 +25,9 @@ from compilediag_harness.shapes.shape_log import Declared
 from compilediag_harness.shapes.warming import warm
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
 from compilediag_harness.wire import Location
+
+if TYPE_CHECKING:
+    from compilediag_harness.shapes.knee import Knee
 
 _numbers = itertools.count()
 
@@ -167,16 +169,15 @@ class FixedShape:
         self._report = check_padding(self._ready(), args, kwargs, gradients=gradients)
         return self._report
 
-    def knee(self, *args: Any, cap: int | None = None, rounds: int = 5, **kwargs: Any) -> Any:
+    def knee(self, *args: Any, cap: int | None = None, rounds: int = 5, **kwargs: Any) -> Knee:
         """Measures this example at every size up to `cap`, in turn, `rounds` times: the smallest
         size within 5 % of the best throughput. Calls beyond it are a finding (CD409).
 
         Raises:
             ShapeUnusable: the example has no rows, or there are several axes.
         """
-        knee_of = extension_points.load(extension_points.KNEE)
-        if knee_of is None:
-            raise ShapeUnusable("knee needs an extension that is not installed")
+        from compilediag_harness.shapes.knee import knee_of
+
         return knee_of(self._ready(), args, kwargs, cap=cap, rounds=rounds)
 
     def until_done(
