@@ -119,7 +119,7 @@ def _drawn(
         begin = {"pid": pid, "tid": tid, "ts": (origin_ns + item.start_ns) / 1000}
         return {"ph": kind, "name": name, "args": args, "cat": item.category, **begin, **more}
 
-    yield _named("process_name", pid, 0, name=redactor.text(process.name, is_name=True))
+    yield _named("process_name", pid, 0, name=redactor.text(process.name))
     yield _named("process_sort_index", pid, 0, sort_index=pid - 1)
     tid = 0
     for track in process.tracks:
