@@ -22,7 +22,7 @@ from compilediag.diagnosis.figures.compile_costs import compile_seconds, phase_o
 from compilediag.receipt.sanitize import sanitized
 from compilediag.timeline.breaks import break_place
 from compilediag.views.format import count
-from compilediag_harness.base.step_phases import NAMES as PHASES
+from compilediag.views.steps import TIMED
 from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
 
@@ -242,7 +242,7 @@ def _step(step: Step) -> Slice:
 def _phases(step: Step) -> Iterable[Slice]:
     """The phases of a step end to end in their usual order: where they lie is not measured."""
     at = step.end - step.wall_s
-    for name in PHASES:
+    for name in TIMED:
         seconds: float | None = getattr(step, f"{name}_s")
         if seconds:
             yield slice_of(name.replace("_", " "), at, seconds, "phase", {"step": step.number})

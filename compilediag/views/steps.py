@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.receipt.schema.running import Phases, Spike, StepsSection, SyncsSection, Timing
 
-PHASES = ("data_wait", "forward", "backward", "optimizer", "spans", "rest")
+TIMED = ("data_wait", "forward", "backward", "optimizer", "spans")
+"""Phases that are timed; the rest of a step is what they leave."""
+PHASES = (*TIMED, "rest")
 MAX_SPIKES = 20
 MAX_TIMINGS = 40
 MAX_READS = 12

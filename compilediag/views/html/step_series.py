@@ -14,6 +14,7 @@ from compilediag.timeline.timeline import Step
 from compilediag.views import lookups
 from compilediag.views.document import Table
 from compilediag.views.format import NOT_MEASURED, seconds
+from compilediag.views.steps import TIMED
 from compilediag.views.text import clean
 
 MAX_POINTS = 2000
@@ -21,8 +22,6 @@ MAX_POINTS = 2000
 
 MAX_MARKS = 1000
 MAX_LONGEST = 12
-
-PHASES = ("data_wait", "forward", "backward", "optimizer", "spans")
 
 Mark = dict[str, Any]
 
@@ -61,7 +60,7 @@ def step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
         max(steps[first : first + per_point], key=lambda step: step.wall_s)
         for first in range(0, len(steps), per_point)
     ]
-    measured = [name for name in PHASES if any(getattr(each, f"{name}_s") for each in shown)]
+    measured = [name for name in TIMED if any(getattr(each, f"{name}_s") for each in shown)]
     marks = _marks(receipt)
     return StepSeries(
         numbers=tuple(each.number for each in shown),
