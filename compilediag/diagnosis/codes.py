@@ -141,3 +141,12 @@ def _info(row: re.Match[str]) -> CodeInfo:
 
 REGISTER = {row["code"]: _info(row) for row in _ROW.finditer(_TABLE)}
 """Every code that exists, in order."""
+
+RECOMPILES = tuple(
+    f"CD{number}"
+    for number in (
+        *(105, 101, 102, 103, 104, 117, 118, 106, 113, 114, 107, 108, 110, 109, 111, 112, 115),
+        *(116, 190),
+    )
+)
+"""Codes of the causes of recompiles: of findings that cost the same, the first is shown first."""

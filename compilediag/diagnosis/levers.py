@@ -20,7 +20,7 @@ from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, const
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.findings import CauseId, Finding
-from compilediag.diagnosis.rules.fix_choice import is_branched_on, is_constant
+from compilediag.diagnosis.rules.facts import is_branched_on, is_constant
 from compilediag.receipt.schema.compiles import CandidateRecord
 from compilediag.receipt.schema.evidence import BreakEvidence, GuardEvidence
 from compilediag.timeline.timeline import Timeline

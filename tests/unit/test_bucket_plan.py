@@ -13,7 +13,7 @@ from timelines import FILE, attempt, false_guard, recompile, timeline
 
 from compilediag import cli
 from compilediag.diagnosis.figures.invocations import MAX_SIZES, invocations_section
-from compilediag.diagnosis.rules.recompile_fixes import RULES
+from compilediag.diagnosis.rules.catalogue import RECOMPILE_RULES as RULES
 from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, histogram
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName, PassedArgument

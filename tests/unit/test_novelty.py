@@ -264,7 +264,7 @@ def test_findings() -> None:
     together = findings[-1]
     assert together.evidence["combinations"] == 4
     assert together.evidence["met"] == ["a=True, b=True"]
-    assert "warm up all 4 combinations" in together.fix.summary
+    assert "every combination" in together.fix.summary
 
 
 def test_a_combination_is_no_value_of_its_own() -> None:

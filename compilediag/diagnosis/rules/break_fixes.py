@@ -5,79 +5,66 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from compilediag.diagnosis.rules.break_text import BreakReport
-
-
-class BreakFix(NamedTuple):
-    """What to change, and what that costs."""
-
-    fix: str
-    caveat: str | None = None
-
+from compilediag.diagnosis.rules.make_finding import Advice
 
 FIXES = {
-    "CD201": BreakFix(
+    "CD201": Advice(
         "compute both sides and choose with torch.where; or branch with torch.cond",
         "torch.where computes both sides; torch.cond needs functions without side effects",
     ),
-    "CD202": BreakFix(
+    "CD202": Advice(
         "keep the value a tensor; or read it after the compiled function",
         "torch._dynamo.config.capture_scalar_outputs = True (for sizes: "
         "capture_dynamic_output_shape_ops) keeps one graph with an unknown value",
     ),
-    "CD203": BreakFix("call {it} outside the compiled function"),
-    "CD204": BreakFix(
+    "CD203": Advice("call {it} outside the compiled function"),
+    "CD204": Advice(
         "call {it} outside the compiled function: Dynamo skips that function on purpose",
     ),
-    "CD205": BreakFix(
+    "CD205": Advice(
         "pass a list instead of a generator, and compile what consumes it",
         "a list holds all items at once",
     ),
-    "CD206": BreakFix("open the context around the call of the compiled function"),
-    "CD207": BreakFix(
+    "CD206": Advice("open the context around the call of the compiled function"),
+    "CD207": Advice(
         "use plain attributes, build objects outside and return values instead of mutating",
     ),
-    "CD208": BreakFix("convert to a dense tensor (or jagged layout) before the compiled function"),
-    "CD209": BreakFix(
+    "CD208": Advice("convert to a dense tensor (or jagged layout) before the compiled function"),
+    "CD209": Advice(
         "call backward and autograd.grad, and register hooks, outside the compiled function",
         "backward hooks of modules need compiled autograd to stay in the graph",
     ),
-    "CD210": BreakFix(
+    "CD210": Advice(
         "use a functional form of the operator; or register a fake implementation for it",
     ),
-    "CD211": BreakFix(
+    "CD211": Advice(
         "move {it} out of the compiled function; or put it under "
         "`if not torch.compiler.is_compiling()`",
         "under is_compiling() it no longer runs once compiled",
     ),
-    "CD212": BreakFix(
-        "draw with torch's generators instead of Python's or numpy's, and compute with tensors",
-        "other random numbers for the same seed",
+    "CD212": Advice(
+        "draw before the compiled function, and pass what was drawn as a tensor",
     ),
-    "CD213": BreakFix("check before the compiled function, and raise there"),
-    "CD214": BreakFix("keep the operator's contract: pure functions, the same output structure"),
-    "CD290": BreakFix("read torch's report in the evidence: this break fits no known category"),
+    "CD213": Advice("check before the compiled function, and raise there"),
+    "CD214": Advice("keep the operator's contract: pure functions, the same output structure"),
+    "CD290": Advice("read torch's report in the evidence: this break fits no known category"),
 }
 _BY_THE_CALLER = frozenset(("CD205", "CD208", "CD209", "CD290"))
 """Codes of what the caller passes or sets up: the advice holds whoever has the line."""
 
-EXPLICIT = BreakFix(
+EXPLICIT = Advice(
     "accept it; or remove the call; or move it to the edge of the compiled function",
     "without torch.compiler.disable the function is traced and guarded",
 )
 
 
-C_EXTENSION = BreakFix(
-    "wrap the call into {module} in torch.library.custom_op with a fake implementation; or call it "
-    "outside the compiled function",
-    "the operator is opaque: nothing is fused into it",
-)
-OF_PACKAGE = BreakFix(
+OF_PACKAGE = Advice(
     "make the call of the package, `{call}` ({place}), outside the compiled function",
 )
 """Where the program's own compiled code calls a package in whose code the break is."""
 
-WITHIN_PACKAGE = BreakFix("accept it: the line is a package's, and so is what calls it")
-EXPLICIT_OF_OTHERS = BreakFix("accept it: the code that requests it is not part of the program")
+WITHIN_PACKAGE = Advice("accept it: the line is a package's, and so is what calls it")
+EXPLICIT_OF_OTHERS = Advice("accept it: the code that requests it is not part of the program")
 
 
 class OwnCall(NamedTuple):
@@ -94,7 +81,7 @@ def break_fix(
     own: bool = True,
     in_package: bool = False,
     call: OwnCall | None = None,
-) -> BreakFix:
+) -> Advice:
     """What to change for a break of category `code`.
 
     Args:
@@ -107,13 +94,11 @@ def break_fix(
     """
     if report.explicit:
         return EXPLICIT if own else EXPLICIT_OF_OTHERS
-    if report.c_extension is not None:
-        return C_EXTENSION._replace(fix=C_EXTENSION.fix.format(module=report.c_extension))
     fix = FIXES[code]
     if in_package and code not in _BY_THE_CALLER:
         caveat = fix.caveat if code == "CD202" else None  # a setting: whoever has the line
         if call is None:
             return WITHIN_PACKAGE._replace(caveat=caveat)
-        return BreakFix(OF_PACKAGE.fix.format(call=call.text, place=call.place), caveat)
+        return OF_PACKAGE.filled(call=call.text, place=call.place)._replace(caveat=caveat)
     callee = report.callee
-    return fix._replace(fix=fix.fix.format(it=f"`{callee.name}`" if callee is not None else "it"))
+    return fix.filled(it=f"`{callee.name}`" if callee is not None else "it")

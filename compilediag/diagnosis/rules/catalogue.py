@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from compilediag import extension_points
 from compilediag.diagnosis.absorption import Absorption
+from compilediag.diagnosis.codes import RECOMPILES
 from compilediag.diagnosis.findings import Rule
 from compilediag.diagnosis.rules import (
     batch_size,
@@ -11,6 +12,7 @@ from compilediag.diagnosis.rules import (
     combinations,
     compile_caches,
     constraints,
+    containers,
     cudagraph_texts,
     cudagraphs,
     data_loading,
@@ -18,17 +20,19 @@ from compilediag.diagnosis.rules import (
     fixed_shapes,
     forecast,
     guard_cost,
-    hooks,
     late_compiles,
     long_compiles,
+    modes,
     nothing_compiled,
     packing,
     pipeline,
     rank_waits,
-    recompile_fixes,
     recompiles,
+    sizes,
     syncs,
+    tensors,
     timer_scope,
+    values,
 )
 
 
@@ -39,10 +43,15 @@ def _rules_of(point: str) -> tuple[Rule, ...]:
     return extension_points.load(point, "diagnosis")
 
 
+RECOMPILE_RULES = sorted(
+    (*sizes.RULES, *values.RULES, *containers.RULES, *tensors.RULES, *modes.RULES),
+    key=lambda rule: RECOMPILES.index(rule.code),
+)
+
 ALL_RULES: tuple[Rule, ...] = (
-    *recompile_fixes.RULES,
+    *RECOMPILE_RULES,
     *combinations.RULES,
-    *hooks.RULES,
+    containers.unguarded_change,
     *forecast.RULES,
     *breaks.RULES,
     *syncs.RULES,

@@ -14,24 +14,22 @@ from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.causes.recompile import COMBINATION
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.forecast import values_seen
-from compilediag.diagnosis.rules.recompiles import RecompileRule, Wording
+from compilediag.diagnosis.rules.make_finding import Advice
+from compilediag.diagnosis.rules.recompiles import RecompileRule, Told
 
-_WORDING = Wording(
-    "new combination of known values",
-    "remove the cause of one of them (each has a finding of its own), or warm up every combination "
-    "of them before the timed steps",
-    "one graph per combination",
+COMBINATIONS = Advice(
+    "warm up every combination of them that the timed steps have", "one graph per combination"
 )
 
 
-def _wording(*_: object) -> Wording:
-    return _WORDING
+def _told(_: Group) -> Told:
+    return "new combination of known values", COMBINATIONS
 
 
 class CombinationRule(AnalysisRule):
     """The findings of the code, with the number of combinations of the values that were seen."""
 
-    _rule = RecompileRule(COMBINATION, _wording)
+    _rule = RecompileRule(COMBINATION, _told)
 
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         groups = analysis.causes.groups.get(COMBINATION, ())
@@ -55,12 +53,9 @@ def _with_forecast(finding: Finding, group: Group, analysis: Analysis) -> Findin
         "parts": [f"{part.rule} {part.variable}" for part in parts],
         "values_seen": seen,
     }
-    fix = finding.fix
     if len(seen) == len(parts):
-        possible = found["combinations"] = math.prod(map(len, seen.values()))
-        summary = fix.summary.replace("every combination", f"all {possible} combinations")
-        fix = replace(fix, summary=summary)
-    return replace(finding, evidence=found, fix=fix)
+        found["combinations"] = math.prod(map(len, seen.values()))
+    return replace(finding, evidence=found)
 
 
 RULES: tuple[Rule, ...] = (CombinationRule(),)

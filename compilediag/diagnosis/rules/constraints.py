@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from compilediag.diagnosis.absorption import Absorption
@@ -17,7 +17,7 @@ from compilediag.diagnosis.guards.size_limits import (
     plain_size,
 )
 from compilediag.diagnosis.rules.make_finding import make_finding
-from compilediag.diagnosis.rules.size_lines import WITHOUT_NUMBER, line_needed
+from compilediag.diagnosis.rules.size_lines import line_needed
 from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Compile, Timeline
@@ -37,19 +37,6 @@ _GENERATED = re.compile(r"satisfy the generated guard\s+(.{1,1000}?)\.?$", re.MU
 _STACK_LINE = re.compile(r'^ {2}File "(.{1,1024}?)", line (\d{1,9}), in (\S{1,256})$', re.MULTILINE)
 _SUGGESTED = re.compile(r"^Suggested fixes:\n((?: {2}\S.*\n?){1,8})", re.MULTILINE)
 
-_CONSTANT_BY: Mapping[str, str] = {
-    "branch": "decide by the size before the compiled call; or {unmark}{graphs}",
-    "assertion": "remove the assertion of this line, or {unmark}: it allows no size but {value}",
-    "check": "remove the check of this line, or {unmark}: it allows no size but {value}",
-    "loop": WITHOUT_NUMBER["loop"] + "; or {unmark} and pad to a fixed size",
-    "number": WITHOUT_NUMBER["number"] + "; or {unmark} and pad to a fixed size",
-    "reshape": WITHOUT_NUMBER["reshape"],
-    "operation": WITHOUT_NUMBER["operation"],
-}
-_NOT_IN_RANGE = (
-    "allow the sizes that this line allows and no others: call mark_dynamic without min and max "
-    "(torch then compiles one graph for each side), or change the line"
-)
 _GENERIC = "change this line so that it works for every size, or {unmark}"
 _UNKNOWN = "{unmark}, or remove the line that makes the size a constant"
 
@@ -149,7 +136,7 @@ def _violation(
         timeline,
         "CD154",
         title,
-        _fix(text, size, limit, place, constant[1] if constant else None),
+        _fix(text, place),
         caveat=None
         if limit is not None
         else "with maybe_mark_dynamic the graph is valid for that one size",
@@ -177,30 +164,13 @@ _REQUIRED = {
 }
 
 
-def _fix(
-    text: str,
-    size: str | None,
-    limit: SizeLimit | None,
-    place: Location | None,
-    value: str | None,
-) -> str:
+def _fix(text: str, place: Location | None) -> str:
     suggested = _SUGGESTED.search(text)
     unmark = "use torch._dynamo.maybe_mark_dynamic"
-    graphs = f" (one graph for {value}, one for all other sizes)" if suggested is None else ""
     if suggested is not None:
-        unmark = "declare it as torch suggests (" + "; ".join(
-            line.strip() for line in suggested[1].splitlines()
-        )
-        unmark += ")"
-    elif limit is not None and limit.how in ("loop", "number"):
-        unmark = "remove the mark"
-    pattern = _UNKNOWN if place is None else _GENERIC
-    if limit is not None and limit.kind == "constant" and value is not None:
-        pattern = _CONSTANT_BY.get(limit.how, _GENERIC)
-    elif limit is not None and limit.kind in ("divisibility", "range") and suggested is None:
-        pattern = _NOT_IN_RANGE
-    named = f"`{size}`" if size else "it"
-    return pattern.format(unmark=unmark, size=named, value=value, graphs=graphs)
+        lines = "; ".join(line.strip() for line in suggested[1].splitlines())
+        unmark = f"declare it as torch suggests ({lines})"
+    return (_UNKNOWN if place is None else _GENERIC).format(unmark=unmark)
 
 
 def _is_same_frame(cause: Finding, symptom: Finding) -> bool:

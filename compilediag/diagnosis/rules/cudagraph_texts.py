@@ -20,19 +20,7 @@ _REQUESTS = ("reduce-overhead", "'triton.cudagraphs': True")
 _LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
 _OVERWRITTEN = "accessing tensor output of CUDAGraphs that has been overwritten"
 
-_SKIP_FIXES = (
-    ("mutated inputs", "write into a buffer or parameter of the module, or return the new value"),
-    ("cpu device", "move that tensor to the device before the compiled call"),
-    ("multiple devices", "keep one compiled function on one device"),
-    ("symbolic shapes", "pad to a few sizes (compilediag plan), and compile with dynamic=False"),
-    ("incompatible op", "take the operator out of the compiled function, or use graph partition"),
-    ("non-Tensor inputs", "pass tensors only"),
-    ("storage mutation", "do not exchange the storage of an input: copy into it"),
-    ("caching allocator", "use torch's caching allocator: graphs keep their memory in its pools"),
-    ("re-recording limit", "give its inputs fixed addresses: see CD402 and CD405 of this function"),
-    ("", "remove torch's reason"),
-)
-"""What torch's reason contains, and the fix for it; the first that fits."""
+_SKIP_FIX = "remove torch's reason from the compiled function: the page has the usual ones"
 
 
 def cudagraph_skipped(timeline: Timeline) -> Iterable[Finding]:
@@ -49,7 +37,7 @@ def cudagraph_skipped(timeline: Timeline) -> Iterable[Finding]:
             timeline,
             "CD401",
             f"CUDA graphs were skipped: {reason}",
-            next(fix for known, fix in _SKIP_FIXES if known in reason),
+            _SKIP_FIX,
             location=location,
             confidence="text",
             count=len(warnings),

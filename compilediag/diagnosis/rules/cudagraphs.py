@@ -23,18 +23,18 @@ CHURN = 3
 
 _SHOWN = 8
 
-_KEEP = "call compiled functions in the same order, and clone outputs that are kept over iterations"
+_KEEP = (
+    "call compiled functions in the same order, from one thread, and clone outputs that are kept "
+    "over iterations"
+)
 _AGAIN = {
-    "graph_output_address": ("an output of another graph came at another address", _KEEP),
-    "outputs_alive": ("other outputs of earlier graphs were still in use", _KEEP),
-    "order": ("it ran after another graph than before", _KEEP),
-    "thread": (
-        "another thread ran it",
-        "call the compiled function from one thread: each thread has graphs of its own",
-    ),
-    "unknown": ("torch did not say why", "run with TORCH_LOGS=cudagraphs"),
+    "graph_output_address": "an output of another graph came at another address",
+    "outputs_alive": "other outputs of earlier graphs were still in use",
+    "order": "it ran after another graph than before",
+    "thread": "another thread ran it",
+    "unknown": "torch did not say why",
 }
-"""Reasons for recording again: the words for them, and the fix."""
+"""Reasons for recording again."""
 
 _STATIC_FIX = (
     "copy new values into the tensor (t.copy_(new)) where it is given another one: parameters, "
@@ -47,7 +47,7 @@ def cudagraph_rerecorded(timeline: Timeline) -> Iterable[Finding]:
     for run in timeline.cudagraphs:
         for reason, items in _grouped(run, lambda item: item.reason):
             if reason in _AGAIN:
-                what, fix = _AGAIN[reason]
+                what, fix = _AGAIN[reason], _KEEP
             elif reason == "static_address" and len(items) < CHURN:
                 what, fix = f"{_inputs(items)} moved to another address", _STATIC_FIX
             else:

@@ -41,10 +41,8 @@ _NOTHING_TO_COMPILE = (
 _OPERATOR_FAILURES = ("BackendCompilerFailed", "TorchRuntimeError")
 """An exception of the backend, or of an operator run with fake tensors: CD210."""
 
-_OPERATOR_FIX = (
-    "register a fake implementation for the operator, or try backend='aot_eager' to see whose "
-    "exception it is"
-)
+_OPERATOR_FIX = "register a fake implementation for the operator"
+_EAGER_FIX = "remove what torch names as the reason, or compile a smaller function around it"
 
 _FALLS_BACK = (None, "Unsupported", "UserError", "SkipFrame")
 """Failures after which torch runs the frame eager; others it raises, unless set to suppress."""
@@ -53,17 +51,6 @@ _TOLD_BY_CD901 = frozenset({ATTACH, OLD_TORCH})
 """What is lost where nothing was observed, with which CD901 explains that."""
 
 _SKIP_LIST = "skipfiles"
-_EAGER_FIXES = (
-    (
-        "torch dispatch mode",
-        "leave the TorchDispatchMode before the first call of the compiled function",
-    ),
-    (_SKIP_LIST, "move the function to a file that is not on Dynamo's skip list"),
-    ("enerator", "compile the function that consumes the generator, not the generator"),
-    ("", "remove what torch names as the reason, or compile a smaller function around it"),
-)
-"""What torch's reason contains, and the fix for it; the first that fits."""
-
 _PROFILE_SETTINGS = ("TORCH_COMPILE_JOB_ID", "job_id")
 """Names under which the environment facts hold torch's job id, which stores profiles."""
 
@@ -172,13 +159,12 @@ def _ran_eager(
     fail_type = next((item.fail_type for item in compiles if item.fail_type), None)
     outcome = "ran eager" if fail_type in _FALLS_BACK else "could not be compiled"
     code = "CD210" if fail_type in _OPERATOR_FAILURES else "CD904"
-    fix = next(fix for part, fix in _EAGER_FIXES if part in reason)
     owner = ownership_of(location.file, timeline.user_roots)
     return make_finding(
         timeline,
         code,
         f"{location.function or 'a frame'} {outcome}: {shorten(reason, 100)}",
-        _OPERATOR_FIX if code == "CD210" else fix,
+        _OPERATOR_FIX if code == "CD210" else _EAGER_FIX,
         location=location,
         severity="error" if owner == "user" else "warning",
         count=len(compiles) or 1,

@@ -90,8 +90,8 @@ def find_restarts(timeline: Timeline) -> Iterable[Finding]:
             "CD602",
             f"{frame.function} was traced again from its beginning: {found.restarted:.1f} s of "
             f"{found.total:.1f} s, {times}",
-            "remove the graph breaks in it, or move what is above them into a function of its own "
-            "that is compiled alone: at each break torch traces all above it once more",
+            "remove what torch names as the reasons, or move what is above it into a function of "
+            "its own that is compiled alone: each time torch traces all above it once more",
             location=frame,
             count=len(compiles_of[frame]),
             steps=(item.step for item in compiles_of[frame]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import CauseId, Confidence, Entered, Finding, Fix, Severity
@@ -10,6 +11,20 @@ from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, ValueChange
+
+
+class Advice(NamedTuple):
+    """What to change, in the imperative, and what that costs. Names in braces are filled in."""
+
+    fix: str
+    caveat: str | None = None
+
+    def filled(self, **names: str) -> Advice:
+        """With some of its names filled in."""
+        fix, caveat = self
+        for name, value in names.items():
+            fix = fix.replace(f"{{{name}}}", value)
+        return Advice(fix, caveat)
 
 
 def make_finding(

@@ -7,10 +7,10 @@ and the one that is passed make two tensors.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.rules.fix_choice import passed_for
+from compilediag.diagnosis.rules.facts import passed_for
 from compilediag.diagnosis.rules.make_finding import shorten
 from compilediag.diagnosis.rules.recompiles import passed_as
 from compilediag_harness.wire import UserCall
@@ -30,16 +30,16 @@ view or a copy, one by a text is that of a dict."""
 _KEY = re.compile(r"\[['\"]")
 
 
-def marking(group: Group, dimensions: Sequence[object]) -> str:
+def marking(group: Group, dimensions: Mapping[str, Sequence[object]]) -> str:
     """What to write, where: "call torch._dynamo.maybe_mark_dynamic(batch, 0) before train.py:3,
     from the first call on". What the call itself computes needs a variable to be marked."""
     call = group.recompiles[0].entered_at
-    whole = [_passed_whole(group, variable) for variable in group.variables]
-    known = [each for each in whole if each is not None]
+    whole = {name: _passed_whole(group, name) for name in dimensions}
+    known = [each for each in whole.values() if each is not None]
     if call is None or len(known) < len(whole) or all(map(SAME_TENSOR.fullmatch, known)):
-        passed = [passed_as(group, variable) for variable in group.variables]
-        return f"call {_marks(passed, dimensions)} before {_since(group, passed, call)}"
-    return _with_variables([*dict.fromkeys(known)], dimensions, call)
+        passed = {passed_as(group, name): found for name, found in dimensions.items()}
+        return f"call {_marks(passed)} before {_since(group, [*passed], call)}"
+    return _with_variables({whole[name]: found for name, found in dimensions.items()}, call)
 
 
 def since_first_call(summary: str, first: UserCall | None) -> str:
@@ -59,21 +59,27 @@ def _passed_whole(group: Group, variable: str) -> str | None:
     return arguments.get(path)
 
 
-def _with_variables(passed: Sequence[str], dimensions: Sequence[object], call: UserCall) -> str:
-    marks = _marks(["t"], dimensions)
-    shown = [f"`{shorten(each, _MAX_LENGTH)}`" for each in passed]
-    if len(shown) == 1:
-        steps = f"assign {shown[0]} to a variable t, call {marks} and pass t"
+def _with_variables(passed: Mapping[str | None, Sequence[object]], call: UserCall) -> str:
+    shown = [f"`{shorten(each or '', _MAX_LENGTH)}`" for each in passed]
+    same = len({tuple(found) for found in passed.values()}) == 1
+    if len(shown) == 1 or not same:
+        names = [f"t{at if len(shown) > 1 else ''}" for at in range(1, len(shown) + 1)]
+        marks = _marks(dict(zip(names, passed.values(), strict=True)))
+        assigned = " and ".join(
+            f"{text} to a variable {name}" for text, name in zip(shown, names, strict=True)
+        )
+        steps = f"assign {assigned}, call {marks} and pass {' and '.join(names)}"
     else:
         named = f"{', '.join(shown[:-1])} and {shown[-1]}"
+        marks = _marks({"t": next(iter(passed.values()))})
         steps = f"assign {named} to variables, call {marks} for each variable t, and pass them"
     return f"{steps} at {_place(call)}{_FROM_FIRST}"
 
 
-def _marks(tensors: Sequence[str], dimensions: Sequence[object]) -> str:
+def _marks(tensors: Mapping[str, Iterable[object]]) -> str:
     marks = [
         f"torch._dynamo.maybe_mark_dynamic({tensor}, {dimension})"
-        for tensor in tensors
+        for tensor, dimensions in tensors.items()
         for dimension in dimensions
     ]
     if len(marks) > _MAX_MARKS:

@@ -11,16 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.findings import Act, CauseId, Finding
-from compilediag.diagnosis.rules.fix_choice import ROOT, passed_for
-from compilediag.diagnosis.rules.make_finding import make_finding, pick
-from compilediag.diagnosis.rules.size_lines import with_line
+from compilediag.diagnosis.rules.facts import ROOT, break_before, is_argument, passed_for
+from compilediag.diagnosis.rules.make_finding import Advice, make_finding, pick
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import record_from
@@ -28,19 +25,11 @@ from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire.event import resumed_function
 
-
-class Wording(NamedTuple):
-    """What a family reports of a group; the fields of `_filled` stand in braces."""
-
-    title: str
-    """What happened, without the variable and its change: views print those beside it."""
-    fix: str
-    """The preferred fix, in the imperative."""
-    caveat: str | None = None
-    """What the fix costs, as measured."""
+Told = tuple[str, Advice]
+"""What happened, without the variable and its change, which views print beside it, and what to do.
+The fields of `_filled` stand in braces."""
 
 
-_ABOUT_SIZES = ("CD105", "CD118")
 WAYS = re.compile(r"; or,? ")
 """Between the ways of a fix, each of which alone is enough."""
 
@@ -48,21 +37,15 @@ CARRIED = "what is carried over a graph break is an argument of the code behind 
 TEMPORARY = "___"
 """How Dynamo's own names begin, which no program can use: `___stack0`."""
 
-_ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD114", "CD118"))
 _KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
 """An argument that a functools.partial holds."""
 _PLAIN = re.compile(r"""[^\W\d]\w*(?:\.\w+|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
 """An expression that is evaluated again without an effect, and holds the same tensor."""
 
-_PLANNED = Wording(
-    "tensor argument of another size, in the warm-up of its fixed sizes",
-    "nothing: each size is compiled once, before it is used",
-)
-
-
-_NOT_MARKED = (
-    "a mark does not reach what {function} computes and passes on to the frame after it: pad, or "
-    "remove the graph break between them"
+_BEHIND_BREAK = Advice("remove the graph break at {place}", CARRIED)
+_BEFORE_BREAK = Advice(
+    "remove the graph break at {place}; or, if {name} is an argument of `{function}`, {first}",
+    CARRIED,
 )
 
 
@@ -71,25 +54,31 @@ class RecompileRule(AnalysisRule):
     """The rule of one code: its groups, in the family's words."""
 
     code: str
-    wording_of: Callable[[Group, RunCauses], Wording]
-    enrich: Callable[[Finding, Timeline], Finding] | None = None
+    tell: Callable[[Group], Told]
+    enrich: Callable[[Finding, Group, Timeline], Finding] | None = None
     """Adds to a finding what else is recorded about it in the run."""
+    tells_of_breaks: bool = False
+    """Its words are also for what is carried over a graph break."""
 
     def find(self, analysis: Analysis) -> Iterable[Finding]:
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
-            found = _finding(timeline, group, self._wording(group, analysis.causes))
-            found = found if self.enrich is None else self.enrich(found, timeline)
-            yield with_line(found, group, timeline) if self.code in _ABOUT_SIZES else found
+            found = _finding(timeline, group, *self._told(group))
+            yield found if self.enrich is None else self.enrich(found, group, timeline)
 
-    def _wording(self, group: Group, causes: RunCauses) -> Wording:
+    def _told(self, group: Group) -> Told:
         if group.act is not None:
-            return wording_of_act(group, group.act)
-        title, fix, caveat = _PLANNED if group.planned else self.wording_of(group, causes)
-        beyond = group.code in _ABOUT_SIZES and any(part.code == "CD105" for part in group.follows)
-        caveat = _NOT_MARKED if beyond else caveat
-        filled = None if caveat is None else _filled(caveat, group)
-        return Wording(_filled(title, group), _filled(fix, group), filled)
+            return told_of_act(group, group.act)
+        title, (fix, caveat) = self.tell(group)
+        broken = None if self.tells_of_breaks else break_before(group)
+        if broken is not None:
+            carried = group.variable.startswith(TEMPORARY)
+            fix, caveat = (_BEHIND_BREAK if carried else _BEFORE_BREAK).filled(
+                place=broken.place, function=broken.function, first=WAYS.split(fix)[0]
+            )
+        return _filled(title, group), Advice(
+            _filled(fix, group), None if caveat is None else _filled(caveat, group)
+        )
 
 
 def passed_as(group: Group, variable: str) -> str:
@@ -97,7 +86,7 @@ def passed_as(group: Group, variable: str) -> str:
     is not known, or is made in the call."""
     path, arguments = passed_for(group, variable)
     root = ROOT.match(path)
-    if root is None or group.code not in _ARGUMENTS:
+    if root is None or not is_argument(group):
         return variable
     passed = arguments.get(path) or arguments.get(root[0])
     if passed is None or not _PLAIN.fullmatch(passed):
@@ -106,7 +95,7 @@ def passed_as(group: Group, variable: str) -> str:
 
 
 def _filled(text: str, group: Group) -> str:
-    """The text of a `Wording` with the names of a group in it."""
+    """A text with the names of a group in it."""
     variable, kind = group.variable, group.kind or ""
     return text.format(
         name=_name(group),
@@ -140,21 +129,20 @@ def _function(group: Group) -> str:
     return group.function if resumed is None else f"`{resumed}`"
 
 
-def wording_of_act(group: Group, act: Act) -> Wording:
+def told_of_act(group: Group, act: Act) -> Told:
     """What to do about values that one line changed together."""
     likely = "probably " if act.evidence == "probable" else ""
     values = len({(part.code, part.variable) for part in group.parts})
     at = f"{act.file}:{act.line}"
     what = f"{act.text} ({at})" if act.text else f"the line {at}"
     what = "what sets them" if act.lines > 1 else what
-    return Wording(
-        f"one line {likely}changed {values} guarded values",
+    return f"one line {likely}changed {values} guarded values", Advice(
         f"run {what} before the first compiled call, or warm up each state that it leaves",
         "one graph per state",
     )
 
 
-def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
+def _finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Finding:
     first, recompiles = group.first, group.all_recompiles
     primary = {
         recompile.id
@@ -166,9 +154,9 @@ def _finding(timeline: Timeline, group: Group, wording: Wording) -> Finding:
     found = make_finding(
         timeline,
         group.code,
-        wording.title,
-        wording.fix,
-        caveat=wording.caveat,
+        title,
+        advice.fix,
+        caveat=advice.caveat,
         location=group.location,
         variable=None if first.variable.startswith(TEMPORARY) else first.variable or None,
         severity="info" if group.planned else None,

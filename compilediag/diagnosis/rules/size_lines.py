@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
@@ -17,35 +17,31 @@ from compilediag.diagnosis.guards.size_limits import (
     limit_of,
     plain_size,
 )
-from compilediag.diagnosis.rules.make_finding import pick
+from compilediag.diagnosis.rules.make_finding import Advice, pick
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.timeline.compiles import CompileId, Recompile
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 
 _PADDING = re.compile(r"pad to [^;]*")
-WITHOUT_NUMBER: Mapping[str, str] = {
-    "loop": "replace the Python loop or the unpacking of this line by an operation on the whole "
-    "tensor",
-    "number": "use {size} in this line as a size only, not as a Python number (text, a key, a "
-    "count of Python objects)",
-    "reshape": "write -1, or the size of the tensor, for the number that stands for {size} in the "
-    "shape given in this line",
-    "operation": "give the other tensor of this line the same dynamic size: mark it too where it "
-    "is an argument, make it from {size} where it is created",
-}
-"""What keeps a size dynamic in the line that made it a number, by what needed the number."""
-
-_TWO_SIDES = (
-    "warm up one size for each side of the branch of this line, or decide by the size before the "
-    "compiled call"
+ANY_SIZE = Advice(
+    "change this line so that it works for every {size}; or {pad}",
+    "a mark does not help: this line needs the number",
 )
-_SIZE_OF_OTHERS = "warm up each size of {size} before the timed steps"
-_TWO_SIDES_OF_OTHERS = (
-    "warm up one size of {size} for each side of the branch of this line before the timed steps"
+EACH_SIZE = Advice("warm up each size of {size} before the timed steps", ANY_SIZE.caveat)
+TWO_SIDES = Advice(
+    "warm up one size for each side of the branch of this line, or decide by the size before the "
+    "compiled call",
+    "one graph for each side",
+)
+TWO_SIDES_OF_OTHERS = Advice(
+    "warm up one size of {size} for each side of the branch of this line before the timed steps",
+    TWO_SIDES.caveat,
 )
 """In code that is not the program's no line can be changed."""
 
+NEEDS_NUMBER = ("loop", "number", "reshape", "operation")
+"""Kinds of lines that make a size a number."""
 _NO_LINE = ("zero_one", "duck_equal", "marking")
 """Kinds that no line of the code made: what torch takes for granted of sizes, and marks."""
 _TITLES = {
@@ -93,26 +89,23 @@ def line_needed(limit: SizeLimit) -> dict[str, object]:
 def _of_size(finding: Finding, size: str, limit: SizeLimit) -> Finding:
     own = finding.ownership == "user"
     if limit.how == "branch":
-        fix = _TWO_SIDES if own else _TWO_SIDES_OF_OTHERS
-    elif limit.kind == "constant" and limit.how in WITHOUT_NUMBER and not own:
-        fix = _SIZE_OF_OTHERS
-    elif limit.kind == "constant" and limit.how in WITHOUT_NUMBER:
-        fix = WITHOUT_NUMBER[limit.how]
-        fix += "" if limit.how == "reshape" else "; or {pad}"
+        advice = TWO_SIDES if own else TWO_SIDES_OF_OTHERS
+    elif limit.kind == "constant" and limit.how in NEEDS_NUMBER:
+        advice = ANY_SIZE if own else EACH_SIZE
     else:
         return finding
-    caveat = "a mark does not help: this line needs the number"
-    if limit.how == "operation" and limit.kind == "constant" and own:
-        caveat = None
     padding = _PADDING.search(finding.fix.summary)
-    summary = fix.format(size=f"`{size}`", pad=padding[0] if padding else "pad to a fixed size")
+    summary, caveat = advice.filled(
+        size=f"`{size}`", pad=padding[0] if padding else "pad to a fixed size"
+    )
     return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
 
 
 def _of_side(finding: Finding, limit: SizeLimit) -> Finding:
     if limit.how != "branch":
         return finding
-    fix = replace(finding.fix, summary=_TWO_SIDES, caveat="one graph for each side")
+    summary, caveat = TWO_SIDES
+    fix = replace(finding.fix, summary=summary, caveat=caveat)
     return replace(finding, title=_TITLES[limit.kind], fix=fix)
 
 

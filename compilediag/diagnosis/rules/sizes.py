@@ -1,4 +1,5 @@
-"""Sizes that a function was called with, and buckets for them (CD105, CD403)."""
+"""Sizes that changed, and conditions between them that no longer hold (CD105, CD118); sizes that a
+function was called with, and buckets for them."""
 
 from __future__ import annotations
 
@@ -8,12 +9,18 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.absorption import compile_ids
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
+from compilediag.diagnosis.causes.changed_sizes import (
+    Changed,
+    changed_dimensions,
+    constant_dimensions,
+)
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules.fix_choice import Break, is_held_by_package
+from compilediag.diagnosis.findings import Cause, Finding
+from compilediag.diagnosis.rules.facts import break_before, is_held_by_package
+from compilediag.diagnosis.rules.make_finding import Advice
 from compilediag.diagnosis.rules.marks import marking, since_first_call
-from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, Wording
+from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, Told
+from compilediag.diagnosis.rules.size_lines import with_line
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.timeline.call_sizes import varying_sizes
@@ -31,86 +38,119 @@ _MAX_SIZES = 16
 
 
 PAD = "pad to a fixed size (drop_last=True for a last batch)"
-_SIZE = "tensor argument of another size"
 _MARKED = "dynamic graphs may run slower; CUDA graphs need the padding"
 _ALL_DYNAMIC = (
     "all sizes and ints become dynamic: graphs may run slower, and 0 and 1 stay constants"
 )
-_COMPILED_ONCE = "every size it pads to is compiled there"
-SIZES = {
-    "marking": Wording(
-        "dimension marked after the first call", "mark {{name}} before the first call"
-    ),
-    "resumed": Wording(
-        _SIZE,
-        "remove the graph break at {broken}; or pad what {carried} is computed from",
-        CARRIED,
-    ),
-    "constant": Wording(
-        _SIZE,
-        f"{PAD}; or keep {{dimensions}} of {{{{name}}}} dynamic: no loop over it, no number "
-        "computed from it, no dynamic=False",
-        "a mark does not help: torch compiled a second size of it too",
-    ),
-    "padded": Wording(
-        _SIZE, "call warmup(example) of its FixedShape once, before the first batch", _COMPILED_ONCE
-    ),
-    "small": Wording(
-        _SIZE,
-        f"{{marking}}, which needs sizes of 2 or more (torch keeps 0 and 1); or {PAD}",
-        _MARKED,
-    ),
-    "held": Wording(
-        _SIZE,
-        "set torch._dynamo.config.assume_static_by_default = False before the first call, as a "
-        "package passes {{name}}",
-        _ALL_DYNAMIC,
-    ),
-    "container": Wording(
-        _SIZE, "compile with torch.compile(dynamic=True); or " + PAD, _ALL_DYNAMIC
-    ),
-    None: Wording(_SIZE, f"{{marking}}; or {PAD}", _MARKED),
+PLANNED = Advice("nothing: each size is compiled once, before it is used")
+MARKED_LATE = Advice("mark {name} before the first call")
+CARRIED_SIZE = Advice(
+    "remove the graph break at {broken}; or pad what {carried} is computed from", CARRIED
+)
+NEEDED = Advice(
+    f"{PAD}; or keep {{dimensions}} of {{name}} dynamic: no loop over it, no number computed from "
+    "it, no dynamic=False"
+)
+PADDED = Advice(
+    "call warmup(example) of its FixedShape once, before the first batch",
+    "every size it pads to is compiled there",
+)
+SMALL = Advice(
+    f"{{marking}}, which needs sizes of 2 or more (torch keeps 0 and 1); or {PAD}", _MARKED
+)
+OF_PACKAGE = Advice(
+    "set torch._dynamo.config.assume_static_by_default = False before the first call, as a package "
+    "passes {name}",
+    _ALL_DYNAMIC,
+)
+IN_CONTAINER = Advice(f"compile with torch.compile(dynamic=True); or {PAD}", _ALL_DYNAMIC)
+MARKED = Advice(f"{{marking}}; or {PAD}", _MARKED)
+NOT_MARKED = (
+    "a mark does not reach what {function} computes and passes on to the frame after it: pad, or "
+    "remove the graph break between them"
+)
+
+AT_LEAST_TWO = Advice(
+    "pad {name} to at least 2; or call torch._dynamo.decorators.mark_unbacked({x}, dim) before the "
+    "first call",
+    "mark_unbacked may raise where the code branches on the size",
+)
+EACH_SIDE = Advice(
+    "warm up one case for each side of `{guard}` before the timed steps; or decide before the "
+    "compiled call",
+    "one graph for each side",
+)
+_CONDITIONS = {
+    "zero_one": "size 0 or 1 reached a dynamic graph",
+    "divisibility": "dynamic size is no longer a multiple",
+    "duck_equal": "sizes that were equal by accident differ",
+    "constant": "size that the graph needs, or excludes",
+    "unequal": "sizes that were unequal are equal",
+    "equal": "sizes that the graph needs equal differ",
 }
-"""The wordings of sizes that changed."""
 
 
-def wording_of_sizes(group: Group, broken: Break | None) -> Wording:
-    """What to do about sizes that changed, from what the recompiles show; `broken` is the graph
-    break that the tensor is carried over.
+def _size(group: Group) -> Told:
+    """What to do about sizes that changed, from what the recompiles show.
 
     A mark makes a dimension dynamic from the first call on, unless the graph makes the size a
     constant (a loop over it, a number computed from it): torch has then compiled a second size
-    although it took the dimension for dynamic, and no mark helps. 0 and 1 are always constants.
+    although it took the dimension for dynamic. 0 and 1 are always constants.
     """
-    changed = [
-        item for cause in group.causes for item in changed_dimensions(cause.expected, cause.actual)
-    ]
-    fixed = constant_dimensions(group.causes, group.recompiles)
-    # As `changed`, but a guard's text also names the dimension where its sizes are not shown.
-    dimensions = sorted({item.dimension for item in changed}) or [_named_dimension(group)]
+    title = f"tensor argument{'s' if group.together else ''} of another size"
+    if group.planned:
+        return "tensor argument of another size, in the warm-up of its fixed sizes", PLANNED
     if group.kind == "marking":
-        wording = SIZES["marking"]
-    elif broken is not None:
-        wording = SIZES["resumed"]
+        return "dimension marked after the first call", MARKED_LATE
+    changed = [each for cause in group.causes for each in _changed(cause)]
+    fixed = constant_dimensions(group.causes, group.recompiles)
+    broken = break_before(group)
+    if broken is not None:
+        carried = "it" if group.variable.startswith(TEMPORARY) else "{name}"
+        advice = CARRIED_SIZE.filled(broken=broken.place, carried=carried)
     elif fixed:
-        wording = SIZES["constant"]
+        advice = NEEDED.filled(dimensions=_dimensions(fixed))
     elif any(part.code == "CD107" for part in group.follows):
         # A container keeps the size as a number too, which takes no mark.
-        wording = SIZES["container"]
+        advice = IN_CONTAINER
     elif is_held_by_package(group):
-        wording = SIZES["held"]
+        advice = OF_PACKAGE
     else:
-        wording = SIZES[
-            "small" if any({item.before, item.after} & {"0", "1"} for item in changed) else None
-        ]
-    fix = wording.fix.format(
-        broken=broken.place if broken else "",
-        carried="it" if group.variable.startswith(TEMPORARY) else "{name}",
-        dimensions=_dimensions(fixed),
-        marking=marking(group, dimensions),
-    )
-    title = wording.title.replace("argument", "arguments") if group.together else wording.title
-    return wording._replace(title=title, fix=fix)
+        small = any({item.before, item.after} & {"0", "1"} for item in changed)
+        advice = (SMALL if small else MARKED).filled(marking=_marking(group))
+    return title, _beyond(group, advice)
+
+
+def _beyond(group: Group, advice: Advice) -> Advice:
+    """With a caveat where the size goes on into another frame."""
+    beyond = any(part.code == "CD105" for part in group.follows)
+    return advice._replace(caveat=NOT_MARKED) if beyond else advice
+
+
+def _condition(group: Group) -> Told:
+    """A condition between sizes, strides or numbers that no longer holds."""
+    guard = group.first.guard
+    if "size()" not in guard:
+        layout = "stride()" in guard
+        title = "layout that the graph needs, or excludes"
+        return title if layout else "number left the range of its graph", EACH_SIDE
+    title = _CONDITIONS.get(group.kind or "", "dynamic size left its range")
+    return title, _beyond(group, AT_LEAST_TWO if group.kind == "zero_one" else EACH_SIDE)
+
+
+def _changed(cause: Cause) -> tuple[Changed, ...]:
+    return changed_dimensions(cause.expected, cause.actual)
+
+
+def _marking(group: Group) -> str:
+    """The marks of each variable: those that change together may do so in other dimensions."""
+    dimensions: dict[str, set[int]] = {}
+    for part in (group, *group.together):
+        found = {item.dimension for cause in part.causes for item in _changed(cause)}
+        dimensions.setdefault(part.variable, set()).update(found)
+    # A guard's text also names the dimension where its sizes are not shown.
+    named = [_named_dimension(group)]
+    return marking(group, {name: sorted(found) or named for name, found in dimensions.items()})
 
 
 def _dimensions(dimensions: Sequence[int]) -> str:
@@ -123,12 +163,17 @@ def _named_dimension(group: Group) -> str | int:
     return named[1] if named is not None else "dim"
 
 
-def with_sizes(finding: Finding, timeline: Timeline) -> Finding:
+def _with_sizes(finding: Finding, group: Group, timeline: Timeline) -> Finding:
+    """The finding at the line that needs the size, if that is known; and with what was called."""
+    return with_line(_with_calls(finding, timeline), group, timeline)
+
+
+def _with_calls(finding: Finding, timeline: Timeline) -> Finding:
     """CD105 with the sizes that were called, how often, and buckets for them where one size changes
     and was compiled more than once, and with the line of the first call where it is another one."""
     finding = _from_first_call(finding, timeline)
     if finding.severity != "info" and _is_padded(finding, timeline):
-        summary, caveat = SIZES["padded"].fix, SIZES["padded"].caveat
+        summary, caveat = PADDED
         return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
     sizes = None if finding.severity == "info" else _sizes_of(finding, timeline)
     if sizes is None:
@@ -228,3 +273,9 @@ def _called(sizes: VaryingSizesRecord) -> tuple[dict[int, int], dict[str, object
         "calls": [count for _, count in most_called],
         "distinct_sizes": len(counts),
     }
+
+
+RULES = (
+    RecompileRule("CD105", _size, _with_sizes, tells_of_breaks=True),
+    RecompileRule("CD118", _condition, with_line),
+)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compilediag.diagnosis.rules.fix_choice import memory_format
+from compilediag.diagnosis.rules.facts import memory_format
 from compilediag.fixes.candidates.case import PARAMETER, Case
 from compilediag.fixes.candidates.program_calls import other_calls, parse_expression
 from compilediag.fixes.changes import Change

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -614,7 +614,7 @@ def before_mode() -> Any:
 advised(
     "a dispatch mode",
     "CD904",
-    "leave the TorchDispatchMode before the first call of the compiled function",
+    "remove what torch names as the reason",
     in_mode,
     before_mode,
     mended=has_graph,
@@ -625,25 +625,6 @@ advised(
     "see why torch.compile gave those frames up: no call of them is compiled",
     in_mode,
     before_mode,
-    mended=has_graph,
-)
-
-
-def halves(x: Any) -> Iterator[Any]:
-    yield x * 2
-    yield x / 2
-
-
-def whole(x: Any) -> Any:
-    return list(halves(x))
-
-
-advised(
-    "a generator",
-    "CD904",
-    "compile the function that consumes the generator, not the generator",
-    lambda: list(compiled(halves)(X)),
-    lambda: compiled(whole)(X),
     mended=has_graph,
 )
 
