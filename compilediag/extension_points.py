@@ -28,7 +28,6 @@ RUN_MODES = {"cadence_probe": "cadence.commands.probe:probe_target"}
 DOCUMENTS = {
     "compilediag.repro": "repro.commands.repro:ReproDocument",
     "compilediag.stats": "fleet.documents:StatsDocument",
-    "compilediag.rows": "fleet.documents:RowsDocument",
     "compilediag.trend": "fleet.documents:TrendDocument",
 }
 """What the commands print with `--json`, by the name of its schema."""

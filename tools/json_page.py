@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from compilediag.commands.documents import DOCUMENTS, Declared
-from compilediag.commands.exit_codes import OF_ALL, OF_COMMAND
+from compilediag.commands.documents import DOCUMENTS, OF_ALL, OF_COMMAND, Declared
 
 FOLDER, PAGE = "schemas", "json.md"
 RECEIPT = "compilediag.receipt"

@@ -35,9 +35,8 @@ from compilediag.runs.trials.against_eager import (
     run_pairs,
 )
 from compilediag.runs.trials.campaign import why_not
-from compilediag.runs.trials.first_run import first_run
 from compilediag.runs.trials.numbers import compare_numbers
-from compilediag.runs.trials.one import Trial
+from compilediag.runs.trials.one import Trial, first_run
 from compilediag.runs.work_progress import WorkProgress
 
 _ONE_RUN = ("fix", "cadence_probe", "witness", "trace", "tlparse", "depyf", "profile_on_signal")

@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import click
-from msgspec import convert
 from msgspec.structs import replace as changed
 
 from compilediag import extension_points
@@ -21,7 +20,7 @@ from compilediag.readers.inputs import TRACE, Source, TrainLogReader
 from compilediag.readers.parallel import pool_of
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import point_latest, receipt_in
-from compilediag.receipt.schema.receipt import Artifact, Receipt
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.artifacts import artifact_of, report_files
 from compilediag.runs.offline import (
     find_sources,
@@ -39,8 +38,7 @@ from compilediag.runs.offline.many_ranks import (
 )
 from compilediag.runs.offline.sources import LoadedSources
 from compilediag.runs.run_directory import make_run_dir, named_run
-from compilediag.runs.supervised.reports import link_reports
-from compilediag.timeline.fold import fold
+from compilediag.runs.tools.tlparse import link_reports
 from compilediag_harness.redaction.known_values import secret_values
 
 
@@ -171,16 +169,12 @@ def _on_cluster(
 def _with_reports(receipt: Receipt, record: LoadedSources, folder: str) -> Receipt:
     """The receipt with links to tlparse's reports of the traces, which are made in `folder`."""
     logs = [source.path for source in record.sources if source.kind == TRACE]
-    timeline = fold([journal.events for journal in record.journals])
-    linked = link_reports(logs, folder, timeline, secret_values((), os.environ))
+    linked = link_reports(logs, folder, secret_values((), os.environ))
     for note in linked.notes:
         write_message(note)
-    links = [artifact_of(path, folder) for path in report_files(folder)]
+    links = (artifact_of(path, folder) for path in report_files(folder))
     return changed(
         receipt,
-        artifacts=(
-            *receipt.artifacts,
-            *(convert(link, Artifact, from_attributes=True) for link in links),
-        ),
+        artifacts=(*receipt.artifacts, *links),
         extensions={**receipt.extensions, **linked.extensions},
     )

@@ -152,7 +152,7 @@ def _hooks_check(hooks: tuple[Hook, ...]) -> list[Check]:
 
 def _injection() -> Check:
     """Starts a child as `compilediag run` does and looks whether it wrote its journal."""
-    from compilediag.runs.supervised.child_env import child_environment
+    from compilediag.runs.supervised.child import child_environment
 
     with tempfile.TemporaryDirectory(prefix="compilediag-doctor-") as folder:
         done = _child(["-c", "pass"], child_environment(os.environ, folder))

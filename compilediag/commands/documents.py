@@ -1,10 +1,21 @@
-"""Every document that a command prints with `--json`: its schema, its type, who prints it."""
+"""The promises of commands to programs: every document that one prints with `--json` (its schema,
+its type, who prints it), and every exit code."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from compilediag import extension_points
+from compilediag.errors import (
+    EXIT_BROKEN_PIPE,
+    EXIT_GATE,
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_UNUSABLE,
+    EXIT_USAGE,
+)
 
 
 class Declared(NamedTuple):
@@ -29,10 +40,10 @@ DOCUMENTS = (
         "compilediag.receipt.schema.receipt:Receipt",
         "run, probe, analyze, show",
     ),
-    Declared("compilediag.fix", "compilediag.runs.trials.document:FixDocument", "fix"),
+    Declared("compilediag.fix", "compilediag.runs.trials.results:FixDocument", "fix"),
     Declared(
         "compilediag.fix-plan",
-        "compilediag.runs.trials.document:FixPlanDocument",
+        "compilediag.runs.trials.results:FixPlanDocument",
         "fix --dry-run",
     ),
     Declared("compilediag.rule", "compilediag.views.explained:RuleDocument", "explain CODE"),
@@ -42,8 +53,46 @@ DOCUMENTS = (
     Declared("compilediag.diff", "compilediag.compare.diff:DiffDocument", "diff"),
     Declared("compilediag.judgement", "compilediag.views.gate.json:JudgementDocument", "gate"),
     _of_extension("compilediag.stats", "stats"),
-    _of_extension("compilediag.rows", "stats --sql"),
     _of_extension("compilediag.trend", "trend"),
     Declared("compilediag.plan", "compilediag.receipt.bucket_plan:PlanDocument", "plan"),
     Declared("compilediag.doctor", "compilediag.views.checkup:DoctorDocument", "doctor"),
 )
+
+
+OF_ALL: Mapping[int, str] = {
+    EXIT_USAGE: "the command line or an input cannot be used as given; stderr has one sentence",
+    EXIT_INTERNAL: "a fault of compilediag's own; stderr has what to report",
+    EXIT_INTERRUPTED: "Ctrl-C",
+    EXIT_BROKEN_PIPE: "the reader of stdout went away",
+}
+
+_DONE = {EXIT_OK: "done, whatever was found"}
+
+OF_COMMAND: Mapping[str, Mapping[int, str]] = {
+    "run": {
+        EXIT_OK: "the program ended well, and no limit of `--fail-on` is exceeded",
+        EXIT_GATE: "the program ended well, and a limit of `--fail-on` is exceeded",
+    },
+    "probe": {EXIT_OK: "the program ended well, and the probe could conclude"},
+    "analyze": _DONE,
+    "show": _DONE,
+    "fix": {
+        EXIT_OK: "every finding of at least `warning` has a proved change",
+        EXIT_GATE: "a finding of at least `warning` has none",
+    },
+    "explain": _DONE,
+    "repro": _DONE,
+    "diff": {EXIT_OK: "compared, whether or not something changed"},
+    "gate": {
+        EXIT_OK: "everything was judged and passes",
+        EXIT_GATE: "something fails",
+    },
+    "stats": _DONE,
+    "trend": _DONE,
+    "plan": _DONE,
+    "doctor": {
+        EXIT_OK: "`compilediag run` can be used here",
+        EXIT_UNUSABLE: "it cannot",
+    },
+}
+"""Beside those of `OF_ALL`. `run`, `probe` and `fix` give the program's own where that fails."""

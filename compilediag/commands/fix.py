@@ -38,8 +38,7 @@ from compilediag.runs.trials.campaign import (
     run_campaign,
     why_not,
 )
-from compilediag.runs.trials.first_run import campaign_folder, first_run
-from compilediag.runs.trials.one import Trial
+from compilediag.runs.trials.one import Trial, campaign_folder, first_run
 from compilediag.runs.trials.results import as_json, environment_lines, plan_as_json, save
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed

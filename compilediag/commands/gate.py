@@ -1,9 +1,11 @@
-"""`compilediag gate`: judges receipts by limits and the checked-in baseline."""
+"""`compilediag gate`: judges receipts by limits and the checked-in baseline, and two command lines
+by their time."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +16,16 @@ import click
 from compilediag.commands.pyproject import read_defaults
 from compilediag.commands.receipts import Lane, load, shown_path, suffix_for
 from compilediag.commands.subcommand import subcommand
-from compilediag.commands.terminal import write, write_stderr
-from compilediag.compare.gate.ab import MIN_ROUNDS, ROUNDS
+from compilediag.commands.terminal import render_options, write, write_stderr
+from compilediag.compare.gate.ab import (
+    MIN_ROUNDS,
+    ROUNDS,
+    SLOWER,
+    ClockComparison,
+    CommandRun,
+    require_scipy,
+    timings,
+)
 from compilediag.compare.gate.baseline import Baseline, read
 from compilediag.compare.gate.baseline_file import find_lock, read_lock
 from compilediag.compare.gate.expression import Limit, parse_limits
@@ -317,13 +327,45 @@ def _target(receipt: Receipt) -> str:
 
 
 def _measure(a: str, b: str, options: GateOptions) -> int:
-    """The exit code of two command lines measured in turns."""
-    from compilediag.commands.gate_ab import compared, report
+    """The exit code of two command lines measured in turns; on a terminal each pair is shown."""
     from compilediag.commands.gate_output import outputs_of
+    from compilediag.runs.tools.ab import measure  # needs what only Unix has
 
-    found = compared(a, b, options.rounds or ROUNDS)
+    require_scipy()
+    rounds = options.rounds or ROUNDS
+    progress = _progress if sys.stderr.isatty() else None
+    found = timings(*measure(a, b, rounds, progress))
     for_people = outputs_of(options.formats).for_people
-    (write if for_people else write_stderr)(report(a, b, options.rounds or ROUNDS, found))
+    (write if for_people else write_stderr)(report(a, b, rounds, found))
     if not found:
         return EXIT_USAGE
     return EXIT_GATE if any(item.slower for item in found) else EXIT_OK
+
+
+def _progress(index: int, a: CommandRun, b: CommandRun) -> None:
+    write_stderr(f"  pair {index}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s\n")
+
+
+def report(a: str, b: str, rounds: int, found: tuple[ClockComparison, ...]) -> str:
+    """What was measured, as text."""
+    screen = render_options()
+    slower = [item for item in found if item.slower]
+    words = f"B is slower ({' and '.join(item.clock for item in slower)} time)"
+    verdict = words if slower else "B is not slower" if found else "too short to be measured"
+    sign = screen.sign("bad" if slower else "good" if found else "blind")
+    lines = [
+        f"{sign} {verdict}{screen.dot}{rounds} pairs, interleaved",
+        f"  A: {screen.text(a)}",
+        f"  B: {screen.text(b)}",
+        *map(_line, found),
+        f"  slower is said where the lower bound is above {SLOWER:+.0%}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(item: ClockComparison) -> str:
+    return (
+        f"  {item.clock:<4} A {item.a_s:.3f} s, B {item.b_s:.3f} s: {item.change:+.1%} "
+        f"[{item.low:+.1%}, {item.high:+.1%}]; a slowdown of {item.smallest:.1%} would have been "
+        "found four times in five"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compilediag import extension_points
-from compilediag.commands.options import target_command, with_files_read
+from compilediag.commands.options import refuse, target_command, with_files_read
 from compilediag.commands.run_report import finish
 from compilediag.commands.terminal import write_message
 from compilediag.errors import UsageError
@@ -40,8 +40,6 @@ def command(options: RunOptions) -> int:
 
         return run_against_eager(options)
     if options.cold_and_warm:
-        from compilediag.commands.cold_and_warm import run_cold_and_warm
-
         return run_cold_and_warm(options)
     if options.fix:
         from compilediag.commands.fix import run_and_fix
@@ -81,3 +79,24 @@ def command(options: RunOptions) -> int:
         write_message(again.sentence)
     chosen = replace(with_files_read(options), witness_plan=again.plan)
     return finish(supervised.run(again.words, chosen), options)
+
+
+_OTHER_RUNS = ("fix", "cadence_probe", "witness", "depyf", "group", "keep_caches")
+"""Options that make other runs than `--cold-and-warm`, or change what is compiled."""
+
+
+def run_cold_and_warm(options: RunOptions) -> int:
+    """Runs TARGET twice with the same caches, and returns the exit code.
+
+    Raises:
+        UsageError: nothing was started.
+    """
+    from compilediag.commands.confirm import announcer, confirm_reruns
+    from compilediag.runs.supervised.cold_and_warm import run_twice
+
+    refuse(options, _OTHER_RUNS, "makes other runs than --cold-and-warm: leave one of them out")
+    if not options.target:
+        raise UsageError("name the program: `compilediag run --cold-and-warm train.py`")
+    confirm_reruns("--cold-and-warm", options.target, "twice", yes=options.yes, quiet=options.quiet)
+    announce = announcer(quiet=options.quiet)
+    return finish(run_twice(options.target, with_files_read(options), announce), options)

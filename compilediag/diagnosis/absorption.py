@@ -7,7 +7,9 @@ in the order in which they apply.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.findings import SEVERITIES, Finding
 from compilediag.receipt.schema.evidence import AnyEvidence

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.absorption import Absorption, absorb
 from compilediag.diagnosis.analysis import AnalysisRule, analysis_of
 from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import SEVERITIES, CauseId, Entered, Finding, Rule
+from compilediag.diagnosis.findings import (
+    SEVERITIES,
+    CauseId,
+    Entered,
+    Finding,
+    Rule,
+    entered_by,
+    place_of,
+)
 from compilediag.diagnosis.levers import with_levers
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.diagnosis.rules.catalogue import ALL_ABSORPTIONS, ALL_RULES
+from compilediag.receipt.schema.compiles import Place
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location, UserCall
+from compilediag_harness.wire import UserCall
 
 Verdict = Literal["clean", "findings", "blind"]
 
@@ -103,8 +114,8 @@ class _Inside(NamedTuple):
 
 def _known(
     timeline: Timeline, causes: RunCauses
-) -> Mapping[CauseId | BreakLine | Location, Entered]:
-    found: dict[CauseId | BreakLine | Location, Entered] = {}
+) -> Mapping[CauseId | BreakLine | Place | None, Entered]:
+    found: dict[CauseId | BreakLine | Place | None, Entered] = {}
     for recompile in timeline.recompiles:
         for blamed in causes.blamed(recompile):
             own = blamed.cause.own
@@ -112,20 +123,19 @@ def _known(
     for site in timeline.breaks:
         found.setdefault(site.at, site)
     for frame in timeline.frames:
-        found.setdefault(frame.where, frame)
+        found.setdefault(place_of(frame.where), frame)
     for skipped in timeline.skipped:
-        found.setdefault(skipped.frame, skipped)
+        found.setdefault(place_of(skipped.frame), skipped)
     return found
 
 
 def _with_caller(
-    finding: Finding, known: Mapping[CauseId | BreakLine | Location, Entered]
+    finding: Finding, known: Mapping[CauseId | BreakLine | Place | None, Entered]
 ) -> Finding:
     if finding.entered_at is not None or finding.entered_from:
         return finding
-    places = (*finding.about, *([] if finding.location is None else [finding.location]))
-    for place in places:
-        found = known.get(place)
+    for explained in (*finding.about, finding.location):
+        found = known.get(explained)
         if found is not None and (found.entered_at is not None or found.entered_from):
-            return replace(finding, entered_at=found.entered_at, entered_from=found.entered_from)
+            return entered_by(finding, found)
     return finding

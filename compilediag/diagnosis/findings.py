@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
 
-from compilediag.receipt.schema.compiles import CandidateRecord, PartRecord
+from msgspec.structs import replace
+
+from compilediag.receipt.schema.compiles import (
+    ActRecord,
+    ChangedAt,
+    EnteredAt,
+    FindingRecord,
+    PassedArgument,
+    Place,
+)
+from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.breaks import BreakLine
-from compilediag.timeline.ownership import Ownership, ownership_of
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, UserCall, ValueChange
 
@@ -99,71 +109,22 @@ class Cause:
         return writer_seen(self.changed, self.writers)
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """What to change: `summary` is one line in the imperative, `caveat` what it costs."""
+class Act(ActRecord, frozen=True, kw_only=True):
+    """The line of the program that changed all values of a finding: seen ("witnessed"), or
+    concluded from the names of the functions that write the values ("probable"). `text` is that of
+    the call where it is known, empty where it is not."""
 
-    summary: str
-    how: str
-    """Documentation page, "docs/rules/CD103.md"."""
-    caveat: str | None = None
-    candidates: tuple[CandidateRecord, ...] = ()
-    """Settings that need no edit, the best first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """The line of the program that changed all values of a finding."""
-
-    evidence: Literal["witnessed", "probable"]
-    """Seen; or concluded from the names of the functions that write the values."""
-    file: str
-    line: int
-    function: str
-    text: str
-    """Its source text, of the call where that is known; empty where it is not."""
     lines: int = 1
     """How many lines it may have been; this is one of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to know, with the place to change; `diagnose` numbers them F1, F2..."""
+class Finding(FindingRecord, frozen=True, kw_only=True):
+    """A finding as its rule makes it: what the receipt keeps, and what it explains. `diagnose`
+    numbers them F1, F2..."""
 
-    rule: str
-    slug: str
-    """With hyphens: "lazy-buffer"."""
-    severity: Severity
-    confidence: Confidence
-    family: str
-    variable: str | None
-    title: str
-    """One short line for the screen: what happened, in plain words."""
-    location: Location | None
-    ownership: Ownership
-    count: int
-    steps: tuple[int, ...]
-    cost_s: float | None
-    """Seconds it cost; None when it was not measured."""
-    fix: Fix
-    evidence: dict[str, Any] = field(default_factory=dict[str, Any])
-    """JSON-ready: compile_ids, expected, actual, writers, guard, reasons..."""
-    also: tuple[str, ...] = ()
-    """Codes of the symptoms merged into this finding."""
+    id: str = ""
     about: tuple[CauseId | BreakLine, ...] = ()
     """The causes of recompiles and the graph breaks that it explains."""
-    parts: tuple[PartRecord, ...] = ()
-    """What else the same act changed."""
-    act: Act | None = None
-    """The line that did, where several values changed by one."""
-    id: str = ""
-    entered_at: UserCall | None = None
-    """The innermost call in a file of the program's own that led there first; None where it is not
-    known, or where the thread has no such call."""
-    entered_from: str = ""
-    """Where the thread has none: the thread."""
-    changed: ValueChange | None = None
-    """How the value was seen to change for the first recompile."""
 
 
 class Entered(Protocol):
@@ -173,6 +134,38 @@ class Entered(Protocol):
     def entered_at(self) -> UserCall | None: ...
     @property
     def entered_from(self) -> str: ...
+
+
+def place_of(where: Location | Place | None) -> Place | None:
+    """A line of code as a receipt names it."""
+    return None if where is None else record_from(Place, where)
+
+
+def entered_record(call: UserCall | None) -> EnteredAt | None:
+    """The call of the program's own."""
+    if call is None:
+        return None
+    arguments = tuple(
+        PassedArgument(parameter=name, expression=text) for name, text in call.arguments
+    )
+    return record_from(EnteredAt, call, arguments=arguments)
+
+
+def entered_by(finding: Finding, way: Entered) -> Finding:
+    """The finding with the way that led to it."""
+    return replace(
+        finding,
+        entered_at=entered_record(way.entered_at),
+        entered_from=way.entered_from or None,
+    )
+
+
+def changed_at(change: ValueChange | None) -> ChangedAt | None:
+    """How a value was seen to change; None where no line is known."""
+    if change is None or not change.stack:
+        return None
+    first = change.stack[0]
+    return record_from(ChangedAt, change, file=first.file, line=first.line, function=first.function)
 
 
 Rule = Callable[[Timeline], Iterable[Finding]]

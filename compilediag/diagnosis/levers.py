@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple, cast
 
+from msgspec.structs import replace
 from packaging.version import InvalidVersion, Version
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions

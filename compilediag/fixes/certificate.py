@@ -13,9 +13,8 @@ from statistics import median
 
 from compilediag.compare.gate.ab import MIN_ROUNDS
 from compilediag.fixes.changes import NOTHING_DECLARED, Declared
-from compilediag.fixes.nothing_worse import compiled_point, others_point
+from compilediag.fixes.nothing_worse import compiled_point, others_point, padding_points
 from compilediag.fixes.observed import Observed, Without, worst
-from compilediag.fixes.padding import padding_points
 from compilediag.fixes.points import Certificate, Figure, Point
 from compilediag.fixes.same_answers import answers_point
 from compilediag.fixes.subject import Subject, count_in

@@ -1,8 +1,8 @@
 """What pytest loads in every run: options, markers and the fixture; all else on first use.
 
-Invariant: imports the standard library and pytest only, and does nothing for a test without a
-marker, the fixture or the option. torch and the rest of compilediag are imported when a test is
-collected that is to be watched.
+Invariant: imports the standard library, pytest and `marks.py` only, and does nothing for a
+test without a marker, the fixture or the option. torch and the rest of compilediag are imported
+when a test is collected that is to be watched.
 """
 
 from __future__ import annotations
@@ -11,20 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from compilediag.pytest_plugin.marks import COUNTED, MARKERS, is_marked
+
 if TYPE_CHECKING:
     from compilediag.pytest_plugin.fixture import CompileFixture
-
-FIXTURE = "compilediag"
-MARKERS = {
-    "zero_recompiles": "zero_recompiles(warmup=1): the test fails when torch.compile compiles a "
-    "frame again after the first `warmup` steps, and names every cause",
-    "compile_budget": "compile_budget(recompiles=, graph_breaks=, frames=, compiles=, "
-    "eager_fallbacks=, recordings=, own_code_only=False): the most that the test may have",
-    "compile_baseline": "compile_baseline(lane): the test must do no worse than what "
-    "compilediag.lock.json has for this lane",
-}
-COUNTED = "compilediag.verdict"
-"""The user property that every watched test has."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for text in MARKERS.values():
         config.addinivalue_line("markers", text)
     if watches_all(config) and hasattr(config, "workerinput"):
-        from compilediag.pytest_plugin.isolation import own_cache_folder
+        from compilediag.pytest_plugin.settings import own_cache_folder
 
         own_cache_folder(config)
 
@@ -91,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         pytest.UsageError: a marker or a setting cannot be used as it is written.
     """
     everything = watches_all(config)
-    watched = [item for item in items if everything or _is_marked(item)]
+    watched = [item for item in items if everything or is_marked(item)]
     if watched:
         from compilediag.pytest_plugin.hooks import watch_tests
 
@@ -108,13 +98,6 @@ def _refuse(config: pytest.Config, items: list[pytest.Item], why: str) -> None:
     report = pytest.CollectReport("compilediag", "failed", f"ERROR: {why}", [])
     config.hook.pytest_collectreport(report=report)
     items.clear()
-
-
-def _is_marked(item: pytest.Item) -> bool:
-    """The test has a marker, on itself or around it, or the fixture."""
-    if FIXTURE in getattr(item, "fixturenames", ()):
-        return True
-    return any(mark.name in MARKERS for mark in item.iter_markers())
 
 
 @pytest.fixture
@@ -153,6 +136,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if any(name == COUNTED for name, _ in getattr(report, "user_properties", ()))
     ]
     if watched or terminalreporter.config.getoption("compilediag_update"):
-        from compilediag.pytest_plugin.summary import write
+        from compilediag.pytest_plugin.report import write
 
         write(terminalreporter, watched)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from compilediag.compare.gate.attribution import finding_of_frame
 from compilediag.compare.keys import CauseKey, cause_key, function_key
 from compilediag.diagnosis.codes import info
-from compilediag.receipt.compiles import cause_record, entered_record
+from compilediag.diagnosis.findings import entered_record
+from compilediag.receipt.compiles import cause_record
 from compilediag.receipt.sanitize import sanitized, working_directories
 from compilediag.receipt.schema.compiles import (
     CompileEvent,

@@ -9,6 +9,19 @@ from typing import Any, cast
 
 import pytest
 
+FIXTURE = "compilediag"
+COUNTED = "compilediag.verdict"
+"""The user property that every watched test has."""
+MARKERS = {
+    "zero_recompiles": "zero_recompiles(warmup=1): the test fails when torch.compile compiles a "
+    "frame again after the first `warmup` steps, and names every cause",
+    "compile_budget": "compile_budget(recompiles=, graph_breaks=, frames=, compiles=, "
+    "eager_fallbacks=, recordings=, own_code_only=False): the most that the test may have",
+    "compile_baseline": "compile_baseline(lane): the test must do no worse than what "
+    "compilediag.lock.json has for this lane",
+}
+"""Each marker with what `pytest --markers` says of it."""
+
 COUNTS = ("recompiles", "graph_breaks", "frames", "compiles", "eager_fallbacks", "recordings")
 """What a budget can name, in the order in which it is shown."""
 
@@ -32,6 +45,8 @@ class Requirements:
     warmup: int | None = None
     """`zero_recompiles`: steps in which a recompile is allowed; None where it does not apply."""
     lane: str | None = None
+    fixture: bool = False
+    """It has the fixture `compilediag`."""
 
     @property
     def any(self) -> bool:
@@ -65,7 +80,17 @@ def requirements_of(item: pytest.Item) -> Requirements:
         else:
             del limits["recompiles"]
     lane = _lane(baseline, item) if baseline is not None else None
-    return Requirements(limits, own_code_only, warmup, lane)
+    return Requirements(limits, own_code_only, warmup, lane, has_fixture(item))
+
+
+def has_fixture(item: pytest.Item) -> bool:
+    """The test, or one of its fixtures, has the fixture `compilediag`."""
+    return FIXTURE in getattr(item, "fixturenames", ())
+
+
+def is_marked(item: pytest.Item) -> bool:
+    """The test has a marker, on itself or around it, or the fixture."""
+    return has_fixture(item) or any(mark.name in MARKERS for mark in item.iter_markers())
 
 
 def _levels(item: pytest.Item) -> Iterator[Level]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-import msgspec
+from msgspec.structs import replace
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.compiles import finding_record
@@ -39,10 +38,10 @@ def amended(
     added, _ = sanitized(records, redactor, directories)
     safe, finite = sanitized([*sections.values()], redactor, directories)
     checks = receipt.checks
-    return msgspec.structs.replace(
+    return replace(
         receipt,
         verdict="findings" if added and receipt.verdict == "clean" else receipt.verdict,
         findings=(*receipt.findings, *added),
-        checks=checks if finite else msgspec.structs.replace(checks, values_finite=False),
+        checks=checks if finite else replace(checks, values_finite=False),
         **dict(zip(sections, safe, strict=True)),
     )

@@ -10,20 +10,22 @@ from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.compile_seconds import compile_time, seconds_section
 from compilediag.diagnosis.figures.guard_cost import guards_section
 from compilediag.diagnosis.figures.memory import compile_memory
-from compilediag.diagnosis.findings import CauseId, Finding, shown_writers
+from compilediag.diagnosis.findings import (
+    CauseId,
+    Finding,
+    changed_at,
+    entered_record,
+    shown_writers,
+)
 from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.receipt.schema.compiles import (
-    ChangedAt,
     CompileEvent,
     CompileSection,
-    EnteredAt,
     EventCause,
     FindingRecord,
     FrameDetail,
     GraphBreak,
     Headroom,
-    PassedArgument,
-    Place,
     WitnessSection,
     Writer,
 )
@@ -32,7 +34,7 @@ from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.counts import is_compile, is_recompile
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
-from compilediag_harness.wire import UserCall, ValueChange, plain
+from compilediag_harness.wire import plain
 
 EVENTS_KEPT = 5_000
 """More compile events than this belong into a trace, not into a receipt; counts stay whole."""
@@ -73,22 +75,6 @@ def _by_family(timeline: Timeline, diagnosis: Diagnosis) -> dict[str, int]:
     """A recompile counts once: under its primary cause."""
     causes = map(diagnosis.causes.of, timeline.counted_recompiles)
     return dict(Counter(found[0].family if found else "unclassified" for found in causes))
-
-
-def entered_record(call: UserCall | None) -> EnteredAt | None:
-    """The call of the program's own."""
-    if call is None:
-        return None
-    arguments = tuple(
-        PassedArgument(parameter=name, expression=text) for name, text in call.arguments
-    )
-    return EnteredAt(
-        file=call.file,
-        line=call.line,
-        function=call.function,
-        text=call.text,
-        arguments=arguments,
-    )
 
 
 def _events(
@@ -149,25 +135,6 @@ def cause_record(found: BlamedCause, ids: FindingIds) -> EventCause:
     )
 
 
-def changed_at(change: ValueChange | None) -> ChangedAt | None:
-    """How a value was seen to change; None where no line is known."""
-    if change is None or not change.stack:
-        return None
-    stack = tuple(
-        Place(file=each.file, line=each.line, function=each.function) for each in change.stack
-    )
-    return ChangedAt(
-        file=stack[0].file,
-        line=stack[0].line,
-        function=stack[0].function,
-        old=change.old,
-        new=change.new,
-        in_call=change.in_call,
-        step=change.step,
-        stack=stack,
-    )
-
-
 def witness_section(timeline: Timeline) -> WitnessSection | None:
     """Of all processes together; None where nobody was to be witnessed."""
     followed = timeline.witnessed
@@ -220,8 +187,5 @@ def finding_record(item: Finding, *, repeatable: bool = False) -> FindingRecord:
         FindingRecord,
         item,
         evidence=plain(item.evidence),
-        entered_at=entered_record(item.entered_at),
-        entered_from=item.entered_from or None,
-        changed_at=changed_at(item.changed),
         next=f"compilediag {'fix' if repeatable and tried else 'explain'} {item.id[1:]}",
     )

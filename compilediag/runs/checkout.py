@@ -1,10 +1,13 @@
-"""The user's source files around a run: which code ran, its digests, the same files later."""
+"""The user's repository and source files around a run: the commit and digests of the code that ran,
+and the same files later. Calls of git are read-only and have a time limit."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +19,9 @@ from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.receipt.provenance_variables import provenance_from
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.runs.digests import DIGEST_LIMIT_BYTES, sha256_of
-from compilediag.runs.git import git, is_commit, names, root_of, without_ignored
 
 if TYPE_CHECKING:
     from compilediag.timeline.timeline import Process, Timeline
-
-import threading
-
-from compilediag.runs.git import TIMEOUT_S
 
 
 class ProvenanceProbe:
@@ -232,3 +230,62 @@ def digest_script(path: str | None) -> dict[str, str]:
             return {os.path.relpath(path): sha256_of(file)}
     except OSError:
         return {}
+
+
+TIMEOUT_S = 20.0
+"""Longest call: one that is cut short on a busy machine leaves a receipt without its commit."""
+
+
+def git(
+    folder: str,
+    *arguments: str,
+    stdin: str = "",
+    timeout_s: float = TIMEOUT_S,
+    passing: Collection[int] = (0,),
+) -> str | None:
+    """The output of one call in a folder; None where git is missing or slow, or ends with another
+    code than those `passing`."""
+    import subprocess  # a receipt without a repository costs none of it
+
+    # Without it `git status` may take the index lock of the user's repository.
+    quiet = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=folder or None,
+            env=quiet,
+            input=os.fsencode(stdin),
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return os.fsdecode(done.stdout) if done.returncode in passing else None
+
+
+def root_of(folder: str) -> str | None:
+    """The root of the repository that holds a folder, without a call of git."""
+    here = Path(os.path.abspath(folder))
+    return next((str(each) for each in (here, *here.parents) if (each / ".git").exists()), None)
+
+
+def is_commit(text: str | None) -> bool:
+    """Whether a text that a file contains is the id of a commit: anything else could be an option
+    of git."""
+    return text is not None and re.fullmatch("[0-9a-f]{7,64}", text) is not None
+
+
+def names(output: str) -> list[str]:
+    """The paths of an output of `-z`."""
+    return [name for name in output.split("\0") if name]
+
+
+def without_ignored(root: str, files: Iterable[str]) -> list[str]:
+    """The files below the root of a repository that git does not ignore; all where it gives no
+    answer."""
+    files = list(files)
+    # 1 is git's answer where it ignores none of them.
+    found = git(root, "check-ignore", "-z", "--stdin", stdin="\0".join(files), passing=(0, 1))
+    ignored = set(names(found or ""))
+    return [file for file in files if file not in ignored]

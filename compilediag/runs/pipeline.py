@@ -81,8 +81,8 @@ def receipt_of(
     run: RunMetadata | Callable[[Timeline], RunMetadata],
     stage: Stage = unwatched,
 ) -> Reported:
-    """All stages. `run` is what the events do not say; it is a function where that is found by a
-    comparison with the Timeline (tlparse's counts)."""
+    """All stages. `run` is what the events do not say; it is a function where that is found by the
+    Timeline (the source files that ran)."""
     timeline, diagnosis = diagnosis_of(events, stage)
     stage("writing the receipt")
     metadata = run(timeline) if callable(run) else run

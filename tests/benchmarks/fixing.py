@@ -76,23 +76,8 @@ def recording(bench: Bench) -> Iterator[Row]:
         )
 
 
-def warming(bench: Bench) -> Iterator[Row]:
-    """Graphs that inductor's cache on disk did not hold, in two processes that warm up the same."""
-    cache = {"TORCHINDUCTOR_CACHE_DIR": str(bench.folder / "cache-warm")}
-    command = [sys.executable, str(PROGRAMS / "warm_up_once.py")]
-    found: list[dict[str, int]] = []
-    for _ in range(2):
-        done = subprocess.run(
-            command, env={**environment(), **cache}, check=True, capture_output=True, text=True
-        )
-        found.append(json.loads(done.stdout.splitlines()[-1]))
-    first, second = (f"{item['hits']} hits, {item['misses']} misses" for item in found)
-    yield Row("warm-up of three sizes, cache of an earlier process", first, second, "", "")
-
-
 BENCHMARKS: dict[str, Benchmark] = {
     "fixed_shape": calling,
     "stream_of_sizes": streaming,
     "graphs_of_sizes": recording,
-    "warm_cache": warming,
 }

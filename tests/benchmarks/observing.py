@@ -27,11 +27,10 @@ BLOCKS = {"1 ms": ("1", "300", "100"), "10 ms": ("7", "220", "60")}
 """Name of a step to the number of its layers, pairs of blocks, and noted steps in a block."""
 COMPILES = {"inductor": ("10", "1"), "eager": ("110", "10")}
 """Backend to pairs of blocks, and frames in a block. Eager is Dynamo alone: the dearest case."""
-LEDGER = {"inductor": ("16", "1"), "eager": ("110", "10")}
 LIVE_BLOCKS = ("448", "40", "300")
 LAYERS = ("2", "8")
 """Of the model that generates text."""
-STEP_GOAL, COMPILE_GOAL, LEDGER_GOAL = 0.01, 0.03, 0.01
+STEP_GOAL, COMPILE_GOAL = 0.01, 0.03
 GENERATE_GOAL, RECOMPILE_GOAL_S = 0.10, 0.1
 RECORD_GOAL_US = 10.0
 RECORDS = 20_000
@@ -50,14 +49,6 @@ def compiles(bench: Bench) -> Iterator[Row]:
     for backend, (pairs, frames) in COMPILES.items():
         found = bench.in_turn("compiles_in_turn.py", backend, pairs, frames)
         yield share(f"compile-heavy, {backend}", found, COMPILE_GOAL, 1, "s")
-
-
-def ledger(bench: Bench) -> Iterator[Row]:
-    """What compiling pays for the record of its phases, caches, memory and guards; the rest is
-    observed on both sides."""
-    for backend, (pairs, frames) in LEDGER.items():
-        found = bench.in_turn("ledger_in_turn.py", backend, pairs, frames)
-        yield share(f"record of compile seconds, {backend}", found, LEDGER_GOAL, 1, "s")
 
 
 def generate(bench: Bench) -> Iterator[Row]:
@@ -152,7 +143,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     "journal": journal,
     "collectors": collectors,
     "compiles": compiles,
-    "ledger": ledger,
     "generate": generate,
     "live": live,
 }

@@ -1,4 +1,4 @@
-"""CPU seconds of reading a receipt, and of a step that a program tracks itself."""
+"""CPU seconds of reading a receipt."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from bench import Bench, Benchmark, Row
 
 from compilediag.receipt.file import receipt_from, to_json
 from compilediag.receipt.versions import receipt_of
-from compilediag_harness.base.session import Session
-from compilediag_harness.extensions.tracker import tracked_run
-from compilediag_harness.extensions.tracker.tracker import tracker
 
 EXAMPLE = Path(__file__).parent.parent / "data" / "receipt-example.json"
 RECEIPT_BYTES = 28 * 1024
 READ_GOAL_S = 0.2e-3
-STEP_GOAL_S = 10e-6
-TIMES, STEPS = 500, 50_000
+TIMES = 500
 
 
 def reading(bench: Bench) -> Iterator[Row]:
@@ -50,34 +46,6 @@ def large_receipt() -> bytes:
     return content
 
 
-def tracking(bench: Bench) -> Iterator[Row]:
-    """`record_step` with three metrics and one count; the end of the run is shared among steps."""
-    alone = bench.median(tracked_step)
-    session = Session(lambda event: None)
-    tracked_run.sinks.install(session)
-    told = bench.median(tracked_step)
-    tracked_run.sinks.uninstall(session)
-    for what, used in (("nobody listening", alone), ("a session listening", told)):
-        yield Row(
-            f"tracked step, 3 metrics and a count, {what}",
-            "",
-            f"{used * 1e6:.1f} µs CPU",
-            f"≤ {STEP_GOAL_S * 1e6:.0f} µs",
-            "holds" if used <= STEP_GOAL_S else "fails",
-        )
-
-
-def tracked_step() -> float:
-    """CPU seconds of one step of a run."""
-    lane = tracker().start_run()
-    metrics = {"loss": 0.5, "accuracy": 0.25, "grad_norm": 1.5}
-    began = time.process_time()
-    for step in range(STEPS):
-        lane.record_step(step, metrics, tokens=4096)
-    lane.finish_run()
-    return (time.process_time() - began) / STEPS
-
-
 def seconds(action: Callable[[], object], times: int) -> float:
     """CPU seconds of one call."""
     began = time.process_time()
@@ -86,4 +54,4 @@ def seconds(action: Callable[[], object], times: int) -> float:
     return (time.process_time() - began) / times
 
 
-BENCHMARKS: dict[str, Benchmark] = {"receipt": reading, "tracker": tracking}
+BENCHMARKS: dict[str, Benchmark] = {"receipt": reading}

@@ -22,7 +22,6 @@ import reading_logs
 import recording
 import starting
 import stepping
-import telling
 import trending
 import under_pytest
 from bench import Bench, Benchmark
@@ -39,7 +38,6 @@ BENCHMARKS: dict[str, Benchmark] = {
     **trending.BENCHMARKS,
     **reading_logs.BENCHMARKS,
     **recording.BENCHMARKS,
-    **telling.BENCHMARKS,
 }
 
 

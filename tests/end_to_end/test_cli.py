@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from command_line import FINDINGS, compilediag
 
 from compilediag import cli
+from compilediag.commands import doctor
 from compilediag.errors import EXIT_USAGE
 
 
@@ -73,3 +75,22 @@ def test_completion_of_commands_and_options(tmp_path: Path) -> None:
     assert compilediag(cwd=tmp_path, **words, **variables).stdout == "plain,--timeline\n"
     words = {"COMP_WORDS": "compilediag gate ma", "COMP_CWORD": "2"}
     assert compilediag(cwd=tmp_path, **words, **variables).stdout == "file,ma\n"
+
+
+def test_this_environment_is_usable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The real checks pass where the tests run, and the JSON says the same."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["doctor", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["usable"] is True
+    assert {check["name"]: check["state"] for check in printed["checks"]}["attaching"] == "ok"
+    assert {hook["name"] for hook in printed["hooks"]} >= {"metrics_rows", "recompile_reasons"}
+    assert printed["versions"]["torch"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_attaching_really_attaches() -> None:
+    """A real child, started as a run starts it, writes its journal."""
+    assert doctor._injection().state == "ok"

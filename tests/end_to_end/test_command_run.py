@@ -21,14 +21,6 @@ def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_verdict_goes_to_stderr(tmp_path: Path) -> None:
-    """stdout is the target's own, so that it can be piped on."""
-    (tmp_path / "x.py").write_text("print('mine')")
-    done = run("x.py", folder=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "mine\n")
-    assert "blind" in done.stderr.lower()
-
-
 @pytest.mark.parametrize("words", [("--json",), ("--quiet", "--json")])
 def test_json_is_printable_whatever_the_encoding(words: tuple[str, ...], tmp_path: Path) -> None:
     """Arguments that stdout cannot encode, or that act on a terminal, are escaped, and the exit
@@ -74,6 +66,7 @@ def test_a_limit_that_cannot_be_judged_does_not_pass(ends: str, code: int, tmp_p
     assert "the gate failed: " in done.stderr
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(("limit", "code"), [("recompiles>1", 0), ("recompiles>0", 3)])
 def test_limits_decide_where_the_target_succeeds(limit: str, code: int, tmp_path: Path) -> None:
     """The target's output stays as it is; the sentence on stderr names count and limit."""

@@ -4,16 +4,50 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from depyf_program import run_depyf, second
+from command_line import compilediag
+
+from compilediag import cli
+from compilediag.runs.run_directory import ARTIFACTS, DEPYF
+from compilediag.runs.supervised.child import PASSED_ON, ExitInfo
+from compilediag.runs.supervised.depyf import decompile
+from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
+from compilediag.runs.supervised.supervised_run import SupervisedRun
+from compilediag.runs.supervised.target import Target
+
+PROGRAM = """
+import pathlib
+import torch
+
+@torch.compile(backend="eager")
+def scale(x, n):
+    y = x * n
+    print("runs", n)
+    return y + 1
+
+for n in (2, 3):
+    scale(torch.ones(4), n)
+with open("ran", "a") as file:
+    file.write("once ")
+"""
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, str, str]:
-    return run_depyf(tmp_path_factory.mktemp("depyf"))
+    """The folder of `run --depyf` on the program; its receipt and output."""
+    folder = tmp_path_factory.mktemp("depyf")
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    done = compilediag("run", "--depyf", "--no-live", "--output", "out", "program.py", cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    receipt = json.loads((folder / "out" / "receipt.json").read_text(encoding="utf-8"))
+    return folder, receipt, done.stdout, done.stderr
 
 
 def test_the_measured_run_is_the_only_one_that_is_seen(run: tuple[Path, Any, str, str]) -> None:
@@ -27,7 +61,71 @@ def test_the_measured_run_is_the_only_one_that_is_seen(run: tuple[Path, Any, str
     assert (counts["recompiles"], counts["graph_breaks"]) == (1, 1)
 
 
+def test_every_compile_has_its_file(run: tuple[Path, Any, str, str]) -> None:
+    """A file a compile, linked from the receipt: code that runs, code it was made of, guards; a
+    resume function says that it is what runs after the break."""
+    folder, receipt, _, stderr = run
+    uris = [item["uri"] for item in receipt["artifacts"] if item["role"] == "depyf"]
+    names = {
+        f"{event['compile_id'].replace('/', '-')}-{event['frame']['function']}.py"
+        for event in receipt["compile"]["events"]
+    }
+    assert {uri.rpartition("/")[2] for uri in uris} == names
+    texts = {uri: (folder / "out" / uri).read_text(encoding="utf-8") for uri in uris}
+    assert all("--- what runs" in text for text in texts.values())
+    assert all("TREE_GUARD_MANAGER" in text for text in texts.values())
+    resumed = [text for uri, text in texts.items() if "torch_dynamo_resume_in" in uri]
+    assert resumed
+    assert all("what runs after a graph break" in text for text in resumed)
+    first = next(text for uri, text in texts.items() if uri.endswith("0-0-scale.py"))
+    assert "__compiled_fn_" in first
+    assert "what torch.compile made of each frame: out/artifacts/depyf" in stderr
+
+
+def test_show_links_the_files_from_the_frames(
+    run: tuple[Path, Any, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`show --frames` names the file of each compile, and what a resume function is."""
+    assert cli.main(["show", "--frames", str(run[0] / "out")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "0/0 scale, what runs: artifacts/depyf/0-0-scale.py" in shown
+    assert "what runs after the break: artifacts/depyf/1-0-torch_dynamo_resume_in" in shown
+
+
 # --- a second run that is no torch program ---------------------------------------------------
+
+
+class Stops(SignalInbox):
+    """An inbox in which a signal is found once the program is ready for it."""
+
+    def __init__(self, after: Path | None, signals: Iterable[int]) -> None:
+        super().__init__()
+        self._after, self._signals = after, list(signals)
+
+    def wait(self, timeout_s: float | None) -> list[int]:
+        received = super().wait(0.05)
+        if self._after is not None and self._after.exists() and self._signals:
+            received.append(self._signals.pop())
+        return received
+
+
+def second(
+    folder: Path,
+    code: str,
+    timeout_s: float = 60.0,
+    stops: Iterable[int] = (),
+    known: str = "",
+) -> tuple[dict[str, str], str]:
+    """The files and the notes of a second run of code that writes notes as the child does."""
+    command = (sys.executable, "-S", "-c", f"import os\n{code}")
+    options = RunOptions(timeout_s=timeout_s, grace_s=0.3)
+    variables = {"PATH": os.environ["PATH"], "MY_SECRET_TOKEN": known}
+    target = Target("code", command, "code")
+    run = SupervisedRun((), target, options, variables, str(folder), time.time(), str(folder))
+    with Stops(folder / "ready", stops) as inbox, GroupWitness(PASSED_ON) as witness:
+        notes = decompile(run, ExitInfo(1, 0, 1.0), inbox, witness)
+    files = sorted((folder / ARTIFACTS / DEPYF).glob("*"))
+    return {path.name: path.read_text(encoding="utf-8") for path in files}, " ".join(notes)
 
 
 def noting(**told: object) -> str:
@@ -59,58 +157,43 @@ def test_a_second_run_that_fails_costs_the_files_alone(
     code: str, said: str, tmp_path: Path
 ) -> None:
     """Exit code, signal, hang, nothing compiled: one sentence, and no file."""
-    made = second(tmp_path, code, 0.3 if "pause" in code else 60.0)
-    assert made.files == ()
-    assert said in (made.problem or "")
+    files, notes = second(tmp_path, code, 0.3 if "pause" in code else 60.0)
+    assert files == {}
+    assert said in notes
 
 
-def test_it_ends_when_it_is_stopped(tmp_path: Path) -> None:
-    """A second Ctrl-C ends the second run, whatever it does."""
-    made = second(tmp_path, "import signal; signal.pause()", stopped=lambda: True)
-    assert "it was stopped" in (made.problem or "")
-
-
-def test_it_saves_its_work_when_it_is_interrupted(tmp_path: Path) -> None:
-    """One Ctrl-C reaches it once, and it takes the time it needs."""
-    done, ready = tmp_path / "done", tmp_path / "ready"
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_ctrl_c_ends_it(stubborn: bool, tmp_path: Path) -> None:
+    """It takes the time that it needs to save its work; a second one ends it by force."""
+    save = "while True: time.sleep(0.01)" if stubborn else "open('done', 'w')"
     code = f"""
-import time
+import signal, time
+os.chdir({str(tmp_path)!r})
 try:
-    open({str(ready)!r}, "w")
+    open("ready", "w")
     while True: time.sleep(0.01)
 except KeyboardInterrupt:
-    time.sleep(1)
-    open({str(done)!r}, "w")
+    {save}
 """
-    sent: list[bool] = []
-
-    def stopped() -> bool:
-        if sent or not ready.exists():
-            return False
-        sent.append(True)
-        return True
-
-    made = second(tmp_path, code, stopped=stopped)
-    assert "it was stopped" in (made.problem or "")
-    assert done.exists()
+    # Sent to us alone: the supervisor passes it on.
+    _, notes = second(tmp_path, code, stops=[2, 2] if stubborn else [2])
+    assert "it was stopped" in notes
+    assert (tmp_path / "done").exists() is not stubborn
 
 
 def test_notes_of_a_run_that_died_are_kept(tmp_path: Path) -> None:
     """What was noted before the end is written, and the end is told."""
-    made = second(tmp_path, f"{noting(**NOTE)}\nos._exit(1)")
-    assert [os.path.basename(path) for path in made.files] == ["0-0-f.py"]
-    assert "exit code 1" in (made.problem or "")
+    files, notes = second(tmp_path, f"{noting(**NOTE)}\nos._exit(1)")
+    assert list(files) == ["0-0-f.py"]
+    assert "exit code 1" in notes
 
 
 def test_names_and_secrets_of_a_note_do_nothing(tmp_path: Path) -> None:
     """A function named like a path becomes a word, an id that is none is left out, known secrets
     and bytecode are comments or gone."""
     evil = {**NOTE, "function": "../../x", "after": ["LOAD hunter2hunter2\n  \x1b", "dis"]}
-    made = second(tmp_path, noting(**evil), known=("hunter2hunter2",))
-    assert [os.path.basename(path) for path in made.files] == ["0-0-_x.py"]
-    text = Path(made.files[0]).read_text(encoding="utf-8")
-    assert "hunter2" not in text
-    assert "as bytecode: depyf could not decompile it\n# LOAD" in text
-    other = tmp_path / "other"
-    other.mkdir()
-    assert second(other, noting(**{**NOTE, "compile_id": "../0"})).files == ()
+    files, _ = second(tmp_path, noting(**evil), known="hunter2hunter2")
+    assert list(files) == ["0-0-_x.py"]
+    assert "hunter2" not in files["0-0-_x.py"]
+    assert "as bytecode: depyf could not decompile it\n# LOAD" in files["0-0-_x.py"]
+    assert second(tmp_path / "other", noting(**{**NOTE, "compile_id": "../0"}))[0] == {}

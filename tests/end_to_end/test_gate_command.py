@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from command_line import enter_plain_repository
+from gate_lanes import lane
 
 from compilediag.cli import main
+from compilediag.compare.gate.baseline import Baseline, read, text_of
 
 pytestmark = pytest.mark.usefixtures("forked")
 
@@ -98,3 +100,16 @@ def test_the_gate_imports_no_torch(runs: Path) -> None:
         command = [PYTHON, "-c", probe, *run, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_git_merges_two_branches(tmp_path: Path) -> None:
+    """One branch allows a cause of one lane, the other one of another: no conflict."""
+    base = Baseline((lane("a", "k", "z"), lane("b", "k", "z")))
+    ours = base.with_lanes([lane("a", "k", "n", "z")])
+    theirs = base.with_lanes([lane("b", "k", "m", "z")])
+    files = [tmp_path / name for name in ("ours", "base", "theirs")]
+    for file, lock in zip(files, (ours, base, theirs), strict=True):
+        file.write_text(text_of(lock), encoding="utf-8")
+    subprocess.run(["git", "merge-file", *map(str, files)], check=True)
+    merged = read(files[0].read_text(encoding="utf-8"))
+    assert merged == Baseline((lane("a", "k", "n", "z"), lane("b", "k", "m", "z")))

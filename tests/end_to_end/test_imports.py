@@ -5,6 +5,7 @@ Each case is a child process that runs the command and then reports which module
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 HEAVY = (
     *("torch", "numpy", "scipy", "depyf", "pytest", "pandas", "triton", "sympy", "distributed"),
-    *("fsspec", "duckdb", "opentelemetry"),
+    *("fsspec", "opentelemetry"),
 )
 
 PROBE = """
@@ -97,7 +98,7 @@ def test_diff_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["stats", "trend"])
 def test_many_receipts_are_light(name: str, receipts: tuple[str, str], tmp_path: Path) -> None:
-    """A folder of receipts is summed up and followed without torch, fsspec and DuckDB."""
+    """A folder of receipts is summed up and followed without torch and fsspec."""
     assert heavy_after("-", name, ".", cwd=tmp_path) == (0, [])
 
 
@@ -121,3 +122,31 @@ def test_the_probe_sees_torch(tmp_path: Path) -> None:
     (tmp_path / "guilty.py").write_text("import torch\n", encoding="utf-8")
     _, seen = heavy_after("guilty", cwd=tmp_path)
     assert "torch" in seen
+
+
+CHILD = """
+import sys
+import compilediag as cd
+from compilediag import cadence, drive, span, step
+for _ in range(3):
+    with span("x"):
+        step()
+assert drive(lambda step: cadence("c", 2).due(step), steps=3) == 3
+import threading
+assert threading.active_count() == 1
+print(sorted({"torch", "rich", "click", "msgspec", "numpy"} & set(sys.modules)))
+"""
+
+
+def test_it_is_inert_and_imports_nothing_heavy(tmp_path: os.PathLike[str]) -> None:
+    """Without `compilediag run`: no torch, no terminal library, no thread, no file."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+    assert os.listdir(tmp_path) == []

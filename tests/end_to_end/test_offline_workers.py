@@ -1,9 +1,12 @@
-"""Many ranks read by many processes: the receipts of one process, whatever becomes of a worker."""
+"""Many ranks read by many processes, a few to a task or on a Dask cluster: the receipts of one
+process, whatever becomes of a worker."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -12,19 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_folders import folder_of_ranks, receipts
+from direct_cluster import two_workers
+from rank_folders import expected, folder_of_ranks, receipts, told
 
 from compilediag import cli
+from compilediag.diagnosis.ranks import selection as choice
 from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.readers.inputs import TRACE, Source
 from compilediag.readers.parallel import map_ordered, pool_of
+from compilediag.receipt.file import read_receipt
 from compilediag.runs.offline import (
     find_sources,
+    many_ranks,
     merged_receipt,
+    rank_receipts,
     read_record,
     read_source,
     summarise,
 )
+from compilediag.runs.offline.many_ranks import options_here, receipt_of_many
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +100,63 @@ def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]  # fmt: skip
     assert cli.main(["analyze", str(folder), "-j", "0"]) == 2
     assert "0 is not in the range" in capsys.readouterr().err
+
+
+needs_dask = pytest.mark.skipif(
+    importlib.util.find_spec("distributed") is None, reason="dask is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with two_workers() as made:
+        yield made
+
+
+@needs_dask
+@pytest.mark.filterwarnings("ignore")
+def test_two_workers(cluster: Any, tmp_path: Path) -> None:
+    """The command, with the address of a scheduler: what it wrote is what one process gives."""
+    folder = folder_of_ranks(tmp_path / "in")
+    out = tmp_path / "out"
+    options = ["--cluster", cluster.scheduler_address, "--name", "lane", "-o", str(out)]
+    assert cli.main(["analyze", str(folder), *options]) == 0
+    wrote = {"all": told(read_receipt(out))}
+    wrote |= {rank: told(read_receipt(out / f"rank-{rank}")) for rank in (0, 1, 3, 4)}
+    assert wrote == expected(folder)
+
+
+def mixed_folder(folder: Path) -> Path:
+    """Four ranks, one of them with two files, a process without a rank, and an empty file."""
+    folder_of_ranks(folder)
+    again = next(folder.glob("*rank_1_*")).read_bytes().replace(b'"rank": 1', b'"rank": 0')
+    (folder / "dedicated_log_torch_trace_rank_0_again.log").write_bytes(again)
+    alone = next(folder.glob("*rank_3_*")).read_bytes().replace(b'"rank": 3, ', b"")
+    (folder / "dedicated_log_torch_trace_alone.log").write_bytes(alone)
+    (folder / "empty.log").touch()
+    return folder
+
+
+@pytest.mark.parametrize("room", [1, 2, 256])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_receipts_of_a_record_that_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, workers: int
+) -> None:
+    """Of all ranks and of each, whether or not all of them are told, in this process or in two."""
+    monkeypatch.setattr(choice, "MAX_RANKS", room)
+    monkeypatch.setattr(choice, "MIN_RANKS", 0)
+    monkeypatch.setattr(many_ranks, "SOURCES_PER_TASK", 2)
+    folder, out = mixed_folder(tmp_path / "in"), tmp_path / "out"
+    asked = options_here("lane", 7, str(out))
+    sources = find_sources([str(folder)])
+    if workers:
+        with pool_of(workers) as pool:
+            made = receipt_of_many(sources, asked, pool)
+    else:
+        made = receipt_of_many(sources, asked)
+    record = read_record([str(folder)])
+    assert told(made) == told(merged_receipt(record, "lane", 7, str(out)))
+    each = dict(rank_receipts(record, "lane"))
+    assert sorted(each) == [0, 1, 3, 4]
+    for rank, alone in each.items():
+        assert told(read_receipt(out / f"rank-{rank}")) == told(alone)

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,8 +44,11 @@ def in_shell(words: list[str], state: str, folder: Path) -> int:
     ).returncode
 
 
-@pytest.mark.parametrize("code", ["0", "7"])
-@pytest.mark.parametrize("state", STATES)
+CASES = [*((state, "7") for state in STATES), *((s, "0") for s in STATES if "full" in s)]
+"""A code of the target's own in every state; 0 where Python ends with one of its own instead."""
+
+
+@pytest.mark.parametrize(("state", "code"), CASES)
 def test_exit_code_and_receipt_in_every_state_of_the_streams(
     state: str, code: str, tmp_path: Path
 ) -> None:
@@ -67,29 +71,23 @@ def test_exit_code_and_receipt_in_every_state_of_the_streams(
     assert told["header"]["run"]["exit_code"] == plain
 
 
+def run(folder: Path, source: str, *options: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a folder."""
+    (folder / "x.py").write_text(source)
+    command = [sys.executable, "-m", "compilediag", "run", *options]
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    return subprocess.run(command, cwd=folder, text=True, check=False, **streams)
+
+
 def test_json_alone_is_on_stdout(tmp_path: Path) -> None:
     """What the target prints is on stderr, where the verdict would be."""
-    (tmp_path / "x.py").write_text("print('mine')")
-    done = subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", "--json", "-o", "out", "x.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run(tmp_path, "print('mine')", "--json", "-o", "out", "x.py")
     assert (done.stdout, done.stderr) == ((tmp_path / "out/receipt.json").read_text(), "mine\n")
 
 
 def test_json_in_a_file_leaves_the_screen_as_it_is(tmp_path: Path) -> None:
     """stdout is the target's, stderr has the verdict; --json=X after TARGET is the target's."""
-    (tmp_path / "x.py").write_text("import sys; print(sys.argv[1:])")
-    done = subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", "--json=f", "x.py", "--json=g"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run(tmp_path, "import sys; print(sys.argv[1:])", "--json=f", "x.py", "--json=g")
     assert done.stdout == "['--json=g']\n"
     assert "blind" in done.stderr
     assert json.loads((tmp_path / "f").read_text())["status"] == "complete"
@@ -98,30 +96,15 @@ def test_json_in_a_file_leaves_the_screen_as_it_is(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:
     """Found before the target starts."""
-    (tmp_path / "x.py").write_text("open('ran', 'w')")
-    done = subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", "--json=no/f", "x.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(tmp_path, "open('ran', 'w')", "--json=no/f", "x.py")
     assert (done.returncode, (tmp_path / "ran").exists()) == (2, False)
     assert "names no file in an existing folder" in done.stderr
 
 
 def test_where_json_cannot_be_printed_the_verdict_is_on_stderr(tmp_path: Path) -> None:
     """A full disk behind stdout: the reason, and what would be shown without --json."""
-    (tmp_path / "x.py").write_text("raise SystemExit(5)")
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "compilediag", "run", "--json", "x.py"],
-            cwd=tmp_path,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        done = run(tmp_path, "raise SystemExit(5)", "--json", "x.py", stdout=full)
     assert done.returncode == 5
     assert "stdout cannot be written" in done.stderr
     assert "blind" in done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from compilediag.readers.journal import read_run
-from compilediag.runs.supervised.child_env import child_environment
+from compilediag.runs.supervised.child import child_environment
 from compilediag_harness.wire import FaultOccurred, ProcessEnded, ProcessStarted
 
 

@@ -9,8 +9,8 @@ import xml.etree.ElementTree as ET
 import pytest
 from plugin_runs import ALONE, again, outcomes, run
 
-from compilediag.pytest_plugin.isolation import CACHE_VARIABLE
-from compilediag.pytest_plugin.receipt_files import file_name
+from compilediag.pytest_plugin.report import file_name
+from compilediag.pytest_plugin.settings import CACHE_VARIABLE
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("forked")
@@ -109,7 +109,8 @@ def test_without_the_plugin_asked_for(pytester: pytest.Pytester) -> None:
         def test_it(request):
             loaded = {name for name in sys.modules if name.startswith("compilediag")}
             assert loaded == {
-                "compilediag", "compilediag._version", "compilediag.pytest_plugin"
+                "compilediag", "compilediag._version", "compilediag.pytest_plugin",
+                "compilediag.pytest_plugin.marks",
             }
             assert not {"torch", "msgspec", "rich", "click"} & set(sys.modules)
             assert request.node.user_properties == []

@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 
 from compilediag.readers.journal import read_run
-from compilediag.runs.supervised.child_env import child_environment
+from compilediag.runs.supervised.child import child_environment
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import FaultOccurred, SettingChange, SourceChange, TrialPlan

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis
-from compilediag.diagnosis.findings import Finding, Fix
+from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.assemble import build
 from compilediag.receipt.prices import Price, PriceTable
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
+from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.timeline.fold import fold
@@ -196,11 +199,15 @@ def finding(**changes: Any) -> Finding:
         count=1,
         steps=(3,),
         cost_s=0.1875,
-        fix=Fix("decorate hook with @torch.compiler.disable", "docs/rules/CD101.md", "one break"),
+        fix=FixRecord(
+            summary="decorate hook with @torch.compiler.disable",
+            how="docs/rules/CD101.md",
+            caveat="one break",
+        ),
         evidence={"compile_ids": ["0/1"], "writers": [f"setc {CWD}/model.py:23"]},
         id="F1",
     )
-    return replace(made, **changes)
+    return msgspec.structs.replace(made, **changes)
 
 
 AGREED = Agreement({"events": True, "metrics": True, "text_log": False}, True, (), {"rows": 3})

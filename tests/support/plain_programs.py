@@ -508,6 +508,194 @@ def kernels_in_a_class_of_its_own() -> Any:
     return muon(lambda net: OwnOptimizer(net.parameters(), eager(orthogonal)), eager)
 
 
+# --- what steps, spans and batches are found by, in compiled code ---------------------------------
+
+
+def repeated(*functions: Callable[..., Any], **options: Any) -> list[Any]:
+    """Each compiled: two calls with one size, one with another."""
+    results: list[Any] = []
+    for function in functions:
+        call = eager(function, **options)
+        results += [call(batch(rows).requires_grad_()) for rows in (2, 2, 3)]
+    return numbers(*results)
+
+
+@program()
+def compiled_step_with_a_schedule() -> Any:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    schedule, update = torch.optim.lr_scheduler.StepLR(optimizer, 1), eager(optimizer.step)
+    for _ in range(4):
+        net(batch()).sum().backward()
+        update()
+        schedule.step()
+        optimizer.zero_grad()
+    return trained(net)
+
+
+@program()
+def step_of_ones_own_in_a_compiled_function() -> Any:
+    net = layers()
+    optimizer = Muon(net.parameters(), eager(orthogonal))
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        loss = net(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return [repeated(train), trained(net)]
+
+
+@program()
+def everything_below_a_frame_that_is_skipped() -> Any:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    handle, step = cd.span("a"), cd.step
+    # What they import would be offered to Dynamo where it is imported below the frame.
+    torch.save(list(torch.utils.data.DataLoader(batch())), io.BytesIO())  # type: ignore[arg-type]
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        try:
+            torch._dynamo.graph_break()  # in a try block: the whole frame runs as it is
+            with handle, cd.span("b"), torch.profiler.record_function("c"):
+                net(x).sum().backward()
+            optimizer.step()
+            torch.save(x, io.BytesIO())
+            for one in torch.utils.data.DataLoader(x.detach()):  # type: ignore[arg-type]
+                net(one)
+            step()
+        finally:
+            torch._dynamo.graph_break()
+        return x
+
+    return [repeated(train), trained(net)]
+
+
+record = torch.autograd.profiler.record_function
+
+
+class OwnRecord(record):
+    def __enter__(self) -> Any:
+        return super().__enter__()
+
+
+@program()
+def records_of_all_kinds() -> Any:
+    """Around a function and below it, by a class of its own, made outside, by hand, in a stack."""
+    plain, own, by_hand, stacked = (record(name) for name in ("plain", "own", "hand", "stacked"))
+
+    @record("above a function")
+    def above(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def nested(x: torch.Tensor) -> torch.Tensor:
+        with record("Optimizer.step#Mine.step"), OwnRecord("enumerate(DataLoader)#Mine"):
+            y = above(x)
+            torch._dynamo.graph_break()
+            return y * 2
+
+    def made_outside(x: torch.Tensor) -> torch.Tensor:
+        with plain, own:
+            return x + 1
+
+    def entered(x: torch.Tensor) -> torch.Tensor:
+        enter = by_hand.__enter__
+        torch._dynamo.graph_break()
+        enter()
+        y = x + 1
+        by_hand.__exit__(None, None, None)
+        return y
+
+    def in_a_stack(x: torch.Tensor) -> torch.Tensor:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(stacked)
+            torch._dynamo.graph_break()
+            return x + 1
+
+    return repeated(nested, made_outside, entered, in_a_stack)
+
+
+@program()
+def records_in_the_graph() -> Any:
+    name = "capture_profiler_record_function"
+    with torch._dynamo.config.patch({} if ON_2_7 else {name: True}):
+        return compiled_step(torch.optim.Adam)
+
+
+@program()
+def batches_in_compiled_code() -> Any:
+    net, loader = model(), torch.utils.data.DataLoader(torch.ones(3, 4))  # type: ignore[arg-type]
+    iterator = iter(loader)
+
+    def over(x: torch.Tensor) -> torch.Tensor:
+        for one in loader:
+            x = x + net(one)
+        return x
+
+    nexts = [eager(lambda: next(iterator) + 1), eager(lambda: iterator.__next__() + 1)]
+    return [repeated(over), numbers(*(one() for one in nexts))]
+
+
+@program()
+def backwards_in_compiled_code() -> Any:
+    """By a loss with a hook, by torch's functions, and by a transform."""
+    net = model()
+
+    def of_a_loss(x: torch.Tensor) -> torch.Tensor:
+        y = net(x)
+        y.register_hook(lambda gradient: gradient * 2)
+        y.sum().backward()
+        return y
+
+    def of_torch(x: torch.Tensor) -> torch.Tensor:
+        torch.autograd.backward(net(x).sum())
+        return x
+
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad((x * x).sum(), x)[0] + 1
+
+    def functional(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda y: (y * y).sum())(x)
+
+    return [repeated(of_a_loss, of_torch, gradient, functional), trained(net)]
+
+
+@program()
+def spans_in_compiled_code() -> Any:
+    """Around a function, in the graph, by hand, in a stack, and made outside."""
+    handle = cd.span("by hand")
+
+    @cd.span("above a function")
+    def above(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        with cd.span("inside"):
+            y = above(x)
+        cd.step()
+        return y * 2
+
+    def entered(x: torch.Tensor) -> torch.Tensor:
+        handle.__enter__()
+        y = x + 1
+        torch._dynamo.graph_break()
+        handle.__exit__(None, None, None)
+        return y * 2
+
+    def stacked(x: torch.Tensor) -> torch.Tensor:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(cd.span("stacked"))
+            torch._dynamo.graph_break()
+            return x * 2
+
+    def held(x: torch.Tensor) -> torch.Tensor:
+        with handle:
+            return x * 2
+
+    return [repeated(inside, fullgraph=True), repeated(entered, stacked, held)]
+
+
 # --- checkpoints, autograd, nesting ---------------------------------------------------------------
 
 
@@ -1248,6 +1436,47 @@ def steps_marked_in_compiled_code() -> Any:
         return y + 1
 
     return numbers(*(marked(batch(rows)) for rows in (3, 3, 5, 3)))
+
+
+@program()
+def cadence_in_compiled_code() -> Any:
+    """`due` answers in code that is traced and behind a break, and is no frame of its own."""
+    entropy = cd.cadence("entropy", every=3)
+
+    @eager
+    def forward(x: torch.Tensor, step: int) -> torch.Tensor:
+        return x.sin() if entropy.due(step) else x.cos()
+
+    @eager
+    def broken(x: torch.Tensor, step: int) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x + 1 if entropy.due(step) else x - 1
+
+    return numbers(*(broken(forward(batch(), step), step) for step in range(7)))
+
+
+@program(steps=4)
+def calls_of_many_kinds() -> Any:
+    """Arguments by name and in lists, subclasses of tensors and nested ones; several in a step."""
+
+    class Mine(torch.Tensor):
+        pass
+
+    def scored(x: torch.Tensor, mask: Any = None, extra: Any = ()) -> torch.Tensor:
+        return net(x).sum() + sum(item.sum() for item in extra)
+
+    net = model()
+    forward, optimizer = eager(scored), torch.optim.SGD(net.parameters(), lr=0.1)
+    results: list[torch.Tensor] = []
+    for step in range(4):
+        x = batch(2 + step % 3)
+        results.append(forward(x, mask=torch.ones(2), extra=[torch.ones(step % 2 + 1)]))
+        results[-1].backward()
+        optimizer.step()
+        with torch.no_grad():
+            results.append(forward(x.as_subclass(Mine)))
+            results.append(forward(torch.nested.nested_tensor([x]).to_padded_tensor(0.0)))
+    return [numbers(*results), trained(net)]
 
 
 @program(steps=4)

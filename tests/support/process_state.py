@@ -323,6 +323,7 @@ def torch_state() -> State:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),
         "profiler": torch.autograd._profiler_enabled(),
+        "cuda": torch.cuda.is_initialized(),
         "random": digest(torch.random.get_rng_state().numpy().tobytes()),
         "anomaly": torch.is_anomaly_enabled(),
         # `type` and not `isinstance`, which asks lazy proxies for their class.

@@ -8,10 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from timelines import attempt, recompile, timeline
-
-from compilediag.runs.tools.limited import Limits
-from compilediag.runs.tools.tlparse import Report, reports_of
+from compilediag.runs.tools.tlparse import Limits, Report, reports_of
 
 HEAD = "V1121 14:11:01.404000 100 torch/_dynamo/utils.py:2009] "
 
@@ -42,12 +39,6 @@ def stand_in(folder: Path, body: str) -> str:
     path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
     path.chmod(0o755)
     return str(path)
-
-
-def run_of_two() -> Any:
-    """What we count of `trace()`: a compile, and a recompile for one reason."""
-    cause = recompile("0/1")
-    return timeline([attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)])
 
 
 METRICS = {

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from attached import attached
-from sync_pieces import QUIET, Clock, observed, sampled, warm_up
 
 torch = pytest.importorskip("torch")
 
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors import sync_sample, tensor_reads  # noqa: E402
+from compilediag_harness.collectors import sync_sample, syncs, tensor_reads  # noqa: E402
 from compilediag_harness.source.writes_in_source import loop_around  # noqa: E402
 from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_calls, torch_guards  # noqa: E402
@@ -27,6 +29,52 @@ from compilediag_harness.user_api import spans  # noqa: E402
 from compilediag_harness.wire import Event, FaultOccurred, SyncsSampled  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
+
+QUIET = syncs.QUIET_STEPS
+"""Calls of `step()` after which the next step is sampled."""
+
+
+@contextmanager
+def observed() -> Iterator[list[Event]]:
+    """The collectors around a block; the events are complete after it."""
+    events: list[Event] = []
+    session = Session(events.append)
+    with attached(session):
+        yield events
+    assert not [event for event in events if isinstance(event, FaultOccurred)]
+
+
+def warm_up() -> None:
+    for _ in range(QUIET):
+        steps.step()
+
+
+def sampled(work: Any) -> dict[tuple[str, int], tuple[int, int]]:
+    """(kind, line below the first of `work`) to (count, loop line) of one sampled step."""
+    with observed() as events:
+        warm_up()
+        work()
+        steps.step()
+    told = [event for event in events if isinstance(event, SyncsSampled)]
+    assert told
+    assert not tensor_reads.names_of(torch.Tensor)
+    first, sample = work.__code__.co_firstlineno, told[-1]
+    rows = zip(sample.places, sample.kinds, sample.counts, sample.loops, strict=True)
+    return {
+        (kind, place.line - first): (count, loop - first if loop else 0)
+        for place, kind, count, loop in rows
+    }
+
+
+class Clock:
+    """Goes on by as many seconds as it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
 
 READS = ("item", "tolist", "cpu", "nonzero", "to", "__bool__", "__float__", "__int__", "__index__")
 
@@ -441,3 +489,19 @@ def test_loops_are_found_in_source() -> None:
     first = code.co_firstlineno
     found = [loop_around(code, first + offset) for offset in range(1, 8)]
     assert [line and line - first for line in found] == [None, None, 3, 3, 2, 5, None]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_in_a_sampled_step_is_clean() -> None:
+    """The child, such as a loader's worker, has torch's own class; the parent goes on sampling."""
+    value = torch.rand(())
+    with observed() as events:
+        warm_up()
+        child = os.fork()
+        if child == 0:
+            os._exit(len(tensor_reads.names_of(torch.Tensor)))
+        _, status = os.waitpid(child, 0)
+        value.item()
+        steps.step()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert [event.counts for event in events if isinstance(event, SyncsSampled)] == [(1,)]

@@ -20,6 +20,7 @@ from compilediag.compare.against_eager.conclude import (
 )
 from compilediag.compare.against_eager.record import slower_than_eager, with_payoff
 from compilediag.compare.diff import compare
+from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.schema.against_eager import AgainstEagerSection, ArmRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -318,7 +319,7 @@ def test_cd631_names_the_callable() -> None:
     """With both times in its evidence, and nothing where the outputs differ."""
     made = with_calls(0.004, 0.001)
     (found,) = slower_than_eager(fold([[]]), conclude(made))
-    assert (found.rule, found.location) == ("CD631", CELL)
+    assert (found.rule, found.location) == ("CD631", place_of(CELL))
     assert found.title == "cell is slower compiled than eager: 0.25x"
     assert found.evidence["eager_call_s"] == pytest.approx(0.001)
     assert [*slower_than_eager(fold([[]]), conclude(made, Numbers(same=False)))] == []

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from timelines import FILE, PACKAGE_FILE, TORCH_FILE, attempt, site, timeline
 
-from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.rules.breaks import find_breaks
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
@@ -64,7 +64,7 @@ def test_a_break_of_the_user() -> None:
     finding = only(timeline([attempt("0/0")], breaks=(site(item_at()),)))
     assert (finding.rule, finding.slug) == ("CD202", "data-dependent-value")
     assert (finding.severity, finding.confidence, finding.ownership) == ("warning", "exact", "user")
-    assert finding.location == Location(FILE, 14, "forward")
+    assert finding.location == place_of(Location(FILE, 14, "forward"))
     assert finding.evidence["gb_id"] == "GB0124"
     assert finding.fix.how == "docs/rules/CD202.md"
     assert "tensor" in finding.fix.summary
@@ -138,7 +138,7 @@ def test_a_break_in_torchs_own_line_is_blamed_on_the_caller() -> None:
     text = item_at(TORCH_FILE, 1829, "inner")
     met = site(text, file=TORCH_FILE, line=1829, function="inner")
     finding = only(timeline([attempt("0/0")], breaks=(met,)))
-    assert finding.location == Location(FILE, 12, "forward")
+    assert finding.location == place_of(Location(FILE, 12, "forward"))
     assert (finding.ownership, finding.severity) == ("user", "warning")
 
 
@@ -147,7 +147,7 @@ def test_a_stack_without_the_compiled_frame() -> None:
     text = item_at(TORCH_FILE, 1829, "inner").replace("line 12, in forward", "line 39, in main")
     met = site(text, file=TORCH_FILE, line=1829, function="inner")
     finding = only(timeline([attempt("0/0")], breaks=(met,)))
-    assert finding.location == Location(FILE, 10, "forward")
+    assert finding.location == place_of(Location(FILE, 10, "forward"))
     assert (finding.ownership, finding.severity) == ("user", "warning")
 
 
@@ -157,7 +157,7 @@ def test_a_break_in_torchs_own_frame() -> None:
     met = site(item_at(TORCH_FILE, 1829, "inner"), file=TORCH_FILE, line=1829, function="inner")
     finding = only(timeline([attempt("0/0", where=inner)], breaks=(met,)))
     assert (finding.ownership, finding.severity) == ("torch", "info")
-    assert finding.location == Location(TORCH_FILE, 1829, "inner")
+    assert finding.location == place_of(Location(TORCH_FILE, 1829, "inner"))
 
 
 def test_the_reason_that_2_7_leaves_out() -> None:
@@ -215,4 +215,4 @@ def test_unknown_wording(text: str) -> None:
     """An unknown report is still a finding, of the category for the rest."""
     finding = only(timeline([attempt("0/0")], breaks=(site(text),)))
     assert finding.rule in ("CD290", "CD203")
-    assert finding.location == Location(FILE, 14, "forward")
+    assert finding.location == place_of(Location(FILE, 14, "forward"))

@@ -17,6 +17,7 @@ from compilediag.diagnosis.figures.key_difference import (
     key_changes,
     what_to_change,
 )
+from compilediag.diagnosis.findings import place_of
 from compilediag.diagnosis.rules.nothing_compiled import find_nothing_compiled
 from compilediag.receipt.schema.caches import CacheLookupRecord, CacheSection, CacheUsed
 from compilediag.receipt.schema.compiles import FrameName
@@ -72,7 +73,7 @@ def test_a_key_that_changes() -> None:
     assert again.record.why == "key_changed"
     assert again.changes == (KeyChange("gm", "mul(x, 0.25)", "mul(x, 0.75)"),)
     (finding,) = changing_keys(warm, found)
-    assert (finding.rule, finding.location) == ("CD612", WHERE)
+    assert (finding.rule, finding.location) == ("CD612", place_of(WHERE))
     assert finding.evidence["compile_ids"] == ["0/0"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import msgspec
 import pytest
 from timelines import (
     FILE,
@@ -22,9 +23,10 @@ from timelines import (
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.diagnose import diagnose
-from compilediag.diagnosis.findings import Finding, Fix, Severity
+from compilediag.diagnosis.findings import Finding, Severity
 from compilediag.diagnosis.rules.catalogue import ALL_RULES
 from compilediag.diagnosis.rules.recompiles import RecompileRule
+from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.timeline.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
 
@@ -64,7 +66,8 @@ def made(
         count=1,
         steps=(),
         cost_s=cost_s,
-        fix=Fix("x", "x"),
+        fix=FixRecord(summary="x", how="x"),
+        evidence={},
     )
 
 
@@ -94,7 +97,7 @@ def test_causes_are_worked_out_once_and_kept() -> None:
     assert diagnosis.causes == causes_in(run)
     assert diagnosis.causes.of(again) == causes_of(again)
     rules = [rule for rule in ALL_RULES if isinstance(rule, RecompileRule)]
-    alone = [replace(finding, id="F1") for rule in rules for finding in rule(run)]
+    alone = [msgspec.structs.replace(finding, id="F1") for rule in rules for finding in rule(run)]
     assert alone == list(diagnosis.findings) != []
     assert causes_in(CLEAN).groups == {}
 

@@ -10,6 +10,7 @@ from timelines import FILE, PACKAGE_FILE, ROOT, TORCH_FILE, false_guard
 from trace_lines import line
 
 from compilediag.diagnosis.diagnose import diagnose
+from compilediag.diagnosis.findings import entered_record, place_of
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
@@ -63,8 +64,8 @@ def test_a_recompile_has_the_call_of_its_row() -> None:
     assert [item.entered_at for item in timeline.compiles] == [OTHER, CALL]
     assert [item.entered_at for item in timeline.recompiles] == [CALL]
     (finding,) = (item for item in diagnose(timeline).findings if item.rule == "CD107")
-    assert finding.location == Location(PACKAGE_FILE, 12, "forward")
-    assert finding.entered_at == CALL
+    assert finding.location == place_of(Location(PACKAGE_FILE, 12, "forward"))
+    assert finding.entered_at == entered_record(CALL)
 
 
 def test_a_compile_that_did_not_end() -> None:
@@ -81,7 +82,7 @@ def test_a_break_has_the_call_of_its_compile() -> None:
     timeline = fold([[row("0/0", OTHER)], [broke, row("0/0", CALL)]])
     assert [item.entered_at for item in timeline.breaks] == [CALL]
     (finding,) = (item for item in diagnose(timeline).findings if item.rule.startswith("CD2"))
-    assert finding.entered_at == CALL
+    assert finding.entered_at == entered_record(CALL)
 
 
 def test_a_break_in_a_library_has_the_line_inside_of_the_compiled_function() -> None:
@@ -108,7 +109,10 @@ def test_a_cause_in_a_library_has_the_line_inside_of_the_compiled_function() -> 
     asked = replace(question("0/1"), entries=(EntryDiff("0/0", (guard,)),))
     timeline = fold([[row("0/0", OTHER), asked, row("0/1", CALL, "n")]], user_roots=(ROOT,))
     (finding,) = (item for item in diagnose(timeline).findings if item.rule == "CD107")
-    assert (finding.location, finding.entered_at) == (Location(PACKAGE_FILE, 14, "update"), inside)
+    assert (finding.location, finding.entered_at) == (
+        place_of(Location(PACKAGE_FILE, 14, "update")),
+        entered_record(inside),
+    )
 
 
 def test_frames() -> None:
@@ -121,8 +125,7 @@ def test_frames() -> None:
     assert [frame.entered_at for frame in timeline.frames] == [CALL]
     assert [item.entered_at for item in timeline.skipped] == [CALL]
     found = {item.rule: item.entered_at for item in diagnose(timeline).findings}
-    assert found["CD904"] == CALL
-    assert found["CD152"] == CALL
+    assert found["CD904"] == found["CD152"] == entered_record(CALL)
 
 
 def test_a_thread_without_such_a_call() -> None:

@@ -16,7 +16,7 @@ from timelines import (
     timeline,
 )
 
-from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.rules.evidence import (
     find_disagreement,
     find_eager_frames,
@@ -77,7 +77,7 @@ def test_a_frame_that_ran_eager() -> None:
     finding = one(find_eager_frames(timeline([failed])))
     assert (finding.rule, finding.severity, finding.cost_s) == ("CD904", "error", 0.4)
     assert finding.title == "forward ran eager: missing tp_iter"
-    assert finding.location == Location(FILE, 10, "forward")
+    assert finding.location == place_of(Location(FILE, 10, "forward"))
 
 
 def test_owners_of_eager_frames() -> None:
@@ -209,7 +209,7 @@ def test_calls_under_a_stance_that_compiles_nothing() -> None:
 
     title = '5 of 8 calls under the stance "{}"'
     assert findings("eager_on_recompile", "default") == [
-        (title.format("eager_on_recompile"), "warning", 5, where)
+        (title.format("eager_on_recompile"), "warning", 5, place_of(where))
     ]
     assert findings("force_eager", "force_eager")[0][1] == "warning"
     assert findings("force_eager", "default")[0][1] == "info"

@@ -29,8 +29,7 @@ from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.trials import running
 from compilediag.runs.trials.campaign import run_campaign
-from compilediag.runs.trials.first_run import campaign_folder
-from compilediag.runs.trials.one import Trial
+from compilediag.runs.trials.one import Trial, campaign_folder
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.state import Campaign, Result

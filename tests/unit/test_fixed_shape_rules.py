@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.figures.fixed_shapes import planned_padding, shapes_section
+from compilediag.diagnosis.findings import place_of
 from compilediag.diagnosis.rules.fixed_shapes import (
     find_contamination,
     find_early_exit_waste,
@@ -108,7 +109,7 @@ def test_contamination_names_the_output_and_the_fix() -> None:
         timeline(checked(("a", "safe"), ("b", "contaminated"), ("c", "parity"), ("d", "rng")))
     )
     assert (finding.rule, finding.severity, finding.variable) == ("CD406", "error", "b")
-    assert (finding.location, finding.count) == (PLACE, 2)
+    assert (finding.location, finding.count) == (place_of(PLACE), 2)
     assert finding.title == "b depends on padding: seen contaminated, and 1 more"
     assert "mask=" in finding.fix.summary
     assert not list(find_contamination(timeline(checked(("a", "nan_leak"), ("b", "rng")))))

@@ -149,8 +149,6 @@ def test_a_lane_from_the_index(run: Run) -> None:
         (("trend", "receipts", "--measure", "speed"), "there is no measure 'speed'"),
         (("stats", "receipts", "--indexed"), "--indexed answers for one lane"),
         (("stats", "--lane", "x"), "there is no .compilediag here"),
-        (("stats", "receipts", "--export", "x.csv"), "name a file that ends with .parquet"),
-        (("stats", "receipts", "--export", "x.parquet", "--sql", "x"), "give one"),
     ],
 )
 def test_an_error_is_one_sentence(

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from many_receipts import Change, content, entry, measured, plain
+from many_receipts import Change, content, entry, measured, plain, written
 
+from compilediag.errors import UsageError
 from compilediag.extensions.fleet.entry import Entry, Problem, lane_of
-from compilediag.extensions.fleet.folder import fleet_of
+from compilediag.extensions.fleet.folder import fleet_at, fleet_of
 from compilediag.extensions.fleet.scan import candidates, read_content, read_file, scan
 from compilediag.receipt.schema.receipt import Receipt
 
@@ -165,3 +166,21 @@ def _write(path: Path, number: int) -> None:
 def _touched(path: Path) -> Path:
     path.touch()
     return path
+
+
+def test_receipts_at_a_uri_are_those_of_the_folder(tmp_path: Path) -> None:
+    """By the same rules: the artifacts of a run are not looked at."""
+    pytest.importorskip("fsspec")
+    written(tmp_path, range(5), lambda n: measured(steps__median=n / 8, checks__no_oom=n > 2))
+    run = tmp_path / "run" / "receipt.json"
+    run.parent.mkdir()
+    run.write_bytes(content(8, measured(header__lane__preset="größer \u202e 'x'")))
+    (run.parent / "other.json").write_text("{}", encoding="utf-8")
+    here, there = fleet_of(str(tmp_path)), fleet_at(f"file://{tmp_path}")
+    assert len(there.entries) == 6
+    assert there.entries == here.entries
+    assert there.problems == here.problems == ()
+    with pytest.raises(UsageError, match="there is nothing at"):
+        fleet_at(f"file://{tmp_path}/nothing")
+    with pytest.raises(UsageError, match="Protocol not known"):
+        fleet_at("nosuch://place")

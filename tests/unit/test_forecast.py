@@ -9,7 +9,7 @@ import pytest
 from timelines import FILE, WHERE, at_limit, attempt, false_guard, hazards, process, recompile
 from timelines import timeline as run_of
 
-from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.findings import Finding, entered_record, place_of
 from compilediag.diagnosis.rules.constraints import find_violated_constraints
 from compilediag.diagnosis.rules.forecast import (
     find_armed_guards,
@@ -47,7 +47,7 @@ def test_an_armed_guard() -> None:
     run = run_of([FORWARD], hazards=(hazards([false_guard()]),))
     (finding,) = found(find_armed_guards, run)
     assert (finding.rule, finding.variable, finding.evidence["cause"]) == ("CD150", "n", "CD107")
-    assert (finding.severity, finding.location) == ("warning", WHERE)
+    assert (finding.severity, finding.location) == ("warning", place_of(WHERE))
     assert (finding.evidence["expected"], finding.evidence["actual"]) == ("2", "3")
     assert finding.fix.how == "docs/rules/CD107.md"
 
@@ -164,7 +164,7 @@ def test_the_limit_was_hit() -> None:
     of the refused attempt names no code, so the place is that of torch's question."""
     (finding,) = found(find_limit_hits, run_of(at_limit(8)))
     assert (finding.rule, finding.severity, finding.steps) == ("CD152", "error", (8,))
-    assert finding.location == WHERE
+    assert finding.location == place_of(WHERE)
     assert finding.also == ("CD107",)
     assert finding.title == "forward hit the recompile limit (8): eager since step 8"
     assert finding.evidence["compiles"] == 8
@@ -205,7 +205,7 @@ def test_the_call_of_backward_stands_on_captures() -> None:
         replace(attempt(f"!{n}/{n}/0", where=generated, step=n), entered_at=call) for n in range(3)
     ]
     (finding,) = found(find_autograd_recaptures, run_of(made))
-    assert (finding.location, finding.entered_at) == (None, call)
+    assert (finding.location, finding.entered_at) == (None, entered_record(call))
 
 
 def test_compiled_autograd_misses_in_the_log() -> None:
@@ -225,7 +225,7 @@ def test_violated_constraints(version: str) -> None:
     (finding,) = found(find_violated_constraints, run_of([failed]))
     assert (finding.rule, finding.severity) == ("CD154", "error")
     assert finding.variable == "x.size()[0]"
-    assert finding.location == Location(FILE, 10, "forward")
+    assert finding.location == place_of(Location(FILE, 10, "forward"))
 
 
 def test_a_violation_that_only_ended_the_process() -> None:

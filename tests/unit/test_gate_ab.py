@@ -115,7 +115,7 @@ def test_the_command(factor: float, code: int, monkeypatch: Any, capsys: Any) ->
         assert (a, b, rounds) == ("old", "new", 9)
         return samples(*[1.0] * rounds), samples(*[factor] * rounds)
 
-    monkeypatch.setattr("compilediag.commands.gate_ab.measure", fake)
+    monkeypatch.setattr("compilediag.runs.tools.ab.measure", fake)
     monkeypatch.setenv("NO_COLOR", "1")
     assert main(["gate", "--ab", "old", "new", "--rounds", "9"]) == code
     told = capsys.readouterr().out

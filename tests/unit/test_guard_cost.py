@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from built_receipt import CWD, FRAME, built, compiled, ended, started, torch_seen
 
-from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.rules.guard_cost import MIN_GUARDS, find_expensive_guards
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
@@ -95,7 +95,7 @@ def test_guards_that_take_a_tenth_of_a_step() -> None:
     """At the frame; modules are skipped first, checks dropped last."""
     (found,) = rule(run(guards()))
     assert found.title == "guards take 200 us of each 2.0 ms step (10%): 1,000 of forward"
-    assert found.location == FRAME
+    assert found.location == place_of(FRAME)
     assert found.count == STEPS
     assert found.cost_s == pytest.approx(200e-6 * STEPS)
     ways = found.fix.summary.split("; or ")
@@ -109,7 +109,7 @@ def test_guards_that_take_a_tenth_of_a_step() -> None:
 def test_values_read_by_one_line_are_computed_once() -> None:
     """Then the line is the place."""
     (found,) = rule(run(guards(kinds=("EQUALS_MATCH", "TYPE_MATCH"), counts=(900, 100))))
-    assert found.location == READ
+    assert found.location == place_of(READ)
     assert found.fix.summary.startswith("compute what this line reads")
 
 

@@ -17,8 +17,7 @@ from repro_cases import CASES as REPEATED
 
 from compilediag import cli
 from compilediag.cli import COMMANDS, load_command
-from compilediag.commands.documents import DOCUMENTS, Declared
-from compilediag.commands.exit_codes import OF_ALL, OF_COMMAND
+from compilediag.commands.documents import DOCUMENTS, OF_ALL, OF_COMMAND, Declared
 from compilediag.compare.gate.expression import parse_limits
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Item
@@ -88,7 +87,6 @@ CASES: dict[str, tuple[str, ...]] = {
     "plan": ("plan", FINDINGS, "--json"),
     "stats": ("stats", "LANE", "--json"),
     "trend": ("trend", "LANE", "--json"),
-    "rows": ("stats", "LANE", "--sql", "SELECT lane, recompiles FROM receipts", "--json"),
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from timelines import FILE, process, timeline
 
+from compilediag.diagnosis.findings import place_of
 from compilediag.diagnosis.rules.packing import find_packing_copies
 from compilediag.timeline.timeline import Step, SyncSample
 from compilediag_harness.source.packing_source import elements_at, packing_at
@@ -120,7 +121,7 @@ def found(*packed: PackedBuffer, wall_s: float = 0.02) -> Any:
 def test_what_is_filled_in_vain_is_told_with_its_line_and_share() -> None:
     """At the line that fills it, by its name."""
     (finding,) = found(PACKED, PACKED)
-    assert finding.location == Location(FILE, 10, "pack")
+    assert finding.location == place_of(Location(FILE, 10, "pack"))
     assert (finding.variable, finding.steps, finding.confidence) == ("batch", (3, 4), "exact")
     assert finding.title == "64.0 MiB filled by zeros() in a step, 75% of it overwritten"
     assert finding.evidence["overwritten_share"] == 0.75

@@ -19,7 +19,7 @@ def short(value: Any, *directories: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("directories", "file", "expected"),
+    ("directories", "value", "expected"),
     [
         (["/home/me/p"], "/home/me/p/model.py", "model.py"),
         (["/home/me/p"], "/home/me/p/src/a b.py", "src/a b.py"),
@@ -32,21 +32,15 @@ def short(value: Any, *directories: str) -> Any:
         ([], "at /x.py", "at /x.py"),
         (["/"], "at /x.py", "at /x.py"),
         ([""], "at /x.py", "at /x.py"),
+        (["/p"], {"a": ["at /p/x.py:3 and (/p/y.py)", 5]}, {"a": ["at x.py:3 and (y.py)", 5]}),
+        (["/p"], "/q/p/x.py /p/z.py ./p/x.py", "/q/p/x.py z.py ./p/x.py"),
     ],
 )
-def test_short(directories: list[str], file: str, expected: str) -> None:
+def test_short(directories: list[str], value: Any, expected: Any) -> None:
     """Only what lies below a folder loses it, the longest that fits; a folder with a longer name is
-    another. Run from the root, or with no process known, paths stay whole."""
-    assert short(file, *directories) == expected
-
-
-def test_texts() -> None:
-    """Inside of texts, lists and maps; never in the middle of another path."""
-    value = {"a": ["at /p/x.py:3 and (/p/y.py)", 5, None], "b": "/q/p/x.py /p/z.py ./p/x.py"}
-    assert short(value, "/p") == {
-        "a": ["at x.py:3 and (y.py)", 5, None],
-        "b": "/q/p/x.py z.py ./p/x.py",
-    }
+    another. Run from the root, or with no process known, paths stay whole, as do those that only
+    end like one."""
+    assert short(value, *directories) == expected
 
 
 def test_sections() -> None:

@@ -11,7 +11,7 @@ import timelines
 from false_guards import FLAG, FRAME, HOOK, PE
 
 from compilediag.diagnosis.codes import REGISTER, info
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding, Rule, place_of
 from compilediag.diagnosis.rules.catalogue import RECOMPILE_RULES
 from compilediag.diagnosis.rules.containers import unguarded_change
 from compilediag.diagnosis.rules.facts import decides_by
@@ -53,7 +53,11 @@ def test_one_finding_over_all_steps() -> None:
     """The same flag at steps 3 and 7 is one finding with both steps and the sum of seconds."""
     (finding,) = findings(recompile(3, FLAG), recompile(7, FLAG, seconds=0.25))
     assert (finding.rule, finding.slug, finding.family) == ("CD101", "closure-flag", "closure_flag")
-    assert (finding.variable, finding.location, finding.ownership) == ("capture", HOOK, "user")
+    assert (finding.variable, finding.location, finding.ownership) == (
+        "capture",
+        place_of(HOOK),
+        "user",
+    )
     assert (finding.count, finding.steps, finding.cost_s) == (2, (3, 7), 0.75)
     assert finding.evidence["compile_ids"] == ["0/3", "0/7"]
     assert finding.evidence["roles"] == ["primary", "primary"]
@@ -114,7 +118,7 @@ def test_torch_lines_give_way_to_the_frame() -> None:
     )
     guard = FalseGuard("L['self'].p", "EQUALS_MATCH", "L['self'].p == 0.1", None, "0.2", inside)
     (finding,) = findings(recompile(1, guard))
-    assert (finding.location, finding.ownership) == (FRAME, "user")
+    assert (finding.location, finding.ownership) == (place_of(FRAME), "user")
 
 
 def test_evidence_is_plain() -> None:
@@ -177,7 +181,7 @@ def test_unguarded_change() -> None:
     again = UnguardedChanged(2.0, 5, FRAME, "forward_hook", "encoder.0", where)
     (finding,) = unguarded_change(Timeline(unguarded=(change, again)))
     assert (finding.rule, finding.severity, finding.variable) == ("CD119", "error", "encoder.0")
-    assert (finding.location, finding.count, finding.steps) == (where, 2, (4, 5))
+    assert (finding.location, finding.count, finding.steps) == (place_of(where), 2, (4, 5))
     assert finding.title == "forward hook changed after compile and is ignored"
     assert "register it before" in finding.fix.summary
 

@@ -12,7 +12,7 @@ from trace_lines import line
 
 from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.diagnose import diagnose
-from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
 from compilediag.diagnosis.guards.size_limits import (
     behind,
@@ -34,6 +34,7 @@ from compilediag_harness.wire import (
 
 X, W = "L['x'].size()[0]", "L['w'].size()[0]"
 LINE = Location(FILE, 12, "helper")
+AT = place_of(LINE)
 CALLER = Location(FILE, 30, "forward")
 IN_OPERATION = ("_dispatch_impl", "dispatch", "__torch_dispatch__", "run_node")
 CALLS = {
@@ -242,7 +243,11 @@ def violated(text: str, *guards: SizeGuard) -> tuple[Finding, ...]:
 def test_a_violation_names_the_line_and_not_the_function(by: str) -> None:
     """Each way a size becomes a number, with a sentence about that line."""
     (finding,) = violated(message(X), guard(fixed=(X,), by=by))
-    assert (finding.rule, finding.location, finding.variable) == ("CD154", LINE, "x.size()[0]")
+    assert (finding.rule, finding.location, finding.variable) == (
+        "CD154",
+        AT,
+        "x.size()[0]",
+    )
     assert finding.title.endswith("a constant, 4")
     assert "this line" in finding.fix.summary or by == "branch"
 
@@ -266,11 +271,11 @@ def test_two_lines_are_two_findings_and_two_sizes_of_one_line_are_one() -> None:
     guards = (guard(fixed=(X,)), guard("Eq(s1, 4)", (("s1", W),), (W,), stack=(CALLER, other)))
     found = violated(message(X, W), *guards)
     assert [(each.location, each.variable) for each in found] == [
-        (LINE, "x.size()[0]"),
-        (other, "w.size()[0]"),
+        (AT, "x.size()[0]"),
+        (place_of(other), "w.size()[0]"),
     ]
     (both,) = violated(message(X, W), guard("Eq(s0, 4)", (("s0", X), ("s0", W)), (X, W)))
-    assert both.location == LINE
+    assert both.location == AT
 
 
 def test_a_range_that_was_promised() -> None:
@@ -285,7 +290,7 @@ def test_a_range_that_was_promised() -> None:
     )
     multiple = violated(text.format("(L['x'].size()[0] % 2) == 0."), guard("Eq(Mod(s0, 2), 0)"))
     for (finding,), word in ((within, "range"), (multiple, "multiple")):
-        assert finding.location == LINE
+        assert finding.location == AT
         assert word in finding.title
 
 
@@ -303,7 +308,11 @@ def test_an_export_names_its_dim() -> None:
     )
     diagnosed = diagnose(run)
     (finding,) = diagnosed.findings
-    assert (finding.rule, finding.location, finding.variable) == ("CD154", LINE, "x.size()[0]")
+    assert (finding.rule, finding.location, finding.variable) == (
+        "CD154",
+        AT,
+        "x.size()[0]",
+    )
     assert "as torch suggests (b = 4)" in finding.fix.summary
     assert "one graph" not in finding.fix.summary
     assert diagnosed.verdict == "findings"
@@ -313,9 +322,9 @@ def test_a_violation_without_a_record_of_conditions() -> None:
     """The stack that torch 2.13 prints; else the frame, and no guess at the line."""
     stack = f'\nUser stack:\n  File "{FILE}", line 12, in helper\n    return x.reshape(4, 2)\n'
     (printed,) = violated(message(X) + stack)
-    assert (printed.location, "size_needed" in printed.evidence) == (LINE, False)
+    assert (printed.location, "size_needed" in printed.evidence) == (AT, False)
     (bare,) = violated(message(X))
-    assert bare.location == Location(FILE, 10, "forward")
+    assert bare.location == place_of(Location(FILE, 10, "forward"))
 
 
 # --- CD105 and CD118 --------------------------------------------------------------------------
@@ -343,7 +352,7 @@ def test_a_size_that_the_code_makes_a_number() -> None:
     """No mark helps: the finding stands at the line that does it."""
     for compile_id in ("0/0", "0/1"):
         finding = changed(guard(fixed=(X,), by="loop"), compile_id=compile_id)
-        assert finding.location == LINE
+        assert finding.location == AT
         assert "works for every" in finding.fix.summary
         assert "mark_dynamic" not in finding.fix.summary
         assert finding.fix.candidates == ()
@@ -352,7 +361,7 @@ def test_a_size_that_the_code_makes_a_number() -> None:
 def test_a_branch_that_tells_the_two_sizes_apart() -> None:
     """The second graph excludes the size of the first: two graphs, marked or not."""
     split = changed(guard("Ne(s0, 4)"))
-    assert (split.location, "each side" in split.fix.summary) == (LINE, True)
+    assert (split.location, "each side" in split.fix.summary) == (AT, True)
     fits = changed(guard("Ne(s0, 7)"))
     assert fits.fix.candidates
     assert "maybe_mark_dynamic(x, 0)" in fits.fix.summary
@@ -366,7 +375,7 @@ def test_a_line_of_others_is_not_to_be_changed() -> None:
     for by in ("number", "loop", "reshape", "operation"):
         needed = replace(guard(fixed=(X,), by=by), stack=(inside,))
         finding = changed(needed)
-        assert finding.location == inside
+        assert finding.location == place_of(inside)
         assert finding.fix.summary.startswith("warm up each size of `x.size()[0]`")
         assert "this line" not in finding.fix.summary
 
@@ -378,7 +387,10 @@ def test_a_branch_on_a_constant_takes_its_other_side() -> None:
     compiles = [attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)]
     run = run_of(compiles, guarded_sizes=guarded(guard("Ne(s0, 7)")))
     (finding,) = (each for each in diagnose(run).findings if each.rule == "CD118")
-    assert (finding.location, finding.title) == (LINE, "a branch on the size takes its other side")
+    assert (finding.location, finding.title) == (
+        AT,
+        "a branch on the size takes its other side",
+    )
     assert finding.evidence["kind"] == "constant"
     assert "each side of the branch" in finding.fix.summary
 
@@ -436,7 +448,7 @@ def test_a_trace_holds_the_same() -> None:
     assert event.guards == (guard(fixed=(X, W)),)
     (journal,) = trace_of([NAMES + MADE + ADDED + FIXED + ROW], "trace.log")
     found = diagnose(fold([journal.events], user_roots=(ROOT,))).findings
-    assert [(each.rule, each.location) for each in found][-1] == ("CD154", LINE)
+    assert [(each.rule, each.location) for each in found][-1] == ("CD154", AT)
 
 
 def test_a_restart_traces_anew() -> None:

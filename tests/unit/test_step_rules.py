@@ -11,7 +11,7 @@ from timelines import FILE, ROOT, TORCH_FILE, WHERE, attempt, process, timeline
 
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.figures.syncs import syncs_section
-from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.rules import data_loading, late_compiles, syncs, timer_scope
 from compilediag.extensions.cadence.diagnosis import rules as cadences
 from compilediag.timeline.cadence import CadenceGroup
@@ -55,7 +55,7 @@ def test_a_loop_of_reads_is_named_with_its_lines() -> None:
         )
     )
     (finding,) = found(syncs.find_sync_loops, run)
-    assert finding.location == Location(FILE, 18, "targets")
+    assert finding.location == place_of(Location(FILE, 18, "targets"))
     assert (finding.count, finding.steps, finding.cost_s) == (28, (3, 4), None)
     assert finding.evidence["most_in_a_step"] == 20
     assert finding.evidence["sampled_steps"] == 3
@@ -65,7 +65,7 @@ def test_a_loop_of_reads_is_named_with_its_lines() -> None:
 def test_a_line_that_a_caller_repeats_is_named_itself() -> None:
     """Without a loop in its own function the line is the place."""
     (finding,) = found(syncs.find_sync_loops, timeline(syncs=(sample(3, read(40, loop=None)),)))
-    assert finding.location == LINE
+    assert finding.location == place_of(LINE)
     assert "in a loop" not in finding.title
 
 
@@ -204,7 +204,11 @@ def test_reads_in_the_models_time_are_found() -> None:
     """The span's name is what claims it, wherever it stands among the open ones."""
     run = timeline(syncs=(sample(3, read(20, spans=("step", "lens_forward", "pairs"))),))
     (finding,) = found(timer_scope.find_reads_in_model_time, run)
-    assert (finding.variable, finding.location, finding.count) == ("lens_forward", LINE, 20)
+    assert (finding.variable, finding.location, finding.count) == (
+        "lens_forward",
+        place_of(LINE),
+        20,
+    )
 
 
 def test_other_spans_may_hold_reads() -> None:

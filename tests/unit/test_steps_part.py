@@ -13,7 +13,8 @@ from timelines import attempt
 from compilediag.diagnosis.figures.steps import steps_section
 from compilediag.diagnosis.figures.syncs import syncs_section
 from compilediag.diagnosis.figures.timings import by_step, timings_of
-from compilediag.diagnosis.findings import Finding, Fix
+from compilediag.diagnosis.findings import Finding
+from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import StepsSection
 from compilediag.timeline.syncs import SyncSite
@@ -89,7 +90,8 @@ def finding(cost_s: float, identity: str) -> Finding:
         count=1,
         steps=(5,),
         cost_s=cost_s,
-        fix=Fix("decorate hook", "docs/rules/CD101.md", None),
+        fix=FixRecord(summary="decorate hook", how="docs/rules/CD101.md"),
+        evidence={},
         id=identity,
     )
 

@@ -12,7 +12,7 @@ import psutil
 from compilediag.errors import CompilediagError
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised.child_env import RUN_DIR_VARIABLE
+from compilediag.runs.supervised.child import RUN_DIR_VARIABLE
 
 ORPHAN_S = 60.0
 """How long processes of a run may take to end after it, on a machine that is busy."""

@@ -16,6 +16,7 @@ from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, whole_funct
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.findings import Act, Cause
+from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.call_sizes import varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import UserCall, resumed_function
@@ -421,7 +422,7 @@ def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashabl
             first = others[0]
             texts = {(item.file, item.line): item.text for item in others}
             lines = len(texts)
-            act = Act("probable", first.file, first.line, first.function, first.text, lines)
+            act = record_from(Act, first, evidence="probable", lines=lines)
             yield frozenset(texts), act
             # What follows from another value does so by one of the lines that write it.
             if cause.rule in _CONSEQUENCES:
@@ -433,4 +434,4 @@ def _lines_between(cause: Cause, recompile: Recompile) -> Iterator[tuple[Hashabl
     for depth in () if cause.changed.in_call else range(min(last + 1, len(stack))):
         line = stack[depth]
         text = texts.get((line.file, line.line), "")
-        yield stack[depth:], Act("witnessed", line.file, line.line, line.function, text)
+        yield stack[depth:], record_from(Act, line, evidence="witnessed", text=text)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.absorption import Absorption, compile_ids
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
-from compilediag.diagnosis.findings import CauseId, Finding, Ownership, Rule, Severity
+from compilediag.diagnosis.findings import CauseId, Finding, Rule, Severity
 from compilediag.diagnosis.rules.break_fixes import OwnCall, break_fix
 from compilediag.diagnosis.rules.break_text import BreakReport, categories, read_break
 from compilediag.diagnosis.rules.make_finding import make_finding, pick, plural, shorten
@@ -18,7 +20,7 @@ from compilediag.diagnosis.rules.recompiles import TEMPORARY
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.compiles import CompileId, FrameKey
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location
 

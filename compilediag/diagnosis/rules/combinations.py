@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.analysis import Analysis, AnalysisRule
 from compilediag.diagnosis.causes.group import Group

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding
@@ -24,7 +23,7 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
     again = captures[1:]
     if not again and len(misses) < 2:
         return
-    found = make_finding(
+    yield make_finding(
         timeline,
         "CD153",
         f"compiled autograd compiled its backward graph {max(len(captures), 1)} times",
@@ -41,9 +40,6 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
             "compile_ids": [item.compile_id for item in captures],
             "misses": [item.text[:400] for item in misses[:8]],
         },
-        entered=again[0] if again else None,
+        # the program's call of backward
+        entered=next((item for item in again if item.entered_at or item.entered_from), None),
     )
-    entered = next((item for item in again if item.entered_at or item.entered_from), None)
-    if entered is not None:  # the program's call of backward
-        found = replace(found, entered_at=entered.entered_at, entered_from=entered.entered_from)
-    yield found

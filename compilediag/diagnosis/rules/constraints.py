@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.findings import Finding
@@ -132,7 +131,7 @@ def _violation(
         title += f", {constant[1]}"
     elif limit is not None and limit.kind != "constant":
         title = "a size declared dynamic has to be " + _REQUIRED[limit.kind]
-    found = make_finding(
+    return make_finding(
         timeline,
         "CD154",
         title,
@@ -150,10 +149,8 @@ def _violation(
             **(line_needed(limit) if limit is not None else {}),
             "nothing_else": alone,
         },
+        entered=failed,
     )
-    if failed is None:
-        return found
-    return replace(found, entered_at=failed.entered_at, entered_from=failed.entered_from)
 
 
 _REQUIRED = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.absorption import compile_ids
 from compilediag.diagnosis.causes.group import Group

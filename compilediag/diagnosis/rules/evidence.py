@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import cast
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.absorption import Absorption
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
-from compilediag.diagnosis.findings import Finding, Ownership, Rule
+from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.diagnosis.rules.breaks import eager_places, sends_to_eager
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, shorten
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.timeline.compiles import Compile, FrameKey
 from compilediag.timeline.invocations import StanceCalls
-from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     ATTACH,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.analysis import Analysis, analysis_rule
 from compilediag.diagnosis.causes.of_run import RunCauses

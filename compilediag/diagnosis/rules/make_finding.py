@@ -6,7 +6,17 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import CauseId, Confidence, Entered, Finding, Fix, Severity
+from compilediag.diagnosis.findings import (
+    CauseId,
+    Confidence,
+    Entered,
+    Finding,
+    Severity,
+    changed_at,
+    entered_by,
+    place_of,
+)
+from compilediag.receipt.schema.compiles import FixRecord, Place
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
@@ -34,7 +44,7 @@ def make_finding(
     fix: str,
     *,
     caveat: str | None = None,
-    location: Location | None = None,
+    location: Location | Place | None = None,
     variable: str | None = None,
     severity: Severity | None = None,
     confidence: Confidence = "exact",
@@ -51,7 +61,7 @@ def make_finding(
     to. What has no location is about the run as a whole, which is the user's. `entered`: what it is
     about, where neither `about` nor `location` is a frame, cause or break of the timeline."""
     register = info(code)
-    return Finding(
+    found = Finding(
         rule=code,
         slug=register.slug,
         severity=severity or register.severity,
@@ -59,19 +69,18 @@ def make_finding(
         family=register.family,
         variable=variable,
         title=title,
-        location=location,
+        location=place_of(location),
         ownership="user" if location is None else ownership_of(location.file, timeline.user_roots),
         count=count,
         steps=tuple(sorted(set(steps))),
         cost_s=cost_s,
-        fix=Fix(fix, register.how, caveat),
+        fix=FixRecord(summary=fix, how=register.how, caveat=caveat),
         evidence=evidence,
         also=also,
         about=about,
-        entered_at=entered.entered_at if entered is not None else None,
-        entered_from=entered.entered_from if entered is not None else "",
-        changed=changed,
+        changed_at=changed_at(changed),
     )
+    return found if entered is None else entered_by(found, entered)
 
 
 def pick(item: object, *names: str) -> dict[str, object]:

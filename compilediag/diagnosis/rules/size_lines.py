@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.findings import Cause, Finding
+from compilediag.diagnosis.findings import Cause, Finding, place_of
 from compilediag.diagnosis.guards.size_limits import (
     SizeLimit,
     behind,
@@ -67,7 +68,7 @@ def with_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
         return finding
     place = limit.place
     finding = replace(
-        finding, location=place, ownership=ownership_of(place.file, timeline.user_roots)
+        finding, location=place_of(place), ownership=ownership_of(place.file, timeline.user_roots)
     )
     return _of_size(finding, size, limit) if finding.rule == "CD105" else _of_side(finding, limit)
 

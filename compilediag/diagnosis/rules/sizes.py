@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from compilediag.diagnosis.absorption import compile_ids
 from compilediag.diagnosis.causes.changed_sizes import (

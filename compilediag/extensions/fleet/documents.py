@@ -1,6 +1,6 @@
 """What `stats --json` and `trend --json` print."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compilediag.extensions.fleet.changes import Change, LaneTrend, Mark, State
 from compilediag.extensions.fleet.entry import Problem
@@ -39,9 +39,3 @@ class TrendDocument(FleetDocument, frozen=True, kw_only=True):
 
     lanes: tuple[LaneTrend, ...]
     events: tuple[TrendEvent, ...]
-
-
-class RowsDocument(Document, frozen=True, kw_only=True):
-    """The answer to a query."""
-
-    rows: tuple[dict[str, Any], ...]

@@ -13,9 +13,6 @@ from compilediag.compare.keys import lane_fields
 from compilediag.extensions.fleet.measures import THROUGHPUTS, checks_of, values_of
 from compilediag.receipt.schema.receipt import Receipt
 
-TABLE_SUFFIX = ".parquet"
-"""How the path of a table of entries ends."""
-
 SOFTWARE = ("python", "torch", "triton", "cuda", "driver")
 """Versions of `environment` that may explain a change."""
 

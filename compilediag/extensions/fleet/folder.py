@@ -1,4 +1,4 @@
-"""The receipts of a folder, URI or table as entries. The files are the truth: the index beside them
+"""The receipts of a folder or URI as entries. The files are the truth: the index beside them
 only saves reading them again.
 
 The index is a SQLite file beside the receipts that can be deleted, and is made again then. Each row
@@ -22,7 +22,7 @@ import msgspec
 
 from compilediag._version import __version__
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.entry import KINDS, TABLE_SUFFIX, Entry, Lane, Problem
+from compilediag.extensions.fleet.entry import KINDS, Entry, Lane, Problem
 from compilediag.extensions.fleet.measures import MEASURES
 from compilediag.extensions.fleet.scan import FoundFile, read_file, read_uri, scan, signature_of
 from compilediag.readers.storage import is_uri
@@ -97,16 +97,11 @@ def every(lane: str, created_s: float | None) -> bool:
 def fleet_at(
     location: str, wanted: Wanted = every, progress: Progress = lambda done, total: None
 ) -> Fleet:
-    """The wanted receipts of a folder, a table (.parquet) or a URI.
+    """The wanted receipts of a folder or a URI.
 
     Raises:
         UsageError: there is nothing at the location, or what it needs is not installed.
-        ReceiptUnreadable: a table is not one of ours.
     """
-    if location.endswith(TABLE_SUFFIX) and not os.path.isdir(location):
-        from compilediag.extensions.fleet.table import read_table
-
-        return gathered(location, _wanted(read_table(location), wanted))
     if is_uri(location):
         items = list(read_uri(location))
         return gathered(location, _wanted(items, wanted), files_read=len(items))

@@ -32,10 +32,10 @@ from compilediag.runs.supervised.exit_status import (
     exit_status_of,
     notes_on_attachment,
 )
-from compilediag.runs.supervised.reports import clean_traces, link_reports, traces_in
-from compilediag.runs.supervised.supervised_run import SupervisedRun
+from compilediag.runs.supervised.supervised_run import SupervisedRun, TelemetryReport
 from compilediag.runs.supervised.target import Target
-from compilediag.runs.supervised.telemetry import TelemetryReport
+from compilediag.runs.tools.tlparse import link_reports
+from compilediag.runs.tools.tlparse_log import clean_traces, traces_in
 from compilediag.timeline.timeline import TextLog, Timeline
 from compilediag_harness.collectors.trace_redaction import FAULT
 from compilediag_harness.wire import (
@@ -91,7 +91,7 @@ def assemble(
         extensions: dict[str, object] = {}
         if run.options.tlparse:
             stage("waiting for tlparse")
-            linked = link_reports(traces_in(run.run_dir), run.run_dir, timeline, run.secrets)
+            linked = link_reports(traces_in(run.run_dir), run.run_dir, run.secrets)
             extensions.update(linked.extensions)
             notes.extend(linked.notes)
         if telemetry is not None:

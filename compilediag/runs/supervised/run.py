@@ -13,20 +13,28 @@ from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.runs.checkout import ProvenanceProbe, digest_script
 from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
-from compilediag.runs.supervised import telemetry
 from compilediag.runs.supervised.assemble import assemble
-from compilediag.runs.supervised.child import PASSED_ON, STDERR, ExitInfo, start, supervise
-from compilediag.runs.supervised.child_env import child_environment
-from compilediag.runs.supervised.depyf_run import decompile
-from compilediag.runs.supervised.group_witness import GroupWitness
+from compilediag.runs.supervised.child import (
+    PASSED_ON,
+    STDERR,
+    ExitInfo,
+    child_environment,
+    start,
+    supervise,
+)
+from compilediag.runs.supervised.depyf import decompile
 from compilediag.runs.supervised.kept_files import KeptFiles
 from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.repeat import limited
-from compilediag.runs.supervised.signals import SignalInbox
-from compilediag.runs.supervised.supervised_run import Outcome, SupervisedRun
+from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
+from compilediag.runs.supervised.supervised_run import (
+    Outcome,
+    SupervisedRun,
+    TelemetryReport,
+    begin_export,
+)
 from compilediag.runs.supervised.target import parse_target
-from compilediag.runs.supervised.telemetry import TelemetryReport
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
 
@@ -59,7 +67,7 @@ def run(
     with SignalInbox() as inbox, contextlib.closing(kept):
         with GroupWitness(PASSED_ON) as witness:
             ended, provenance, report = _run_child(running, inbox, witness, kept)
-        notes = decompile(running, ended, inbox) if options.depyf else ()
+            notes = decompile(running, ended, inbox, witness) if options.depyf else ()
         moved, lost = _moved(running, kept)
         outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
         stopped = ended.interrupts > 0 or ended.passed_on
@@ -106,7 +114,7 @@ def _run_child(
     folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
     provenance = ProvenanceProbe(folder, digests)
     live = _live(run)
-    export = telemetry.begin(run)
+    export = begin_export(run)
     try:
         ended = supervise(
             child,

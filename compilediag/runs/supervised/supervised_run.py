@@ -1,13 +1,16 @@
-"""A supervised run: as it is known when the target starts, and how it ended."""
+"""A supervised run: as it is known when the target starts, what is sent of it while it goes on, and
+how it ended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from compilediag import extension_points
 from compilediag.errors import OutputUnwritable
 from compilediag.runs.run_directory import save_receipt
+from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.target import Target
 from compilediag_harness.redaction.known_values import secret_values
@@ -75,3 +78,28 @@ def with_receipt(outcome: Outcome, receipt: Receipt, *, latest: bool) -> Outcome
     except OutputUnwritable as error:
         return replace(outcome, notes=(*outcome.notes, str(error)))
     return replace(outcome, receipt_path=path)
+
+
+class TelemetryReport(NamedTuple):
+    """How the export went: notes for the user, and the receipt's extension."""
+
+    notes: tuple[str, ...]
+    extension: Mapping[str, object]
+
+
+class Export(Protocol):
+    """What is sent while a run goes on."""
+
+    def end(self, ended: ExitInfo, run_dir: str) -> TelemetryReport:
+        """Exports the last metrics, in a bounded time."""
+        ...
+
+
+def begin_export(run: SupervisedRun) -> Export | None:
+    """Starts the export of a run that has started; None without telemetry."""
+    if run.options.telemetry is None:
+        return None
+    start: Callable[[SupervisedRun], Export] = extension_points.load(
+        extension_points.TELEMETRY_EXPORT, "telemetry"
+    )
+    return start(run)

@@ -1,4 +1,5 @@
-"""tlparse's report of torch's traces, made by its command line; what goes wrong costs the report.
+"""tlparse's reports of torch's traces, made by its command line and linked; what goes wrong costs
+the reports and is said: the receipt does not depend on them.
 
 It gets one exact file (its 0.4.3 does not find logs in folders), a cleaned copy of the log, and a
 fresh folder; `--overwrite` is never used.
@@ -9,14 +10,17 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from compilediag.readers.compression import open_stream
-from compilediag.runs.tools.limited import Limits, run_with_limits
+from compilediag.readers.storage import is_uri
+from compilediag.runs.run_directory import ARTIFACTS, REPORTS
 from compilediag.runs.tools.tlparse_log import TooLarge, copy_log
 
 PROGRAM = "tlparse"
@@ -27,6 +31,20 @@ TIME_S = 120.0
 """For all reports of one run."""
 MIN_TIME_S = 1.0
 _PREFIX = ".tlparse-"
+
+NO_TRACE = (
+    "tlparse has no trace of this run to report: torch wrote none into the run's folder, as is so "
+    "where TORCH_TRACE names another one, or where nothing was compiled"
+)
+MAX_REPORTS = 16
+"""One report a process; of more logs those with the first names."""
+
+
+class LinkedReports(NamedTuple):
+    """Notes on the reports for the user, and the receipt's extension."""
+
+    notes: tuple[str, ...] = ()
+    extensions: Mapping[str, object] = {}
 
 
 class Report(NamedTuple):
@@ -40,6 +58,46 @@ class Report(NamedTuple):
     """Why there is none, in one sentence."""
     left_out: int = 0
     """Records of the log that the copy does not hold."""
+
+
+def link_reports(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> LinkedReports:
+    """Makes a report of every trace.
+
+    Args:
+        logs: the traces.
+        run_dir: where the reports go, among the artifacts.
+        known: secret values, which are redacted.
+    """
+    if not logs:
+        return LinkedReports((NO_TRACE,))
+    try:
+        return _linked(logs, run_dir, known)
+    except Exception as error:
+        fault = f"{type(error).__name__}: {error}"[:300]
+        return LinkedReports(
+            (f"tlparse's report is not linked, by a fault of compilediag: {fault}",)
+        )
+
+
+def _linked(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> LinkedReports:
+    reports = reports_of(logs[:MAX_REPORTS], os.path.join(run_dir, ARTIFACTS, REPORTS), known)
+    notes = [f"{os.path.basename(item.log)}: {item.problem}" for item in reports if item.problem]
+    if len(logs) > MAX_REPORTS:
+        notes.append(f"tlparse reports {MAX_REPORTS} of the {len(logs)} traces")
+    made = [os.path.relpath(item.folder) for item in reports if item.folder is not None]
+    if made:
+        more = f" and {len(made) - 1} more" if len(made) > 1 else ""
+        notes.append(f"tlparse's report: {os.path.join(made[0], INDEX)}{more}")
+    linked = [
+        {
+            "trace": item.log if is_uri(item.log) else os.path.relpath(item.log, run_dir),
+            "report": item.folder and os.path.relpath(item.folder, run_dir),
+            "problem": item.problem,
+            "records_left_out": item.left_out,
+        }
+        for item in reports
+    ]
+    return LinkedReports(tuple(notes), {"tlparse": {"reports": linked}})
 
 
 def find_tlparse() -> str | None:
@@ -127,3 +185,81 @@ def _size(folder: str) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(above, name)).st_size
     return total
+
+
+TAIL_BYTES = 2000
+_WITH_LIMITS = """
+for limit in "-c 0" "-v $1" "-f $2"; do ulimit $limit 2>/dev/null; done
+shift 2
+exec "$@"
+"""
+"""A limit that is lower already stays. The program starts with its limits: set from outside, they
+may come after it has written; and nothing of ours may run between fork and exec."""
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
+
+
+class Limits(NamedTuple):
+    """What a child may use; when it uses more it is ended."""
+
+    time_s: float = 60.0
+    memory_bytes: int = 4 << 30
+    file_bytes: int = 512 << 20
+
+
+class ChildEnded(NamedTuple):
+    """How a child ended."""
+
+    problem: str | None
+    """None where it succeeded; else one sentence, without its name."""
+    output_tail: str
+    """The end of what it printed."""
+
+
+def run_with_limits(
+    command: Sequence[str],
+    folder: str,
+    limits: Limits,
+    environment: Mapping[str, str],
+) -> ChildEnded:
+    """Runs a command in a folder, with no input, and waits for its end.
+
+    Its environment is `environment` and few variables of ours. Processes that it leaves running are
+    killed.
+    """
+    passed_on = {name: value for name, value in os.environ.items() if name in _PASSED_ON}
+    kib, blocks = limits.memory_bytes // 1024, limits.file_bytes // 512
+    if shutil.which(command[0]) is None:
+        return ChildEnded("it cannot be started: there is no such program", "")
+    with tempfile.TemporaryFile() as printed:
+        try:
+            child = subprocess.Popen(
+                ["/bin/sh", "-c", _WITH_LIMITS, "sh", str(kib), str(blocks), *command],
+                cwd=folder,
+                env={**passed_on, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return ChildEnded(f"it cannot be started: {error.strerror or error}", "")
+        problem = _wait(child, limits)
+        printed.seek(max(os.fstat(printed.fileno()).st_size - TAIL_BYTES, 0))
+        return ChildEnded(problem, printed.read().decode("utf-8", "replace").strip())
+
+
+def _wait(child: subprocess.Popen[bytes], limits: Limits) -> str | None:
+    try:
+        code = child.wait(limits.time_s)
+    except subprocess.TimeoutExpired:
+        return f"it took longer than {limits.time_s:g} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    return ended_with(code) if code else None
+
+
+def ended_with(code: int) -> str:
+    """A return code other than 0, in words."""
+    return f"it ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"

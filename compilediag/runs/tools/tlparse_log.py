@@ -1,4 +1,4 @@
-"""A cleaned copy of a TORCH_TRACE log that is safe to pass to tlparse.
+"""The traces of a run, and cleaned copies of TORCH_TRACE logs that are safe to pass to tlparse.
 
 tlparse ends at one byte that is no UTF-8, uses names in the log as paths, and puts some texts into
 its pages unescaped. The copy therefore holds only well-formed records, with known keys, harmless
@@ -7,15 +7,19 @@ names, no markup in metadata, and no secrets that are recognised.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from compilediag.readers.compression import open_stream
 from compilediag.readers.lenient_json import map_json, parse
+from compilediag.runs.run_directory import ARTIFACTS, TRACES
 from compilediag_harness.redaction.redactor import Redactor
 
 MAX_LOG_BYTES = 256 << 20
@@ -191,3 +195,44 @@ def _with_plain_names(event: Any) -> Any:
             word = _HARMLESS.sub("_", stem)[:100] or "unnamed"
             fields[key] = f"{word}.py" if fields[key].endswith(".py") else word
     return fields
+
+
+def traces_in(run_dir: str) -> list[str]:
+    """The traces that a run kept."""
+    try:
+        with os.scandir(os.path.join(run_dir, ARTIFACTS, TRACES)) as entries:
+            return sorted(item.path for item in entries if item.is_file(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+def clean_traces(run_dir: str, attached: int, known: Sequence[str]) -> tuple[str, ...]:
+    """Takes the secrets out of traces that a process wrote which compilediag was not attached to;
+    an attached one writes its trace without them.
+
+    Args:
+        run_dir: the run's directory.
+        attached: processes that do so themselves; each writes one trace at most.
+        known: secret values.
+
+    Returns sentences for the user.
+    """
+    traces = traces_in(run_dir)
+    if len(traces) <= attached:
+        return ()
+    notes: list[str] = []
+    for path in traces:
+        cleaned = f"{path}.cleaned"
+        try:
+            with open(cleaned, "xb") as target:
+                copy_log(open_stream(path).chunks(), target, known)
+            os.replace(cleaned, path)
+        except (OSError, TooLarge) as error:
+            for name in (path, cleaned):
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+            notes.append(
+                f"{os.path.basename(path)} was removed: compilediag was not attached to the "
+                f"process that wrote it, and no copy without secrets could be made: {error}"
+            )
+    return tuple(notes)

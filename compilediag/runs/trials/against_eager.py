@@ -19,8 +19,8 @@ from compilediag.receipt.schema.against_eager import ArmRecord
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.tools.ab import in_turns
 from compilediag.runs.trials.campaign import why_not
-from compilediag.runs.trials.one import Trial, run_trial
-from compilediag.runs.trials.state import SEED, Stop
+from compilediag.runs.trials.one import SEED, Trial, run_trial
+from compilediag.runs.trials.state import Stop
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan
 

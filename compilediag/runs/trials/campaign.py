@@ -23,9 +23,8 @@ from compilediag.fixes.points import Certificate
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.trials.judging import judged, refusal
 from compilediag.runs.trials.one import Trial
-from compilediag.runs.trials.running import make_trial, trial_of
+from compilediag.runs.trials.running import judged, make_trial, refusal, trial_of
 from compilediag.runs.trials.sources import Listed, listed
 from compilediag.runs.trials.state import (
     Campaign,

@@ -18,8 +18,8 @@ from compilediag.fixes.numbers.narrowing import narrowing
 from compilediag.receipt.schema.against_eager import NarrowedRecord
 from compilediag.runs.trials.against_eager import Pairs, make_run
 from compilediag.runs.trials.campaign import why_not
-from compilediag.runs.trials.one import Trial
-from compilediag.runs.trials.state import SEED, Stop
+from compilediag.runs.trials.one import SEED, Trial
+from compilediag.runs.trials.state import Stop
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import SettingChange, TrialPlan
 

@@ -1,4 +1,5 @@
-"""One trial: a supervised run with a plan for the inside, its output in a file, fresh caches."""
+"""One trial: a supervised run with a plan for the inside, its output in a file, fresh caches. The
+run that `fix TARGET` begins with is one too, and leaves a receipt as any other."""
 
 from __future__ import annotations
 
@@ -7,19 +8,27 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from compilediag.fixes.changes import plan_of
 from compilediag.fixes.environment import added
 from compilediag.fixes.observed import Observed
 from compilediag.fixes.same_answers import results_in
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.supervised.program import Program
+from compilediag.runs.supervised.options import RunOptions
+from compilediag.runs.supervised.program import Program, caches
+from compilediag.runs.supervised.run import run
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag_harness.wire import TrialPlan, clip
 
 FOLDER = "fix"
 """Below the directory of the run: no command takes a trial for a run of its own."""
+
+SEED = 20_261_123
+"""Of every generator, in every run of a campaign."""
 
 VARIABLE = "COMPILEDIAG_TRIAL"
 OUTPUT = "output.txt"
@@ -115,3 +124,49 @@ def _problem(receipt: Receipt, code: int) -> str | None:
     reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
     first = clip(reason.splitlines()[-1], MAX_REASON) if reason else f"exit code {code}"
     return f"{first} ({receipt.status})" if receipt.status != "failed" else first
+
+
+def first_run(
+    words: Sequence[str],
+    options: RunOptions,
+    environ: Mapping[str, str],
+    plan: TrialPlan | None = None,
+    below: str = FOLDER,
+    *,
+    keep_caches: bool = False,
+) -> tuple[Outcome, Trial]:
+    """Runs the program as it is, and leaves a receipt.
+
+    Args:
+        words: TARGET and everything after it.
+        options: how to run it.
+        environ: its environment.
+        plan: what is recorded of it; its answers by default.
+        below: name of the folder of what it printed, in that of the run.
+        keep_caches: the caches of the environment, not empty ones.
+
+    Raises:
+        UsageError: it was not started.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="compilediag-fix-") as folder,
+        caches(keep=keep_caches) as new,
+    ):
+        path, output = os.path.join(folder, "plan.json"), os.path.join(folder, OUTPUT)
+        with open(path, "w", encoding="utf-8") as stream:
+            json.dump(dataclasses.asdict(plan or plan_of((), seed=SEED)), stream)
+        options = replace(options, live=None, quiet=True, output_file=output)
+        outcome = run(words, options, {**environ, **new, VARIABLE: path})
+        trials = os.path.join(outcome.run_dir, below)
+        os.makedirs(trials, exist_ok=True)
+        kept = shutil.move(output, os.path.join(trials, f"00-as-it-is.{OUTPUT}"))
+        return outcome, trial_of("the program as it is", outcome, kept)
+
+
+def campaign_folder(run_dir: str) -> str:
+    """A new folder below that of a run; campaigns before stay as they are."""
+    number, path = 1, os.path.join(run_dir, FOLDER)
+    while os.path.isdir(path) and any(name.startswith("01-") for name in os.listdir(path)):
+        number += 1
+        path = os.path.join(run_dir, f"{FOLDER}-{number}")
+    return path

@@ -1,4 +1,5 @@
-"""The runs of a campaign: each within the budget, and each set of changes once."""
+"""The runs of a campaign, each within the budget and each set of changes once, and the certificates
+of changes that they give."""
 
 from __future__ import annotations
 
@@ -6,11 +7,22 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from compilediag.fixes.changes import Change, plan_of
+from compilediag.fixes.certificate import judge
+from compilediag.fixes.changes import Change, declared_by, plan_of
 from compilediag.fixes.environment import joined
-from compilediag.runs.trials.one import Trial, run_trial
-from compilediag.runs.trials.sources import source_changes
-from compilediag.runs.trials.state import SEED, Campaign, Stop, Trials, seconds_of_a_run
+from compilediag.fixes.observed import Observed, Without
+from compilediag.fixes.points import Certificate
+from compilediag.fixes.same_answers import needs_float64
+from compilediag.runs.trials.one import SEED, Trial, run_trial
+from compilediag.runs.trials.sources import labels_of, source_changes
+from compilediag.runs.trials.state import (
+    Campaign,
+    Evidence,
+    Stop,
+    Trials,
+    changes_by_finding,
+    seconds_of_a_run,
+)
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import SourceChange
 
@@ -71,3 +83,55 @@ def make_trial(
         campaign.interrupted = True
         raise Stop(f"interrupted in run {campaign.runs}: what was not tried by then is left out")
     return trial
+
+
+def judged(
+    campaign: Campaign,
+    evidence: Evidence,
+    finding: str,
+    trials: Sequence[Trial],
+    changes: Sequence[Change],
+    others: Sequence[Change] = (),
+) -> Certificate:
+    """Of changes for a finding, in runs that may have others too."""
+    without = evidence.without
+    seen = [_observed(trial, without.baseline) for trial in trials]
+    labels = [label for change in changes for label in change.labels]
+    labels += labels_of(edit for change in changes for edit in change.edits)
+    subject = evidence.subjects[finding]
+    declared = declared_by(changes, others)
+
+    def certificate() -> Certificate:
+        known = replace(evidence.without, precise=campaign.precise)
+        return judge(subject, known, seen, labels=labels, declared=declared)
+
+    found = certificate()
+    if campaign.precise is None and needs_float64(found, evidence.without, seen, declared):
+        campaign.precise = _precise(campaign, evidence.without)
+        return certificate()
+    return found
+
+
+def refusal(
+    campaign: Campaign, evidence: Evidence, runs: Sequence[Trial], changes: Sequence[Change]
+) -> str | None:
+    """Why runs with changes prove not all findings that these are for; None where they do."""
+    for finding, group in changes_by_finding(campaign).items():
+        if {*group} <= {*changes}:
+            certificate = judged(campaign, evidence, finding, runs, group, changes)
+            if not certificate.holds:
+                return f"finding {finding[1:]} is refused: {certificate.reason}"
+    return None
+
+
+def _precise(campaign: Campaign, without: Without) -> Observed | None:
+    """The eager run with references; where it does not run, that without any."""
+    name = "eager, with calls in float64"
+    trial = make_trial(campaign, name, (), stance="force_eager", reference=True)
+    return without.reference if trial.problem else trial.observed
+
+
+def _observed(trial: Trial, baseline: Observed) -> Observed:
+    if trial.observed is not None:
+        return trial.observed
+    return Observed(baseline.receipt, baseline.timeline, trial.problem or "it left no receipt")

@@ -20,7 +20,7 @@ from compilediag.fixes.edits.edit import (
     by_file,
 )
 from compilediag.receipt.schema.compiles import RefusedChange
-from compilediag.runs.git import git
+from compilediag.runs.checkout import git
 from compilediag_harness.base import atomic_write
 from compilediag_harness.wire import SourceChange
 

@@ -16,10 +16,6 @@ from compilediag.runs.supervised.program import Program
 from compilediag.runs.trials.one import Trial
 from compilediag.runs.trials.sources import Listed
 
-SEED = 20_261_123
-"""Of every generator, in every run of a campaign."""
-
-
 ROUNDS = 2
 """Runs with all that is proved, unless the user wants more."""
 

@@ -9,19 +9,24 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from compilediag.readers.lenient_json import parse
 from compilediag.readers.storage import open_regular
-from compilediag.runs.tools.limited import Limits, run_with_limits
+from compilediag.runs.run_directory import ARTIFACTS, DEPYF
+from compilediag.runs.supervised.child import ExitInfo, child_environment, start, supervise
+from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
+from compilediag.runs.supervised.supervised_run import SupervisedRun
+from compilediag.runs.tools.tlparse import ended_with
+from compilediag_harness.base.process_options import ProcessOptions
 from compilediag_harness.redaction.redactor import Redactor
 
 MAX_LINE_BYTES = 8 << 20
 MAX_FILES = 200
 FOLDER_VARIABLE = "COMPILEDIAG_DEPYF_DIR"
-_UNLIMITED = -1
 CHILD_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "depyf_child")
 """Goes onto PYTHONPATH."""
 _HARMLESS = re.compile(r"[^A-Za-z0-9_]+")
@@ -37,56 +42,69 @@ _AFTER_BREAK = (
 )
 
 
-class Decompiled(NamedTuple):
-    """The result of the second run."""
+def decompile(
+    run: SupervisedRun, first: ExitInfo, inbox: SignalInbox, witness: GroupWitness
+) -> tuple[str, ...]:
+    """Runs the target again and puts the decompiled frames among the artifacts.
 
-    files: tuple[str, ...]
-    """Paths of the written files, one a compile."""
-    problem: str | None = None
-    """What went wrong, in one sentence; there may be files all the same."""
-
-
-def decompile_run(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    into: str,
-    *,
-    time_s: float,
-    known: Sequence[str] = (),
-    stopped: Callable[[], bool] | None = None,
-) -> Decompiled:
-    """Runs the target again, with fresh caches, and writes its frames as Python.
-
-    Args:
-        command: the target, as the measured run started it.
-        environment: of the measured run's target.
-        into: a folder for the files, which is made.
-        time_s: longest time of the run.
-        known: secret values, which are redacted.
-        stopped: called regularly; True ends the run.
+    Returns notes for the user. Whatever goes wrong costs these files alone.
     """
-    os.makedirs(into, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="compilediag-depyf-") as work:
-        notes = os.path.join(work, "notes")
-        os.mkdir(notes)
-        paths = [CHILD_FOLDER, *filter(None, [environment.get("PYTHONPATH")])]
-        child = {
-            **environment,
-            "PYTHONPATH": os.pathsep.join(paths),
-            FOLDER_VARIABLE: notes,
-            "TORCHINDUCTOR_CACHE_DIR": os.path.join(work, "inductor"),
-            "TRITON_CACHE_DIR": os.path.join(work, "triton"),
-        }
-        limits = Limits(time_s, _UNLIMITED, _UNLIMITED)
-        ended = run_with_limits(command, os.getcwd(), limits, child, stopped)
-        files = tuple(_written(notes, into, known))
-    if ended.problem is not None:
-        return Decompiled(files, f"the second run of the target: {ended.problem}")
-    return Decompiled(files, None if files else "the second run of the target compiled nothing")
+    if first.interrupts or run.target.kind == "stdin":
+        return ("depyf: the target is not run a second time",)
+    into = os.path.join(run.run_dir, ARTIFACTS, DEPYF)
+    # A second run starts with empty caches, and decompiles at its end.
+    time_s = run.options.timeout_s or 3 * first.wall_s + 120
+    try:
+        with tempfile.TemporaryDirectory(prefix="compilediag-second-") as scratch:
+            notes = os.path.join(scratch, "notes")
+            os.mkdir(notes)
+            started = time.monotonic()
+            child = start(
+                run.target.command, _environment(run, scratch, notes), output_file=os.devnull
+            )
+            ended = supervise(
+                child,
+                inbox,
+                witness,
+                started=started,
+                grace_s=run.options.grace_s,
+                timeout_s=time_s,
+            )
+            files = list(_written(notes, into, run.secrets))
+    except Exception as error:
+        return (f"depyf: nothing was decompiled: {type(error).__name__}: {error}"[:300],)
+    problem = _problem(ended, time_s) or (None if files else "it compiled nothing")
+    told = [f"depyf: the second run of the target: {problem}"] if problem else []
+    if files:
+        told.append(f"what torch.compile made of each frame: {os.path.relpath(into)}")
+    return tuple(told)
+
+
+def _environment(run: SupervisedRun, scratch: str, notes: str) -> dict[str, str]:
+    """That of the measured run, with empty caches and a run directory of its own: the events of the
+    second run count nowhere."""
+    options = ProcessOptions(steps=run.options.steps)
+    variables = child_environment(run.variables, scratch, options)
+    return {
+        **variables,
+        "PYTHONPATH": os.pathsep.join([CHILD_FOLDER, variables["PYTHONPATH"]]),
+        FOLDER_VARIABLE: notes,
+        "TORCHINDUCTOR_CACHE_DIR": os.path.join(scratch, "inductor"),
+        "TRITON_CACHE_DIR": os.path.join(scratch, "triton"),
+    }
+
+
+def _problem(ended: ExitInfo, time_s: float) -> str | None:
+    if ended.timed_out:
+        return f"it took longer than {time_s:g} s"
+    if ended.interrupts or ended.passed_on:
+        return "it was stopped"
+    return ended_with(ended.returncode) if ended.returncode else None
 
 
 def _written(notes: str, into: str, known: Sequence[str]) -> Iterator[str]:
     """One file a compile; names are numbers and a word."""
+    os.makedirs(into, exist_ok=True)
     redactor = Redactor(known)
     for note in islice(_notes_in(notes), MAX_FILES):
         compile_id = str(note.get("compile_id"))
@@ -145,8 +163,3 @@ def _commented(text: str) -> str:
 
 def _line(value: object) -> str:
     return " ".join(str(value).split())[:120]
-
-
-def time_for(wall_s: float) -> float:
-    """Longest time of a second run: it starts with empty caches, and decompiles at its end."""
-    return 3 * wall_s + 120

@@ -1,6 +1,6 @@
 """Notes the bytecode that Dynamo makes in this process, and writes it as Python when it ends.
 
-`tools/depyf.py` puts this folder on PYTHONPATH of a second run of the target, which is not
+`supervised/depyf.py` puts this folder on PYTHONPATH of a second run of the target, which is not
 measured. The hook returns None, so the process executes what it would execute without it.
 """
 

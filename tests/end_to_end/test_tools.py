@@ -36,3 +36,14 @@ def test_a_failure_is_told_and_ends_the_version(
     assert problem == "install failed"
     assert not ran.exists()
     assert environment.exists() is keep
+
+
+measure = imported_file.load(Path(__file__).parents[1] / "benchmarks" / "measure.py")
+
+
+def test_a_failing_program_is_no_measurement() -> None:
+    """A child that fails raises with what it said, instead of being timed."""
+    with pytest.raises(RuntimeError, match="ended with 3:\nbroken"):
+        measure.cpu_seconds(
+            [sys.executable, "-c", "import sys; print('broken', file=sys.stderr); sys.exit(3)"]
+        )
