@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.receipt.bucket_plan import CallablePlan, FixedSizes, Histogram, Range, histogram
-from compilediag.receipt.fixed_shape_code import (
+from compilediag.rules.fixed_shapes.code import (
     buckets_of,
     has_size_twice,
     listed_buckets,
     name_of,
     settings_of,
+)
+from compilediag.rules.fixed_shapes.plan import (
+    CallablePlan,
+    FixedSizes,
+    Histogram,
+    Range,
+    histogram,
 )
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions

@@ -19,7 +19,7 @@ from torch._dynamo import compiled_autograd, utils  # noqa: E402
 
 import compilediag  # noqa: E402
 from compilediag.diagnosis.codes import RECOMPILES  # noqa: E402
-from compilediag.diagnosis.rules import break_fixes  # noqa: E402
+from compilediag.rules.breaks import advice as break_fixes  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.stem for path in (ROOT / "docs/rules").glob("CD*.md"))

@@ -17,14 +17,14 @@ from timelines import (
 )
 
 from compilediag.diagnosis.findings import Finding, place_of
-from compilediag.diagnosis.rules.evidence import (
+from compilediag.receipt.schema.evidence import GuardEvidence
+from compilediag.rules.evidence.rule import (
     find_disagreement,
     find_eager_frames,
     find_eager_stances,
     find_stored_profiles,
     find_torn_evidence,
 )
-from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.timeline.invocations import Invocations, StanceCalls
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import (

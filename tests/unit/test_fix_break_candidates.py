@@ -7,8 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.changes import Change
 from compilediag.receipt.schema.compiles import (
     EnteredAt,
     FindingRecord,
@@ -17,6 +15,8 @@ from compilediag.receipt.schema.compiles import (
     Place,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import Change
+from compilediag.rules.offers import candidates_of
 from tests.support.built_receipt import built
 
 CALLED = EnteredAt(

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.changes import Change, Declared, plan_of
-from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.invocations import Invocation, VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection
+from compilediag.rules.changes import Change, Declared, plan_of
+from compilediag.rules.edit import Edit, EditImpossible
+from compilediag.rules.offers import candidates_of
 from compilediag.runs.trials.sources import listed
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
 from compilediag.timeline.invocations import Invocations

@@ -7,17 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates.limits import sufficient
-from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.changes import (
-    Change,
-    Declared,
-    NumberAsTensor,
-    declared_by,
-    located,
-    plan_of,
-)
-from compilediag.fixes.environment import added, joined
 from compilediag.receipt.schema.compiles import (
     CandidateRecord,
     CompileEvent,
@@ -33,6 +22,17 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.invocations import Invocation
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import (
+    Change,
+    Declared,
+    NumberAsTensor,
+    declared_by,
+    located,
+    plan_of,
+)
+from compilediag.rules.environment import added, joined
+from compilediag.rules.limits.changes import sufficient
+from compilediag.rules.offers import candidates_of
 from compilediag_harness.wire import ArgumentChange, Location
 from tests.support.built_receipt import built
 

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates.case import Case, case_of
-from compilediag.fixes.candidates.passed import passed_candidates
-from compilediag.fixes.candidates.sizes import mark_candidates
-from compilediag.fixes.changes import Change
-from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
+from compilediag.rules.case import Case, case_of
+from compilediag.rules.changes import Change
+from compilediag.rules.edit import Edit, EditImpossible
+from compilediag.rules.passed import passed_candidates
+from compilediag.rules.sizes.changes import mark_candidates
 from tests.unit.test_fix_candidates import finding, receipt
 
 pytest.importorskip("libcst")

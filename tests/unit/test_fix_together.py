@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.receipt.schema.compiles import (
     CandidateRecord,
     EnteredAt,
@@ -13,6 +12,7 @@ from compilediag.receipt.schema.compiles import (
     PassedArgument,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.offers import candidates_of
 from compilediag_harness.wire import Location
 from tests.unit.test_fix_candidates import receipt
 

@@ -8,7 +8,7 @@ import pytest
 from timelines import attempt, recompile, timeline
 
 from compilediag.diagnosis.causes.recompile import Explained, causes_of, explained
-from compilediag.diagnosis.diagnose import diagnose
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
 

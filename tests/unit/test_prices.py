@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from compilediag.commands.options import read_prices
-from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.errors import UsageError
 from compilediag.receipt.assemble import build
 from compilediag.receipt.prices import DEVICE, MACHINE, Price, PriceTable, table_of
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.tracked import CostSection
+from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.fold import fold
 from compilediag.views.verdict import render
 from compilediag_harness.wire import EnvironmentRead, ProcessStarted

@@ -11,7 +11,6 @@ from timelines import timeline as run_of
 from trace_lines import line
 
 from compilediag.diagnosis.causes.recompile import causes_of
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
 from compilediag.diagnosis.guards.size_limits import (
@@ -23,6 +22,7 @@ from compilediag.diagnosis.guards.size_limits import (
 )
 from compilediag.diagnosis.guards.tensors import condition_kind
 from compilediag.readers.torch_trace.read import trace_of
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (

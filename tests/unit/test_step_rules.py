@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from timelines import FILE, ROOT, TORCH_FILE, WHERE, attempt, process, timeline
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.figures.syncs import syncs_section
 from compilediag.diagnosis.findings import Finding, place_of
-from compilediag.diagnosis.rules import data_loading, late_compiles, syncs, timer_scope
 from compilediag.extensions.cadence.diagnosis import rules as cadences
+from compilediag.rules.costs import late_compiles
+from compilediag.rules.diagnose import diagnose
+from compilediag.rules.steps import data_loading, syncs, timer_scope
 from compilediag.timeline.cadence import CadenceGroup
 from compilediag.timeline.syncs import SyncSite, sample_of
 from compilediag.timeline.timeline import Compile, DeviceStep, Step, SyncSample, Timeline

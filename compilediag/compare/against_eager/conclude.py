@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from compilediag.compare.against_eager.arms import Arm, Work
 from compilediag.compare.gate.ab import LEVEL, SLOWER, intervals, require_scipy
-from compilediag.diagnosis.rules.make_finding import plural
 from compilediag.receipt.schema.against_eager import (
     AgainstEagerSection,
     AgainstEagerVerdict,
@@ -26,6 +25,7 @@ from compilediag.receipt.schema.against_eager import (
     EagerRatio,
 )
 from compilediag.receipt.schema.record import record_from
+from compilediag.rules.make_finding import plural
 from compilediag_harness.wire import Location
 
 MIN_STEPS = 4

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from compilediag.compare.cold_and_warm.conclude import ColdAndWarm, CompiledAgain
 from compilediag.diagnosis.figures.key_difference import in_words, what_to_change
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.receipt.amend import amended
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.timeline import Timeline
 
 NAMED = 20

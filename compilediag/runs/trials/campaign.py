@@ -14,15 +14,15 @@ from itertools import product
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare, unstable
-from compilediag.fixes.candidates.limits import sufficient
-from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.changes import Change, located
-from compilediag.fixes.edits.edit import EditImpossible, by_file
 from compilediag.fixes.observed import Observed, Without
 from compilediag.fixes.points import Certificate
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import Change, located
+from compilediag.rules.edit import EditImpossible, by_file
+from compilediag.rules.limits.changes import sufficient
+from compilediag.rules.offers import candidates_of
 from compilediag.runs.trials.one import Trial
 from compilediag.runs.trials.running import judged, make_trial, refusal, trial_of
 from compilediag.runs.trials.sources import Listed, listed

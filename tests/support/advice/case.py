@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._dynamo import utils
 
-from compilediag.diagnosis.rules.make_finding import Advice
+from compilediag.rules.make_finding import Advice
 
 Program = Callable[[], Any]
 """Compiles and calls something, and returns what it computed."""

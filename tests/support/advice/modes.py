@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from advice.case import OTHER, X, case, compiled, warmed
-from compilediag.diagnosis.rules import containers as advice_of_containers
-from compilediag.diagnosis.rules import modes as advice_of_modes
+from compilediag.rules.modes import advice as advice_of_modes
+from compilediag.rules.objects import advice as advice_of_containers
 
 
 def filled(module: nn.Module) -> nn.Module:

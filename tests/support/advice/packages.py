@@ -8,8 +8,8 @@ import torch
 
 from advice.case import X, case, compiled
 from advice.values import package
-from compilediag.diagnosis.rules import break_fixes as advice_of_break_fixes
-from compilediag.diagnosis.rules import sizes as advice_of_sizes
+from compilediag.rules.breaks import advice as advice_of_break_fixes
+from compilediag.rules.sizes import advice as advice_of_sizes
 
 GENERATING = """
 import torch

@@ -1,0 +1,75 @@
+"""Every rule there is, in the order of the codes' families, and what their findings absorb."""
+
+from __future__ import annotations
+
+from compilediag import extension_points
+from compilediag.diagnosis.codes import RECOMPILES
+from compilediag.diagnosis.findings import Rule
+from compilediag.rules import recompiles
+from compilediag.rules.absorption import Absorption
+from compilediag.rules.breaks import rule as breaks
+from compilediag.rules.costs import caches as compile_caches
+from compilediag.rules.costs import guards as guard_cost
+from compilediag.rules.costs import late_compiles, long_compiles, rank_waits
+from compilediag.rules.cudagraphs import rule as cudagraphs
+from compilediag.rules.cudagraphs import texts as cudagraph_texts
+from compilediag.rules.evidence import nothing_compiled
+from compilediag.rules.evidence import rule as evidence
+from compilediag.rules.fixed_shapes import knee as batch_size
+from compilediag.rules.fixed_shapes import rule as fixed_shapes
+from compilediag.rules.limits import combinations
+from compilediag.rules.limits import rule as forecast
+from compilediag.rules.modes import advice as modes
+from compilediag.rules.objects import advice as containers
+from compilediag.rules.sizes import advice as sizes
+from compilediag.rules.sizes import constraints
+from compilediag.rules.steps import data_loading, packing, pipeline, syncs, timer_scope
+from compilediag.rules.tensors import advice as tensors
+from compilediag.rules.values import advice as values
+
+
+def _rules_of(point: str) -> tuple[Rule, ...]:
+    """Those of an extension; none where it is missing."""
+    if not extension_points.is_installed(point):
+        return ()
+    return extension_points.load(point, "diagnosis")
+
+
+RECOMPILE_RULES = sorted(
+    (*sizes.RULES, *values.RULES, *containers.RULES, *tensors.RULES, *modes.RULES),
+    key=lambda rule: RECOMPILES.index(rule.code),
+)
+
+ALL_RULES: tuple[Rule, ...] = (
+    *RECOMPILE_RULES,
+    *combinations.RULES,
+    containers.unguarded_change,
+    *forecast.RULES,
+    *breaks.RULES,
+    *syncs.RULES,
+    *late_compiles.RULES,
+    *guard_cost.RULES,
+    *rank_waits.RULES,
+    *fixed_shapes.RULES,
+    *batch_size.RULES,
+    *timer_scope.RULES,
+    *packing.RULES,
+    *_rules_of(extension_points.CADENCE_RULES),
+    *data_loading.RULES,
+    *pipeline.RULES,
+    *cudagraph_texts.RULES,
+    *cudagraphs.RULES,
+    *long_compiles.RULES,
+    *compile_caches.RULES,
+    *nothing_compiled.RULES,
+    *evidence.RULES,
+)
+
+ALL_ABSORPTIONS: tuple[Absorption, ...] = (
+    *recompiles.ABSORBS,
+    *breaks.ABSORBS,
+    *evidence.ABSORBS,
+    *constraints.ABSORBS,
+    *nothing_compiled.ABSORBS,
+)
+"""In the order in which they apply: a frame that ran eager absorbs only if no break explains it."""

@@ -1,0 +1,1 @@
+"""What the record itself is worth."""

@@ -1,0 +1,75 @@
+"""States that no variable of the program holds: modes of torch, an optimizer's, and recompiles of
+unknown cause (CD111, CD116, CD190)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compilediag.diagnosis.causes.group import Group
+from compilediag.rules.make_finding import Advice
+from compilediag.rules.recompiles import RecompileRule, Told
+
+BOTH_MODES = Advice("warm up both modes before the timed steps", "two graphs, bounded")
+ONE_STATE = Advice(
+    "set {setting} once, before the first compiled call; or warm up each that the timed steps have",
+    "one graph for each",
+)
+LR_TENSOR = Advice(
+    "construct the optimizer with lr=torch.tensor(...): torch's schedulers change it in place, and "
+    "other code with fill_; or, where optimizer.step() is compiled, leave it out"
+)
+SAME_OPTIMIZER = Advice(
+    "keep the optimizer's groups, options and the set of gradients the same at every step; or let "
+    "the warm-up make each step that the timed ones have",
+    "two compiles are normal for a compiled optimizer: the first step makes its state",
+)
+UNKNOWN = Advice("could not determine the cause; the guard is shown as torch prints it")
+NO_REASON = Advice("could not determine: torch gave no reason; try TORCH_LOGS=recompiles_verbose")
+
+_MODES: Mapping[str, str] = {
+    "train_eval": "train and eval alternate",
+    "grad_mode": "grad mode changed",
+    "inference_mode": "inference mode changed",
+    "autocast": "autocast changed",
+}
+_SET_ONCE = (
+    "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
+)  # fmt: skip
+
+
+def _mode(group: Group) -> Told:
+    kind = group.kind or ""
+    mode = next((name for name in _MODES if name in kind), None)
+    if mode is not None:
+        return _MODES[mode], BOTH_MODES
+    title = "global state of torch changed"
+    if kind in ("default_device", "torch_function_mode"):
+        title = "default device or function mode changed"
+    elif any(name in kind for name in _SET_ONCE):
+        title = "global setting changed after the first compile"
+    return title, ONE_STATE.filled(setting=kind.replace("_", " ") or "the state")
+
+
+def _optimizer(group: Group) -> Told:
+    kind, variable = group.kind, group.variable
+    if kind == "lr":
+        return "lr of the optimizer changed", LR_TENSOR
+    title = f"{kind} of the optimizer changed" if kind else "optimizer state was created"
+    if not kind and variable.endswith(".grad"):
+        title = "a parameter without gradient in the optimizer step"
+    elif not kind and variable.endswith("param_groups"):
+        title = "parameter groups changed"
+    return title, SAME_OPTIMIZER
+
+
+def _unknown(group: Group) -> Told:
+    if group.first.guard:
+        return "recompile of unknown cause: {guard}", UNKNOWN
+    return "recompile without a reason", NO_REASON
+
+
+RULES = (
+    RecompileRule("CD111", _mode),
+    RecompileRule("CD116", _optimizer),
+    RecompileRule("CD190", _unknown),
+)

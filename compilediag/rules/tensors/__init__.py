@@ -1,0 +1,1 @@
+"""Tensors that changed otherwise than in the size of an argument."""

@@ -1,0 +1,83 @@
+"""Tensors that code holds or gets, and that changed otherwise than in an argument's size (CD103,
+CD106)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.guards.tensors import keys_of
+from compilediag.rules.facts import is_field_of_argument, memory_format
+from compilediag.rules.make_finding import Advice
+from compilediag.rules.recompiles import RecompileRule, Told
+
+FILLED_BEFORE = Advice(
+    "fill {name}, with all that is set beside it, before the first compiled call: by one eager "
+    "call with the largest input; or keep it at its largest size and write into it in place",
+    "when the input length varies too, one recompile for that size remains (CD105)",
+)
+ONE_KIND = Advice(
+    "pass {name} with one {aspect} at every call; or warm up each that the timed steps have",
+    "one graph for each",
+)
+CHANNELS_LAST = Advice(
+    "call .to(memory_format=torch.{format}) on {name} before the compiled call",
+    "the layout of the first call; a copy of a tensor that has another",
+)
+GRADIENT_OF_INPUT = Advice(
+    "warm up {name} with and without requires_grad; or, where blocks are stacked, call "
+    ".requires_grad_() on the input of the first: the inputs of the others need gradients",
+    "warming up keeps two graphs",
+)
+INFERENCE_TENSOR = Advice(
+    "call .clone() on {name} inside torch.inference_mode(), as it was made there in the first "
+    "call; or use torch.no_grad() instead of torch.inference_mode()",
+    "a copy of the tensor per call",
+)
+
+_TITLES: Mapping[str | None, str] = {
+    "dtype": "tensor of another dtype",
+    "stride": "tensor of another layout",
+    "device": "tensor on another device",
+    "rank": "tensor of another rank",
+    "requires_grad": "tensor with another requires_grad",
+    "inference": "inference tensor",
+    "parameter": "parameter changed",
+    "conjugate": "conjugated tensor",
+    "grad": "gradient present or missing",
+    "type": "tensor of another type",
+    "subclass": "tensor subclass",
+    "identity": "another tensor at a static address",
+}
+_ASPECTS = {"stride": "layout", "parameter": "kind of parameter", "grad": "state of its gradient"}
+
+
+def _held(group: Group) -> Told:
+    # Created, and then grown, is grown.
+    grown = any(cause.kind == "shape" for cause in group.causes)
+    if is_field_of_argument(group):
+        title = "tensor in an argument object created or grown"
+    elif group.kind == "companion":
+        title = "lazily filled cache"
+    else:
+        title = f"lazily {'created' if group.kind == 'created' and not grown else 'grown'} buffer"
+    return title, FILLED_BEFORE
+
+
+def _metadata(group: Group) -> Told:
+    kind, first = group.kind, group.first
+    title = _TITLES.get(kind, "tensor metadata changed")
+    if kind == "parameter" and (first.expected or "").startswith("requires_grad"):
+        title = "parameter frozen or released"
+    if kind == "requires_grad":
+        return title, GRADIENT_OF_INPUT
+    if kind == "inference" and "ADInplaceOrView" not in keys_of(first.expected or ""):
+        return "inference tensor expected", INFERENCE_TENSOR
+    layout = memory_format(first.expected or "") if kind == "stride" else None
+    if layout is not None:
+        return title, CHANNELS_LAST.filled(format=layout)
+    aspect = _ASPECTS.get(kind or "", kind if kind in ("dtype", "device", "rank") else "type")
+    return title, ONE_KIND.filled(aspect=aspect)
+
+
+RULES = (RecompileRule("CD103", _held), RecompileRule("CD106", _metadata))
