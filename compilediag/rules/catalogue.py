@@ -5,26 +5,21 @@ from __future__ import annotations
 from compilediag import extension_points
 from compilediag.diagnosis.codes import RECOMPILES
 from compilediag.diagnosis.findings import Rule
-from compilediag.rules import recompiles
+from compilediag.rules import cudagraphs, evidence, modes, nothing_compiled, recompiles, tensors
+from compilediag.rules import cudagraphs as cudagraph_texts
 from compilediag.rules.absorption import Absorption
 from compilediag.rules.breaks import rule as breaks
 from compilediag.rules.costs import caches as compile_caches
 from compilediag.rules.costs import guards as guard_cost
 from compilediag.rules.costs import late_compiles, long_compiles, rank_waits
-from compilediag.rules.cudagraphs import rule as cudagraphs
-from compilediag.rules.cudagraphs import texts as cudagraph_texts
-from compilediag.rules.evidence import nothing_compiled
-from compilediag.rules.evidence import rule as evidence
-from compilediag.rules.fixed_shapes import knee as batch_size
+from compilediag.rules.fixed_shapes import rule as batch_size
 from compilediag.rules.fixed_shapes import rule as fixed_shapes
 from compilediag.rules.limits import combinations
 from compilediag.rules.limits import rule as forecast
-from compilediag.rules.modes import advice as modes
 from compilediag.rules.objects import advice as containers
 from compilediag.rules.sizes import advice as sizes
 from compilediag.rules.sizes import constraints
 from compilediag.rules.steps import data_loading, packing, pipeline, syncs, timer_scope
-from compilediag.rules.tensors import advice as tensors
 from compilediag.rules.values import advice as values
 
 

@@ -1,12 +1,14 @@
-"""A change of a run: what a trial applies, and how its line reads that a user would write."""
+"""A change of a run: what a trial applies, edits of source among it, and the line that a user would
+write for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import ast
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from compilediag.rules.edit import Edit
+from compilediag.errors import CompilediagError
 from compilediag_harness.wire import (
     ArgumentChange,
     CompileOption,
@@ -16,6 +18,79 @@ from compilediag_harness.wire import (
     SettingChange,
     TrialPlan,
 )
+
+NEEDS_LIBCST = 'edits need libcst: pip install "compilediag[fix]"'
+"""Why no edit can be made where the extra is not installed."""
+
+
+class EditImpossible(CompilediagError):
+    """The source does not have what the edit is about; the message says what."""
+
+
+class NothingToEdit(EditImpossible):
+    """The place has nothing of the kind that the edit is about: there is nothing to say of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change at one place of a file."""
+
+    file: str
+    line: int
+    """Any line of the statement, counted from 1."""
+    kind: str
+    """The operator and what it does there (`edits/rewrite.py`)."""
+    code: tuple[str, ...] = ()
+    """What the operator puts there or is about, as its docstring says. Statements may use the name
+    `torch`."""
+
+
+def normalized(text: str) -> str:
+    """An expression as `ast.unparse` writes it; the text itself where it is none."""
+    try:
+        return ast.unparse(ast.parse(text.strip(), mode="eval"))
+    except (SyntaxError, ValueError):
+        return text
+
+
+def by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
+    """The edits of each file, each once."""
+    found: dict[str, list[Edit]] = {}
+    for edit in dict.fromkeys(edits):
+        found.setdefault(edit.file, []).append(edit)
+    return found
+
+
+def export_line(setting: str, value: str) -> str:
+    """What to type before the program is started. Values hold no character that is special between
+    double quotes (`diagnosis/levers.py`)."""
+    return f"export {setting}={value}" if value.isalnum() else f'export {setting}="{value}"'
+
+
+def joined(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The variables with one value each: lists of torch are joined by commas, each item once; of
+    overrides the frames come first; of others the last value counts."""
+    values: dict[str, list[str]] = {}
+    for setting, value in variables:
+        values.setdefault(setting, []).append(value)
+    return {setting: _joined(setting, of_setting) for setting, of_setting in values.items()}
+
+
+def added(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables as a program gets them whose environment has values of some already."""
+    before = [(name, environ[name]) for name in variables if environ.get(name)]
+    return joined([*before, *variables.items()])
+
+
+def _joined(setting: str, values: list[str]) -> str:
+    if values[-1].isalnum():  # a switch, no list
+        return values[-1]
+    frames = {value.partition(":")[0] for value in values}
+    if setting.endswith("_CONFIGS") and len(frames) == 1:
+        options = dict.fromkeys(value.partition(":")[2] for value in values)
+        return f"{frames.pop()}:{','.join(options)}"
+    return ",".join(dict.fromkeys(",".join(values).split(",")))
+
 
 IGNORED_LOGGERS = "ignore_logging_functions"
 """The option of `torch._dynamo.config` with functions that compiled code does not call."""

@@ -18,8 +18,7 @@ from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.case import FIRST_WITH_UNBACKED, Case, case_of
-from compilediag.rules.changes import Change
-from compilediag.rules.environment import export_line, joined
+from compilediag.rules.changes import Change, export_line, joined
 from compilediag.rules.fixed_shapes.changes import bucket_candidates
 from compilediag.rules.limits.changes import limit_candidates
 from compilediag.rules.objects.hooks import object_candidates

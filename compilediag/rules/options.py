@@ -9,8 +9,7 @@ from dataclasses import replace
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
-from compilediag.rules.changes import IGNORED_LOGGERS, Change
-from compilediag.rules.environment import export_line
+from compilediag.rules.changes import IGNORED_LOGGERS, Change, export_line
 from compilediag_harness.wire import SettingChange
 
 _WRITING_METHODS = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 
 from compilediag.receipt.schema.compiles import EnteredAt
 from compilediag.receipt.schema.evidence import BreakEvidence
-from compilediag.rules.case import PARAMETER, Case
-from compilediag.rules.changes import Change
-from compilediag.rules.edit import Edit
+from compilediag.rules.case import PARAMETER, Case, other_calls, parse_expression
+from compilediag.rules.changes import Change, Edit
 from compilediag.rules.facts import memory_format
-from compilediag.rules.program_calls import other_calls, parse_expression
 from compilediag_harness.wire import ArgumentChange
 
 _COPY = "a copy of the tensor per call, unless it already has this form"

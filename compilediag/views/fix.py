@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.rules.edit import NEEDS_LIBCST
+from compilediag.rules.changes import NEEDS_LIBCST
 from compilediag.rules.unchangeable import why_unchangeable
 from compilediag.views.finding_rows import INDENT, detail_of, title_of
 from compilediag.views.format import count, seconds

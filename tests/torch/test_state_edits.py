@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite
-from compilediag.rules.edit import Edit
+from compilediag.rules.changes import Edit
 from tests.support.edited_program import run_program
 
 torch = pytest.importorskip("torch")

@@ -6,7 +6,7 @@ import pytest
 from knee_pieces import found, measured, used
 
 from compilediag.diagnosis.figures.fixed_shapes import shapes_section
-from compilediag.rules.fixed_shapes.knee import NO_MEMORY
+from compilediag.rules.fixed_shapes.rule import NO_MEMORY
 from compilediag.timeline.fold import fold
 
 

@@ -11,8 +11,8 @@ from compilediag.compare.gate.expression import parse_limits
 from compilediag.compare.gate.limits import count_of
 from compilediag.compare.run_baseline import run_baseline
 from compilediag.diagnosis.figures.cudagraphs import cudagraph_section
-from compilediag.rules.cudagraphs import rule as rules
-from compilediag.rules.cudagraphs import texts
+from compilediag.rules import cudagraphs as rules
+from compilediag.rules import cudagraphs as texts
 from compilediag.timeline.cudagraphs import CudagraphRun, skip_reason
 from compilediag.timeline.fold import fold
 from compilediag.timeline.invocations import Invocations, ShapeCount

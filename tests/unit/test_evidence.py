@@ -18,7 +18,7 @@ from timelines import (
 
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.rules.evidence.rule import (
+from compilediag.rules.evidence import (
     find_disagreement,
     find_eager_frames,
     find_eager_stances,

@@ -14,8 +14,7 @@ from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.invocations import Invocation, VaryingSizesRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection
-from compilediag.rules.changes import Change, Declared, plan_of
-from compilediag.rules.edit import Edit, EditImpossible
+from compilediag.rules.changes import Change, Declared, Edit, EditImpossible, plan_of
 from compilediag.rules.offers import candidates_of
 from compilediag.runs.trials.sources import listed
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun

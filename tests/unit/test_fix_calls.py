@@ -11,8 +11,7 @@ from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.compiles import EnteredAt, FrameName, PassedArgument
 from compilediag.receipt.schema.invocations import Invocation, ShapesRecord
 from compilediag.rules.case import Case, case_of
-from compilediag.rules.changes import Change
-from compilediag.rules.edit import Edit, EditImpossible
+from compilediag.rules.changes import Change, Edit, EditImpossible
 from compilediag.rules.objects.neutral_calls import neutral_call_candidates, one_flag_candidates
 from compilediag.rules.values.filled import filled_candidates
 from tests.unit.test_fix_candidates import finding, receipt

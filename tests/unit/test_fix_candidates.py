@@ -26,11 +26,12 @@ from compilediag.rules.changes import (
     Change,
     Declared,
     NumberAsTensor,
+    added,
     declared_by,
+    joined,
     located,
     plan_of,
 )
-from compilediag.rules.environment import added, joined
 from compilediag.rules.limits.changes import sufficient
 from compilediag.rules.offers import candidates_of
 from compilediag_harness.wire import ArgumentChange, Location

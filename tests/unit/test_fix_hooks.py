@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite, show_edit
-from compilediag.rules.edit import Edit, EditImpossible
+from compilediag.rules.changes import Edit, EditImpossible
 
 pytest.importorskip("libcst")
 

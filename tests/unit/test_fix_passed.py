@@ -10,8 +10,7 @@ import pytest
 from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
 from compilediag.rules.case import Case, case_of
-from compilediag.rules.changes import Change
-from compilediag.rules.edit import Edit, EditImpossible
+from compilediag.rules.changes import Change, Edit, EditImpossible
 from compilediag.rules.passed import passed_candidates
 from compilediag.rules.sizes.changes import mark_candidates
 from tests.unit.test_fix_candidates import finding, receipt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite
-from compilediag.rules.edit import Edit, EditImpossible
+from compilediag.rules.changes import Edit, EditImpossible
 
 pytest.importorskip("libcst")
 

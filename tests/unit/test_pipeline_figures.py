@@ -6,7 +6,7 @@ import pytest
 from timelines import process, timeline
 
 from compilediag.diagnosis.figures.pipelines import figures_of, pipeline_section, pipelines_of
-from compilediag.rules.steps.pipeline import pipeline_bottleneck
+from compilediag.rules.steps.waits import pipeline_bottleneck
 from compilediag.timeline.fold import fold
 from compilediag.timeline.pipelines import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step

@@ -9,7 +9,7 @@ import libcst
 
 from compilediag.fixes.edits import effects
 from compilediag.fixes.edits.tree import EditOfTree, Filled, Insertion, Replacement, Source
-from compilediag.rules.edit import Edit, EditImpossible, normalized
+from compilediag.rules.changes import Edit, EditImpossible, normalized
 
 _NAME = "given"
 

@@ -13,7 +13,7 @@ import libcst
 from libcst.metadata import Assignment, ImportAssignment
 
 from compilediag.fixes.edits.tree import Source
-from compilediag.rules.edit import EditImpossible
+from compilediag.rules.changes import EditImpossible
 
 Write = libcst.Assign | libcst.AnnAssign | libcst.AugAssign
 Place = libcst.Name | libcst.Attribute

@@ -13,7 +13,7 @@ import libcst
 
 from compilediag.fixes.edits import call, separate, tensorize, wrap
 from compilediag.fixes.edits.tree import EditOfTree, Source, with_edits, with_imports
-from compilediag.rules.edit import Edit, EditImpossible
+from compilediag.rules.changes import Edit, EditImpossible
 
 Operator = Callable[[Source, Edit], Iterator[EditOfTree]]
 

@@ -24,7 +24,7 @@ from compilediag.fixes.edits.effects import (
     variable_at,
 )
 from compilediag.fixes.edits.tree import EditOfTree, Filled, Replacement, Source, removed
-from compilediag.rules.edit import Edit, EditImpossible
+from compilediag.rules.changes import Edit, EditImpossible
 
 _IN_PLACE: Mapping[type[libcst.BaseAugOp], str] = MappingProxyType(
     {

@@ -27,7 +27,7 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
-from compilediag.rules.edit import EditImpossible
+from compilediag.rules.changes import EditImpossible
 
 Node = TypeVar("Node", bound=libcst.CSTNode)
 

@@ -13,7 +13,7 @@ from libcst import matchers
 
 from compilediag.fixes.edits import effects
 from compilediag.fixes.edits.tree import EditOfTree, Filled, Replacement, Source
-from compilediag.rules.edit import Edit, EditImpossible, NothingToEdit
+from compilediag.rules.changes import Edit, EditImpossible, NothingToEdit
 
 _SHAPE = matchers.Name("FixedShape") | matchers.Attribute(attr=matchers.Name("FixedShape"))
 _BUCKETS = 2

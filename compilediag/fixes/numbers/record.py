@@ -12,7 +12,7 @@ from compilediag.fixes.numbers.first_difference import Difference, Numbers, diff
 from compilediag.receipt.amend import amended
 from compilediag.receipt.schema.against_eager import NarrowedRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.environment import export_line
+from compilediag.rules.changes import export_line
 from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.timeline import Timeline
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from compilediag.receipt.schema.evidence import PaddingEvidence
 from compilediag.rules.case import Case
-from compilediag.rules.changes import Change
-from compilediag.rules.edit import Edit
+from compilediag.rules.changes import Change, Edit
 from compilediag.rules.fixed_shapes.code import (
     dimensions_of,
     has_size_twice,

@@ -14,7 +14,7 @@ from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Finding, Rule
 from compilediag.rules.analysis import Analysis, analysis_rule
 from compilediag.rules.make_finding import make_finding, pick
-from compilediag.rules.modes.autograd import find_autograd_recaptures
+from compilediag.rules.modes import find_autograd_recaptures
 from compilediag.rules.sizes.constraints import find_violated_constraints
 from compilediag.timeline.compiles import Compile, FrameKey, Recompile
 from compilediag.timeline.timeline import Timeline

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from compilediag.rules.case import Case
-from compilediag.rules.changes import Change
-from compilediag.rules.edit import Edit
+from compilediag.rules.changes import Change, Edit
 from compilediag_harness.wire import Location, ObjectChange
 
 _HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")

@@ -7,10 +7,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from compilediag.rules.case import PARAMETER, Case
-from compilediag.rules.changes import Change
-from compilediag.rules.edit import Edit
-from compilediag.rules.program_calls import PLAIN, Call, Key, calls_of, edit_calls
+from compilediag.rules.case import PARAMETER, PLAIN, Call, Case, Key, calls_of, edit_calls
+from compilediag.rules.changes import Change, Edit
 
 _KEYWORD = re.compile(r"\['([A-Za-z_]\w*)'\]")
 _FLAG_RISK = "every call takes the same side of what the flag decides"

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.receipt.schema.compiles import EnteredAt
-from compilediag.rules.case import FIRST_WITH_UNBACKED, PARAMETER, Case
-from compilediag.rules.changes import Change
-from compilediag.rules.edit import Edit
+from compilediag.rules.case import FIRST_WITH_UNBACKED, PARAMETER, Case, edit_calls
+from compilediag.rules.changes import Change, Edit
 from compilediag.rules.options import DYNAMO, SHAPES, setting, variable
-from compilediag.rules.program_calls import edit_calls
 from compilediag.rules.sizes.marks import SAME_TENSOR
 from compilediag_harness.wire import ArgumentChange, CompileOption
 

@@ -8,10 +8,8 @@ import re
 from collections.abc import Iterator
 
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.rules.case import Case
-from compilediag.rules.changes import Change
-from compilediag.rules.edit import Edit
-from compilediag.rules.program_calls import PLAIN, calls_of, edit_calls
+from compilediag.rules.case import PLAIN, Case, calls_of, edit_calls
+from compilediag.rules.changes import Change, Edit
 
 _OF_SELF = re.compile(r"L\['self'\]((?:\.\w+|\['\w+'\])+)")
 _FROM_THE_START = (

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from compilediag.rules.case import Case
-from compilediag.rules.changes import Change, NumberAsTensor
-from compilediag.rules.edit import Edit
+from compilediag.rules.changes import Change, Edit, NumberAsTensor
 from compilediag.rules.options import is_float, is_integer
 
 _NUMBERS = ("CD101", "CD104", "CD109", "CD117")

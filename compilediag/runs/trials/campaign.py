@@ -19,8 +19,7 @@ from compilediag.fixes.points import Certificate
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Change, located
-from compilediag.rules.edit import EditImpossible, by_file
+from compilediag.rules.changes import Change, EditImpossible, by_file, located
 from compilediag.rules.limits.changes import sufficient
 from compilediag.rules.offers import candidates_of
 from compilediag.runs.trials.one import Trial

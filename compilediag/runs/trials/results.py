@@ -24,9 +24,7 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
-from compilediag.rules.changes import Change
-from compilediag.rules.edit import EditImpossible
-from compilediag.rules.environment import export_line, joined
+from compilediag.rules.changes import Change, EditImpossible, export_line, joined
 from compilediag.runs.trials.one import SEED
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import Listed, as_patch

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.receipt.schema.compiles import RefusedChange
-from compilediag.rules.changes import Change
-from compilediag.rules.edit import (
+from compilediag.rules.changes import (
     NEEDS_LIBCST,
+    Change,
     Edit,
     EditImpossible,
     NothingToEdit,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from advice.case import OTHER, X, case, compiled, warmed
-from compilediag.rules.modes import advice as advice_of_modes
+from compilediag.rules import modes as advice_of_modes
 from compilediag.rules.objects import advice as advice_of_containers
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.rules.absorption import Absorption
-from compilediag.rules.evidence.rule import costs_compiles
+from compilediag.rules.evidence import costs_compiles
 from compilediag.rules.make_finding import make_finding, plural, shorten
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Process, Timeline

@@ -1,19 +1,23 @@
-"""CUDA graphs that are recorded again and again (CD402, CD403, CD405).
+"""CUDA graphs that torch left out or that were read too late, from its messages (CD401, CD404), and
+those that are recorded again and again (CD402, CD403, CD405), as the harness counted them.
 
-Recordings are those that the harness counted, never torch's log lines.
+Without a CUDA device torch leaves out every graph: then nothing is reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import cast
 
 from compilediag.diagnosis.findings import Finding, Rule, Severity
 from compilediag.rules.make_finding import make_finding
 from compilediag.rules.sizes.advice import Padded, called_sizes, padded_to
 from compilediag.timeline.compiles import frame_id_of
-from compilediag.timeline.cudagraphs import CudagraphRun, frame_of
+from compilediag.timeline.cudagraphs import CudagraphRun, frame_of, skip_reason
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import CudagraphRecorded, Location
+from compilediag_harness.wire import CudagraphRecorded, Location, WarningSeen
 
 MAX_SIZES = 4
 """Sizes of one frame that are recorded without a finding."""
@@ -187,4 +191,104 @@ def _frame(timeline: Timeline, run: CudagraphRun, item: CudagraphRecorded) -> Lo
     )
 
 
-RULES: tuple[Rule, ...] = (cudagraph_rerecorded, too_many_sizes, static_address_churn)
+_REQUESTS = ("reduce-overhead", "'triton.cudagraphs': True")
+_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
+_OVERWRITTEN = "accessing tensor output of CUDAGraphs that has been overwritten"
+
+_SKIP_FIX = "remove torch's reason from the compiled function: the page has the usual ones"
+
+
+def cudagraph_skipped(timeline: Timeline) -> Iterable[Finding]:
+    """CD401: each reason that torch gave; and a run that requested graphs and has none."""
+    if not _applicable(timeline):
+        return
+    by_reason: dict[tuple[str, Location | None], list[WarningSeen]] = {}
+    for warning in timeline.warnings:
+        reason = skip_reason(warning.text)
+        if reason is not None:
+            by_reason.setdefault((reason, _named_line(warning.text)), []).append(warning)
+    for (reason, location), warnings in by_reason.items():
+        yield make_finding(
+            timeline,
+            "CD401",
+            f"CUDA graphs were skipped: {reason}",
+            _SKIP_FIX,
+            location=location,
+            confidence="text",
+            count=len(warnings),
+            steps=(item.step for item in warnings),
+            evidence={
+                "reason": reason,
+                "text": warnings[0].text[:2048],
+                "compile_ids": sorted({item.compile_id for item in warnings if item.compile_id}),
+            },
+        )
+    if not by_reason:
+        yield from _silently_none(timeline)
+
+
+def _silently_none(timeline: Timeline) -> Iterator[Finding]:
+    """Zero skips prove nothing: a run can have no graph, no counted skip and no message."""
+    requested = any(word in str(mode) for mode in _modes(timeline) for word in _REQUESTS)
+    ran = [item for item in timeline.cudagraphs if item.lost is None]
+    if requested and ran and not any(item.recordings or item.warmups for item in ran):
+        yield make_finding(
+            timeline,
+            "CD401",
+            "CUDA graphs were requested, but none was recorded, and torch gave no reason",
+            "check cudagraph_policy, cudagraph_capture_sizes and whether anything of the graph is "
+            "on the device",
+            evidence={"skips": sum(item.skips or 0 for item in ran)},
+        )
+
+
+def _modes(timeline: Timeline) -> Iterator[object]:
+    """The modes and options that `torch.compile` was called with."""
+    for process in timeline.processes:
+        requests = process.facts.get("compile_requests")
+        for request in cast(list[object], requests) if isinstance(requests, list) else ():
+            if isinstance(request, dict):
+                options = cast(dict[str, object], request)
+                yield from (options.get("mode"), options.get("options"))
+
+
+def output_overwritten(timeline: Timeline) -> Iterable[Finding]:
+    """CD404: the run ended because an output was read after the next replay had written over it."""
+    for process in timeline.processes:
+        failure = "" if process.ended is None else process.ended.failure or ""
+        if _OVERWRITTEN in failure:
+            yield make_finding(
+                timeline,
+                "CD404",
+                "an output in a CUDA graph's memory was read after a later run had overwritten it",
+                "clone the output where it is kept, or call "
+                "torch.compiler.cudagraph_mark_step_begin() before each iteration",
+                location=_named_line(failure),
+                severity="error",
+                evidence={"text": failure[:2048]},
+            )
+
+
+def _applicable(timeline: Timeline) -> bool:
+    """A CUDA device is there, or graphs were recorded whatever the environment facts are."""
+    devices = any(process.facts.get("gpus") for process in timeline.processes)
+    return devices or any(run.recordings for run in timeline.cudagraphs)
+
+
+def _named_line(text: str) -> Location | None:
+    """The innermost line of the program that torch names."""
+    lines = [
+        Location(found["file"], int(found["line"]), found["function"].strip())
+        for found in _LINE.finditer(text)
+    ]
+    own = [line for line in lines if ownership_of(line.file, ()) != "torch"]
+    return (own or lines or [None])[-1]
+
+
+RULES: tuple[Rule, ...] = (
+    cudagraph_skipped,
+    output_overwritten,
+    cudagraph_rerecorded,
+    too_many_sizes,
+    static_address_churn,
+)

@@ -1,1 +1,0 @@
-"""What the record itself is worth."""

@@ -1,1 +1,0 @@
-"""Modes and states of torch."""

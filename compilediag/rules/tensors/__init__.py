@@ -1,1 +1,0 @@
-"""Tensors that changed otherwise than in the size of an argument."""
