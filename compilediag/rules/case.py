@@ -15,8 +15,10 @@ from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, Edit
+from compilediag.rules.facts import is_number
 from compilediag_harness.wire import Location, resumed_function
 
+_INT = re.compile(r"-?\d+")
 PARAMETER = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[[^\s$`\\\"!]+\]|\.\w+)*)")
 """A source below a parameter: its name, and the path below it."""
 
@@ -55,6 +57,18 @@ class Case:
         guard = GuardEvidence.of(self.finding.evidence)
         seen = guard.values or [(guard.expected, guard.actual)]
         return [(before, after) for before, after in seen if before and after]
+
+    @property
+    def are_integers(self) -> bool:
+        """Whether every value that was seen is an int."""
+        return self.are_numbers and all(
+            _INT.fullmatch(each) for pair in self.values for each in pair
+        )
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether every value that was seen is an int or a float."""
+        return bool(self.values) and all(is_number(each) for pair in self.values for each in pair)
 
     @property
     def compiles(self) -> list[CompileEvent]:

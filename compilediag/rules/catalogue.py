@@ -6,20 +6,16 @@ from compilediag import extension_points
 from compilediag.diagnosis.codes import RECOMPILES
 from compilediag.diagnosis.findings import Rule
 from compilediag.rules import cudagraphs, evidence, modes, nothing_compiled, recompiles, tensors
-from compilediag.rules import cudagraphs as cudagraph_texts
 from compilediag.rules.absorption import Absorption
 from compilediag.rules.breaks import rule as breaks
-from compilediag.rules.costs import caches as compile_caches
-from compilediag.rules.costs import guards as guard_cost
-from compilediag.rules.costs import late_compiles, long_compiles, rank_waits
-from compilediag.rules.fixed_shapes import rule as batch_size
+from compilediag.rules.costs import caches, guards, late_compiles, long_compiles, rank_waits
 from compilediag.rules.fixed_shapes import rule as fixed_shapes
 from compilediag.rules.limits import combinations
-from compilediag.rules.limits import rule as forecast
-from compilediag.rules.objects import advice as containers
+from compilediag.rules.limits import rule as limits
+from compilediag.rules.objects import advice as objects
 from compilediag.rules.sizes import advice as sizes
 from compilediag.rules.sizes import constraints
-from compilediag.rules.steps import data_loading, packing, pipeline, syncs, timer_scope
+from compilediag.rules.steps import packing, syncs, timer_scope, waits
 from compilediag.rules.values import advice as values
 
 
@@ -31,31 +27,28 @@ def _rules_of(point: str) -> tuple[Rule, ...]:
 
 
 RECOMPILE_RULES = sorted(
-    (*sizes.RULES, *values.RULES, *containers.RULES, *tensors.RULES, *modes.RULES),
+    (*sizes.RULES, *values.RULES, *objects.RULES, *tensors.RULES, *modes.RULES),
     key=lambda rule: RECOMPILES.index(rule.code),
 )
 
 ALL_RULES: tuple[Rule, ...] = (
     *RECOMPILE_RULES,
     *combinations.RULES,
-    containers.unguarded_change,
-    *forecast.RULES,
+    objects.unguarded_change,
+    *limits.RULES,
     *breaks.RULES,
     *syncs.RULES,
     *late_compiles.RULES,
-    *guard_cost.RULES,
+    *guards.RULES,
     *rank_waits.RULES,
     *fixed_shapes.RULES,
-    *batch_size.RULES,
     *timer_scope.RULES,
     *packing.RULES,
     *_rules_of(extension_points.CADENCE_RULES),
-    *data_loading.RULES,
-    *pipeline.RULES,
-    *cudagraph_texts.RULES,
+    *waits.RULES,
     *cudagraphs.RULES,
     *long_compiles.RULES,
-    *compile_caches.RULES,
+    *caches.RULES,
     *nothing_compiled.RULES,
     *evidence.RULES,
 )

@@ -4,6 +4,7 @@ write for it."""
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
@@ -239,3 +240,25 @@ _Part = TypeVar("_Part")
 
 def _each(items: Iterable[_Part]) -> tuple[_Part, ...]:
     return tuple(dict.fromkeys(items))
+
+
+DYNAMO = "torch._dynamo.config"
+SHAPES = "torch.fx.experimental._config"
+SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
+OVERRIDES = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
+LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
+"""A source in the list of dynamic ones: torch removes blanks from it, and splits it at commas."""
+
+
+def setting(module: str, name: str, value: bool | str, risk: str, left: int = 0) -> Change:
+    """An option of a configuration module of torch."""
+    line = f"{module}.{name} = {value!r}"
+    return Change(
+        "configuration", line, risk, settings=(SettingChange(module, name, value),), left=left
+    )
+
+
+def variable(name: str, value: str, risk: str, left: int = 0) -> Change:
+    """A variable of the environment."""
+    line = export_line(name, value)
+    return Change("environment", line, risk, variables=((name, value),), left=left)

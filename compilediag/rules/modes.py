@@ -1,15 +1,26 @@
-"""States that no variable of the program holds: modes of torch, an optimizer's, compiled autograd's,
-and recompiles of unknown cause (CD111, CD116, CD153, CD190)."""
+"""States that no variable of the program holds, of torch, an optimizer or compiled autograd, and
+recompiles of unknown cause (CD111, CD116, CD153, CD190)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.findings import Finding
+from compilediag.rules.case import (
+    Case,
+)
+from compilediag.rules.changes import (
+    Change,
+)
 from compilediag.rules.make_finding import Advice, make_finding
+from compilediag.rules.passed import Passed, changes_at_calls
 from compilediag.rules.recompiles import RecompileRule, Told
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import (
+    ObjectChange,
+)
 
 BOTH_MODES = Advice("warm up both modes before the timed steps", "two graphs, bounded")
 ONE_STATE = Advice(
@@ -112,3 +123,58 @@ RULES = (
     RecompileRule("CD116", _optimizer),
     RecompileRule("CD190", _unknown),
 )
+
+
+_HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")
+
+
+_FLOAT = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
+
+
+_ROUNDED = "it is float32 then; assigning a number to it later makes it a float again"
+_EACH_COPY = "a copy of the tensor per call"
+
+
+WHY: Mapping[str, str] = {
+    "CD111": "each mode is different code and needs its own graph: one call in each mode "
+    "before the loop compiles them there",
+    "CD116": "what the optimizer holds there is not a number",
+    "CD153": "different terms of the loss are different backward graphs",
+    "CD190": "torch does not report what caused the recompile",
+}
+"""Why no change can be tried, where there is none."""
+
+
+def hyperparameter_changes(case: Case) -> Iterator[Change]:
+    """torch's schedulers write into a tensor in place: its value is no constant of the graph."""
+    found = _HYPERPARAMETER.fullmatch(case.source)
+    values = [value for pair in case.values for value in pair]
+    if case.finding.rule != "CD116" or found is None or not values:
+        return
+    if not all(map(_FLOAT.fullmatch, values)):
+        return
+    name = found[1]
+    yield Change(
+        "object",
+        f'for group in optimizer.param_groups: group["{name}"] = torch.tensor(group["{name}"])'
+        "  # after the optimizer is made",
+        _ROUNDED,
+        objects=(ObjectChange("tensor_hyperparameter", name),),
+    )
+
+
+def view_changes(case: Case) -> Iterator[Change]:
+    """A copy of a view."""
+    for passed in _of_view(case) if case.finding.rule == "CD190" else ():
+        yield from changes_at_calls(case, passed)
+
+
+def _of_view(case: Case) -> Iterator[Passed]:
+    """A guard on the tensor behind a view, which a tensor of its own has not: a copy is no view.
+    Which argument is the view torch does not say; where there is one argument, it is that."""
+    behind = "'NoneType' object has no attribute 'size'"
+    called = case.finding.entered_at
+    if case.guard == behind and called is not None:
+        names = {each.parameter for each in called.arguments}
+        if len(names) == 1:
+            yield Passed(names.pop(), "clone", "_.clone()", _EACH_COPY)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from compilediag.rules.changes import NEEDS_LIBCST
-from compilediag.rules.unchangeable import why_unchangeable
+from compilediag.rules.offers import why_unchangeable
 from compilediag.views.finding_rows import INDENT, detail_of, title_of
 from compilediag.views.format import count, seconds
 from compilediag.views.text import pad

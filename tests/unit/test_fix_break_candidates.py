@@ -16,7 +16,7 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change
-from compilediag.rules.offers import candidates_of
+from compilediag.rules.offers import changes_for
 from tests.support.built_receipt import built
 
 CALLED = EnteredAt(
@@ -60,7 +60,7 @@ def edits_of(*findings: FindingRecord, own: str = "app.py") -> list[Change]:
         header=msgspec.structs.replace(whole.header, provenance=provenance),
         environment=msgspec.structs.replace(whole.environment, torch="2.13.0"),
     )
-    return [change for change in candidates_of(findings[0], receipt) if change.edits]
+    return [change for change in changes_for(findings[0], receipt) if change.edits]
 
 
 @pytest.mark.parametrize(

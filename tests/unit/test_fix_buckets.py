@@ -15,7 +15,7 @@ from compilediag.receipt.schema.invocations import Invocation, VaryingSizesRecor
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection
 from compilediag.rules.changes import Change, Declared, Edit, EditImpossible, plan_of
-from compilediag.rules.offers import candidates_of
+from compilediag.rules.offers import changes_for
 from compilediag.runs.trials.sources import listed
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
 from compilediag.timeline.invocations import Invocations
@@ -65,7 +65,7 @@ def called(
 
 def buckets(rule: str, of: Receipt, **evidence: Any) -> list[Change]:
     about = msgspec.structs.replace(finding(rule), evidence=evidence)
-    return [change for change in candidates_of(about, of) if change.pads is not None]
+    return [change for change in changes_for(about, of) if change.pads is not None]
 
 
 @pytest.mark.parametrize("rule", ["CD105", "CD118", "CD151", "CD152", "CD403"])

@@ -23,7 +23,7 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import offers as of_finding
 from compilediag.rules.changes import NEEDS_LIBCST, Change, Edit, EditImpossible
-from compilediag.rules.unchangeable import why_unchangeable
+from compilediag.rules.offers import why_unchangeable
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.trials import running

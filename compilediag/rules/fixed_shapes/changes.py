@@ -35,7 +35,7 @@ _RISK = (
 _OTHER_SIZES = "chosen from the batches of this run: others may need more padding"
 
 
-def bucket_candidates(case: Case) -> Iterator[Change]:
+def bucket_changes(case: Case) -> Iterator[Change]:
     """`FixedShape` with planned sizes, or other sizes for one that is there."""
     if case.finding.rule == "CD407":
         yield from _other_buckets(case)

@@ -1,6 +1,6 @@
-"""Fixed sizes: padding that changes results (CD406) or that other sizes would not need (CD407), rows
-that are done and still computed (CD408), batches past the knee of throughput or above a cap of
-memory (CD409), and compiles after a warm-up (CD302).
+"""Fixed sizes: padding that changes results (CD406) or that other sizes would not need (CD407),
+rows that are done and still computed (CD408), batches past the knee of throughput or above a cap
+of memory (CD409), and compiles after a warm-up (CD302).
 
 Only sizes that were measured in this process are judged for CD409.
 """

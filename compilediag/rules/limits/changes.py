@@ -6,16 +6,23 @@ offered is the number that it needed. Variables of the environment have no effec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.case import Case
-from compilediag.rules.changes import Change
+from compilediag.rules.case import (
+    Case,
+)
+from compilediag.rules.changes import (
+    DYNAMO,
+    Change,
+)
 from compilediag.rules.limits.rule import DEFAULT_LIMIT
-from compilediag.rules.options import DYNAMO
-from compilediag_harness.wire import CompileOption, SettingChange
+from compilediag_harness.wire import (
+    CompileOption,
+    SettingChange,
+)
 
 MANY = 256
 """Variants of the first trial: `accumulated_recompile_limit`, which holds in any case."""
@@ -28,7 +35,7 @@ _EACH = "each variant is a compile; each new value is one more, up to the limit"
 _OWN = "each compiled object has its own graphs: none is shared, and each is compiled"
 
 
-def limit_candidates(case: Case) -> Iterator[Change]:
+def limit_changes(case: Case) -> Iterator[Change]:
     """What keeps a frame from running eager at the limit."""
     if case.finding.rule == "CD152":
         yield from _isolated(case)
@@ -91,3 +98,12 @@ def sufficient(change: Change, receipt: Receipt) -> Change:
         options=tuple(replace(item, value=number) for item in change.options),
     )
     return _worded(enough, number)
+
+
+WHY: Mapping[str, str] = {
+    "CD120": "none of the values that met has a change of its own",
+    "CD150": "no call has compiled it again yet: there is no recompile to remove",
+    "CD151": "each variant is needed, and no limit is reached",
+    "CD152": "new variants appear without end",
+}
+"""Why no change can be tried, where there is none."""

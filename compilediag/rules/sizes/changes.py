@@ -7,16 +7,39 @@ variable first, because a mark belongs to one tensor object.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
-from compilediag.receipt.schema.compiles import EnteredAt
-from compilediag.rules.case import FIRST_WITH_UNBACKED, PARAMETER, Case, edit_calls
-from compilediag.rules.changes import Change, Edit
-from compilediag.rules.options import DYNAMO, SHAPES, setting, variable
+from packaging.version import Version
+
+from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
+from compilediag.diagnosis.causes.group import Group
+from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
+from compilediag.rules.case import (
+    FIRST_WITH_UNBACKED,
+    PARAMETER,
+    Case,
+    edit_calls,
+)
+from compilediag.rules.changes import (
+    DYNAMO,
+    LISTABLE,
+    SHAPES,
+    SOURCES,
+    Change,
+    Edit,
+    joined,
+    setting,
+    variable,
+)
+from compilediag.rules.facts import is_branched_on
+from compilediag.rules.passed import Passed, changes_at_calls
 from compilediag.rules.sizes.marks import SAME_TENSOR
-from compilediag_harness.wire import ArgumentChange, CompileOption
+from compilediag.rules.values.changes import AS_TENSOR
+from compilediag_harness.wire import (
+    ArgumentChange,
+    CompileOption,
+)
 
 MARK = "maybe_mark_dynamic"
 """Leaves a size that the code needs as a number a constant; `mark_dynamic` raises an error then."""
@@ -49,7 +72,6 @@ _SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
 
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
-_EXTRA_GRADIENT = "a gradient is computed for the input, which costs memory"
 _UNBACKED = (
     "sizes that change are unbacked in every compiled function: torch raises an error where the "
     "code branches on one"
@@ -57,14 +79,15 @@ _UNBACKED = (
 _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 
 
-def size_candidates(case: Case) -> Iterator[Change]:
-    """Marks, unbacked sizes, other symbols for equal sizes, a gradient for an input."""
+def size_changes(case: Case) -> Iterator[Change]:
+    """Marks, unbacked sizes, other symbols for equal sizes, a number in its range as a tensor."""
     yield from _dynamic_sizes(case)
     yield from _bound_sizes(case)
-    yield from _requires_grad(case)
+    for passed in _bound_number(case):
+        yield from changes_at_calls(case, passed)
 
 
-def mark_candidates(case: Case) -> Iterator[Change]:
+def mark_changes(case: Case) -> Iterator[Change]:
     """Marks as edits, before every call by which the function was compiled."""
     dimensions, small = dimensions_to_mark(case)
     if dimensions and not small:
@@ -135,22 +158,6 @@ def _unbacked(case: Case, source: str, dimensions: list[int]) -> Iterator[Change
     tensor = marked(source, dimensions)
     if tensor is not None:
         yield from at_the_call(case, [tensor], "mark_unbacked", _DATA_DEPENDENT)
-
-
-def _requires_grad(case: Case) -> Iterator[Change]:
-    tensor = marked(case.source, ())
-    if case.finding.rule != "CD106" or case.kind != "requires_grad":
-        return
-    if tensor is None or case.function is None:
-        return
-    before, (name,), passing = named_before(case, [tensor])
-    code = "; ".join([*before, f"{name}.requires_grad_()"])
-    yield Change(
-        "call",
-        f"{code}  # before the call{case.call_place}{passing}",
-        _EXTRA_GRADIENT,
-        arguments=(ArgumentChange(case.function, tensor.argument, "requires_grad"),),
-    )
 
 
 def marked(source: str, dimensions: Iterable[int]) -> Marked | None:
@@ -269,3 +276,94 @@ def _written(edit: Edit) -> str:
     code = [f"{name} = {text}" for text, name in names.items()]
     code += [line.format(names[text]) for text, line in zip(texts, lines, strict=True)]
     return f"{'; '.join(code)}  # before the call, passing {' and '.join(names.values())}"
+
+
+def _bound_number(case: Case) -> Iterator[Passed]:
+    """A number that left its range, as a tensor."""
+    names = set(_BOUND.findall(case.guard))
+    sizes = ".size()" in case.guard or ".stride()" in case.guard
+    if case.finding.rule == "CD118" and len(names) == 1 and not sizes:
+        yield Passed(names.pop(), "tensor", "torch.tensor(_)", AS_TENSOR)
+
+
+_OF_SEVERAL = ("CD118", "CD120")
+"""Rules whose findings name no source of their own: what two sizes have to do with each other, and
+known values that met."""
+
+
+_EVERY_NAMESAKE = "holds for every compiled function with variables of these names"
+
+
+def together_changes(case: Case) -> Iterator[Change]:
+    """Every dynamic source of the findings of its frames at once."""
+    own = _listed(case.finding)
+    if not own and growing_source(case) is None and case.finding.rule not in _OF_SEVERAL:
+        return
+    found = [*_beside(case)]
+    grows = [source for each in found if (source := growing_source(replace(case, finding=each)))]
+    every = [*grows, *(value for finding in found for value in _listed(finding))]
+    value = joined((SOURCES, item) for item in every).get(SOURCES, "")
+    if not value or set(value.split(",")) == {item for each in own for item in each.split(",")}:
+        return
+    yield variable(SOURCES, value, _EVERY_NAMESAKE, left=int(bool(grows)))
+
+
+def _beside(case: Case) -> Iterator[FindingRecord]:
+    """The findings of the frames that this one recompiled, itself among them."""
+    frames = {event.frame for event in case.compiles}
+    about = {
+        cause.finding
+        for event in case.receipt.compile.events
+        if event.frame in frames
+        for cause in event.causes
+    }
+    for finding in case.receipt.findings:
+        if finding.id in about and finding.severity != "info":
+            yield finding
+
+
+def _listed(finding: FindingRecord) -> list[str]:
+    return [item.value for item in finding.fix.candidates if item.setting == SOURCES]
+
+
+_HELD = (("CD103", "shape"), ("CD106", "parameter"))
+"""What a module gets in another size: a tensor that grows, a parameter that is replaced."""
+
+
+_STATIC = re.compile(r"\._(?:buffers|parameters)\[")
+"""Their sizes are constants of every graph, whether the code needs that or not: torch's options
+`force_nn_module_property_static_shapes` and `force_parameter_static_shapes`."""
+
+
+def dynamic_size(group: Group, version: Version) -> str | None:
+    """0 and 1 stay constants, and so does a size that the graph made one. A tensor of a module that
+    grows where the code asks for its size is another branch while it does."""
+    source = group.first.source
+    changed = [
+        item for cause in group.causes for item in changed_dimensions(cause.expected, cause.actual)
+    ]
+    dimensions = sorted({item.dimension for item in changed})
+    held = (group.code, group.kind) in _HELD and not is_branched_on(group)
+    held = held and version >= FIRST_WITH_UNBACKED
+    passed = group.code == "CD105" and group.kind != "marking"
+    if not dimensions or not (passed or held):
+        return None
+    small = any({item.before, item.after} & {"0", "1"} for item in changed)
+    static = _STATIC.search(source) is not None
+    if small or (not static and constant_dimensions(group.causes, group.recompiles)):
+        return None
+    if not LISTABLE.fullmatch(source):
+        return None
+    if version < FIRST_WITH_UNBACKED:
+        return source
+    return ",".join(f"{source}:{dimension}" for dimension in dimensions)
+
+
+WHY: Mapping[str, str] = {
+    "CD118": "the code needs the size as a number",
+    "CD154": "the program itself fails: there are no results to compare with",
+}
+"""Why no change can be tried, where there is none."""
+
+
+_BOUND = re.compile(r"L\['([A-Za-z_]\w*)'\](?![\[.\w'])")

@@ -1,33 +1,62 @@
-"""An argument that some calls pass and others do not, passed in all of them: a mask that hides
-nothing. What it does in the function nothing shows here: the trial compares the results."""
+"""Changes for arguments that some calls lack (a mask that hides nothing: what it does in the
+function the trial shows), for aliases, and for hooks."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from compilediag.rules.case import PARAMETER, PLAIN, Call, Case, Key, calls_of, edit_calls
-from compilediag.rules.changes import Change, Edit
-
-_KEYWORD = re.compile(r"\['([A-Za-z_]\w*)'\]")
-_FLAG_RISK = "every call takes the same side of what the flag decides"
-
+from compilediag.rules.case import (
+    PARAMETER,
+    PLAIN,
+    Call,
+    Case,
+    Key,
+    calls_of,
+    edit_calls,
+)
+from compilediag.rules.changes import (
+    DYNAMO,
+    Change,
+    Edit,
+    setting,
+)
+from compilediag.rules.passed import Passed, argument_of, changes_at_calls
+from compilediag_harness.wire import (
+    Location,
+    ObjectChange,
+)
 
 _TENSOR = re.compile(r"(?:([\w.\[\]']+)=)?\[([\d, ]*)\]")
 _SEEN_DTYPE = re.compile(r"torch\.\w+$")
 _NEUTRAL_BY_NAME = re.compile(r"mask|bias|weight|scale|factor")
 _MASK = re.compile(r"mask")
-
 _VALUES = {"torch.bool": ("ones", "zeros"), "torch.int64": ("ones", "zeros")}
 """In the order of trying; of other dtypes zeros first, which are added."""
 
+
 _RISK = "adds a tensor to every call; attention with a mask may use a slower kernel"
-
 Shape = tuple[int, ...]
+_HOOK = re.compile(r"\._(?:forward|backward)(?:_pre)?_hooks(?:_\w+)?\[")
+_SPLIT = "the graph is split where the hook is called, and the hook runs eager"
+_CALLED = "the hook is called, and its module is compiled again; guards take longer"
+_EACH_COPY = "a copy of the tensor per call"
+_OBJECT = r"\"?((?:L\['[A-Za-z_]\w*'\]|[A-Za-z_]\w*)(?:\[\d+\])?)\"?"
+_SAME = re.compile(rf"(?:Duplicate tensors found: \[{_OBJECT}, {_OBJECT}\]|{_OBJECT} is {_OBJECT})")
+WHY: Mapping[str, str] = {
+    "CD102": "what the container holds decides which code runs",
+    "CD108": "each length of the container, or set of its keys, is different code",
+    "CD110": "each callable is different code, and needs its own graph",
+    "CD112": "what is compiled anew has to be compiled once, outside: `fix` moves no code",
+    "CD114": "different code runs with and without the value",
+    "CD115": "the hook has to be registered once, outside: `fix` moves no code",
+}
+"""Why no change can be tried, where there is none."""
 
 
-def neutral_call_candidates(case: Case) -> Iterator[Change]:
+def neutral_changes(case: Case) -> Iterator[Change]:
     """Edits of the calls that lack it."""
     calls = calls_of(case)
     name = _optional(case, calls)
@@ -153,34 +182,59 @@ def _fill(call: Call, sizes: Sequence[tuple[Key, int] | int], value: str, dtype:
     return f"torch.{value}(({whole}), dtype={dtype}{device})"
 
 
-def one_flag_candidates(case: Case) -> Iterator[Change]:
-    """Edits of every call by which the function was compiled."""
-    name = _flag(case)
-    calls = calls_of(case) if name is not None else []
-    for value in ("True", "False"):
-        edits = [
-            edit for call in calls if (edit := _edit_flag(call, name or "", value)) is not None
-        ]
-        if edits:
-            yield edit_calls(edits, f"pass {name}={value}", _FLAG_RISK)
+def distinct_changes(case: Case) -> Iterator[Change]:
+    """A copy where two arguments are one tensor at times."""
+    for passed in _distinct(case):
+        yield from changes_at_calls(case, passed)
 
 
-def _flag(case: Case) -> str | None:
-    """The name by which calls pass it, themselves or among keywords that the function collects."""
-    found = PARAMETER.fullmatch(case.source)
-    values = {value for pair in case.values for value in pair}
-    if case.finding.rule != "CD107" or found is None or values != {"True", "False"}:
-        return None
-    keyword = _KEYWORD.fullmatch(found[2])
-    return found[1] if not found[2] else keyword[1] if keyword is not None else None
+def _distinct(case: Case) -> Iterator[Passed]:
+    """One of two arguments that are one tensor at times."""
+    if case.finding.rule != "CD113":
+        return
+    same = _SAME.search(case.guard)
+    names = [argument_of(name) for name in (same.groups() if same else ()) if name]
+    if len(names) == 2 and names[1] is not None and names[0] is not None:
+        yield Passed(names[1], "clone", "_.clone()", _EACH_COPY)
 
 
-def _edit_flag(call: Call, name: str, value: str) -> Edit | None:
-    """None for a call that passes it so already."""
-    key, text = call.key_of(name), ast.unparse(call.tree)
-    if key is None:
-        return Edit(call.place.file, call.place.line, "keyword", (text, name, value))
-    if call.arguments[key] == value:
-        return None
-    place = str([*call.arguments].index(key))
-    return Edit(call.place.file, call.place.line, "argument", (text, place, value))
+def hook_changes(case: Case) -> Iterator[Change]:
+    """A guard on what a hook reads is one on all of the compiled function."""
+    place = case.finding.location
+    if case.finding.rule not in ("CD101", "CD102", "CD103", "CD104", "CD109") or place is None:
+        return
+    name = (place.function or "").rpartition(".")[2]
+    of_hook = _HOOK.search(case.source) is not None
+    if not of_hook and case.finding.rule != "CD109":  # that a hook reads it shows its registration
+        return
+    if not name.isidentifier() or not case.is_own(place.file):
+        return
+    one = f"disable_hook:{place.file}:{name}:{place.line}"
+    yield Change(
+        "source",
+        f"{place.file}:{place.line}: torch.compiler.disable({name}) where it is registered",
+        _SPLIT,
+        disables=name,
+        edits=(Edit(place.file or "", place.line or 0, "disabled_hook"),),
+        same_as=one,
+    )
+    if not of_hook:
+        return
+    yield Change(
+        "object",
+        f"torch.compiler.disable({name})  # where it is registered as a hook, "
+        f"{place.file}:{place.line}",
+        _SPLIT,
+        disables=name,
+        same_as=one,
+        objects=(
+            ObjectChange("disable_hook", name, Location(place.file or "", place.line or 0, name)),
+        ),
+    )
+
+
+def late_hook_changes(case: Case) -> Iterator[Change]:
+    """Guards on the hooks of modules, so that one that is registered late is called."""
+    if case.finding.rule == "CD119":
+        change = setting(DYNAMO, "skip_nnmodule_hook_guards", False, _CALLED)
+        yield replace(change, corrects=True)
