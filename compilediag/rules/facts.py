@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.conditions import condition_of
 from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.codes import ARGUMENTS
 from compilediag.timeline.compiles import Recompile, frame_id_of
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.source.writes_in_source import conditions_in, truth_of
@@ -27,8 +28,6 @@ _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
 _STRUCTURE = ("members", "keys", "missing", "length")
-_ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD113", "CD114", "CD118"))
-"""Codes of values that the caller passes."""
 
 
 class Break(NamedTuple):
@@ -38,17 +37,12 @@ class Break(NamedTuple):
     place: str
 
 
-def is_argument(group: Group) -> bool:
-    """A value that the caller passes; across a graph break Dynamo is the caller."""
-    return group.code in _ARGUMENTS
-
-
 def break_before(group: Group) -> Break | None:
     """The graph break that made the value an argument: the frame goes on behind one, and the value
     is no attribute or global, which the whole function would guard just as well."""
     frame = group.recompiles[0].frame
     found = _RESUMED.fullmatch(frame.function)
-    if found is None or not is_argument(group):
+    if found is None or group.code not in ARGUMENTS:
         return None
     file = frame.file.replace("\\", "/").rpartition("/")[2]
     return Break(found["function"], f"{file}:{found['line']}")
@@ -122,12 +116,16 @@ def is_container(group: Group) -> bool:
     return group.kind in _STRUCTURE or any(map(_COUNTED.match, shown))
 
 
-def is_set_by_package(group: Group) -> bool:
-    """An attribute or global that no line of the user's reads: what the line calls does, and takes
-    it as it is."""
-    owner = ownership_of(group.location.file)
-    if owner == "third_party" or group.code != "CD104" or owner == "torch":
-        return owner == "third_party" or group.code == "CD104"
+def is_read_by_package(group: Group) -> bool:
+    """The line that reads the value is a package's."""
+    return ownership_of(group.location.file) == "third_party"
+
+
+def is_read_below(group: Group) -> bool:
+    """An attribute that no line of the user's reads: what the line calls does, and takes it as it
+    is."""
+    if ownership_of(group.location.file) == "torch":
+        return True
     # A module keeps its children, parameters and buffers in dicts, which no line names. An item may
     # be written in other quotes, or by a variable: its container is named.
     holder, _, member = _SUBSCRIPT.sub("", _TABLE.sub("", group.variable)).rpartition(".")

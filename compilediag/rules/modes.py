@@ -15,7 +15,7 @@ from compilediag.rules.changes import (
     Change,
 )
 from compilediag.rules.make_finding import Advice, make_finding
-from compilediag.rules.passed import Passed, changes_at_calls
+from compilediag.rules.passed import OtherArgument, changes_at_calls
 from compilediag.rules.recompiles import RecompileRule, Told
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
@@ -169,7 +169,7 @@ def view_changes(case: Case) -> Iterator[Change]:
         yield from changes_at_calls(case, passed)
 
 
-def _of_view(case: Case) -> Iterator[Passed]:
+def _of_view(case: Case) -> Iterator[OtherArgument]:
     """A guard on the tensor behind a view, which a tensor of its own has not: a copy is no view.
     Which argument is the view torch does not say; where there is one argument, it is that."""
     behind = "'NoneType' object has no attribute 'size'"
@@ -177,4 +177,4 @@ def _of_view(case: Case) -> Iterator[Passed]:
     if case.guard == behind and called is not None:
         names = {each.parameter for each in called.arguments}
         if len(names) == 1:
-            yield Passed(names.pop(), "clone", "_.clone()", _EACH_COPY)
+            yield OtherArgument(names.pop(), "clone", "_.clone()", _EACH_COPY)

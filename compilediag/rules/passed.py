@@ -29,7 +29,7 @@ from compilediag_harness.wire import (
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class OtherArgument:
     """Something else that is passed for an argument."""
 
     argument: str
@@ -49,7 +49,7 @@ def argument_of(source: str) -> str | None:
     return f"{found[1]}{found[2]}"
 
 
-def changes_at_calls(case: Case, passed: Passed) -> Iterator[Change]:
+def changes_at_calls(case: Case, passed: OtherArgument) -> Iterator[Change]:
     """At every call of the function, from outside, and as edits of the calls."""
     function = case.function
     if function is None:
@@ -84,7 +84,7 @@ def changes_at_calls(case: Case, passed: Passed) -> Iterator[Change]:
     )
 
 
-def edited_call(case: Case, passed: Passed) -> Iterator[Change]:
+def edited_call(case: Case, passed: OtherArgument) -> Iterator[Change]:
     """An edit of the one call that the finding is about: no compile tells of others."""
     called = case.finding.entered_at
     place = _call_of(called, passed) if called is not None else None
@@ -104,7 +104,7 @@ class _Call:
     place: str
 
 
-def _call_of(call: EnteredAt, passed: Passed) -> _Call | None:
+def _call_of(call: EnteredAt, passed: OtherArgument) -> _Call | None:
     """The call with something else passed; None where its text does not show the argument."""
     whole = parse_expression(call.text)
     if not isinstance(whole, ast.Call):

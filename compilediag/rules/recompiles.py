@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.codes import ARGUMENTS
 from compilediag.diagnosis.findings import Act, CauseId, Finding
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import record_from
 from compilediag.rules.absorption import Absorption, compile_ids
 from compilediag.rules.analysis import Analysis, AnalysisRule
-from compilediag.rules.facts import ROOT, break_before, is_argument, passed_for
+from compilediag.rules.facts import ROOT, break_before, passed_for
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
@@ -88,7 +89,7 @@ def passed_as(group: Group, variable: str) -> str:
     is not known, or is made in the call."""
     path, arguments = passed_for(group, variable)
     root = ROOT.match(path)
-    if root is None or not is_argument(group):
+    if root is None or group.code not in ARGUMENTS:
         return variable
     passed = arguments.get(path) or arguments.get(root[0])
     if passed is None or not _PLAIN.fullmatch(passed):

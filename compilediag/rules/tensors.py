@@ -15,7 +15,7 @@ from compilediag.rules.changes import (
 )
 from compilediag.rules.facts import is_field_of_argument, memory_format
 from compilediag.rules.make_finding import Advice
-from compilediag.rules.passed import Passed, argument_of, changes_at_calls
+from compilediag.rules.passed import OtherArgument, argument_of, changes_at_calls
 from compilediag.rules.recompiles import RecompileRule, Told
 from compilediag.rules.sizes.changes import marked, named_before
 from compilediag_harness.wire import (
@@ -119,7 +119,7 @@ def tensor_changes(case: Case) -> Iterator[Change]:
     yield from _requires_grad(case)
 
 
-def _passed(case: Case) -> Iterator[Passed]:
+def _passed(case: Case) -> Iterator[OtherArgument]:
     argument = argument_of(case.source) if case.finding.rule == "CD106" else None
     if argument is None or not case.values:
         return
@@ -127,15 +127,15 @@ def _passed(case: Case) -> Iterator[Passed]:
         layout = memory_format(case.values[0][0])
         if layout is not None:
             code = f"_.contiguous(memory_format=torch.{layout})"
-            yield Passed(argument, layout, code, _COPY)
-        yield Passed(argument, "contiguous", "_.contiguous()", _COPY)
+            yield OtherArgument(argument, layout, code, _COPY)
+        yield OtherArgument(argument, "contiguous", "_.contiguous()", _COPY)
     elif case.kind == "dtype":
         seen = {name.removeprefix("torch.") for pair in case.values for name in pair}
         for names in (_INTEGERS, _FLOATS):
             if seen <= {*names} and not seen >= {"bfloat16", "float16"}:
                 widest = f"torch.{min(seen, key=names.index)}"
                 wide = "torch.int64" if names is _INTEGERS else widest
-                yield Passed(argument, f"to({wide})", f"_.to({wide})", _COPY)
+                yield OtherArgument(argument, f"to({wide})", f"_.to({wide})", _COPY)
 
 
 def _requires_grad(case: Case) -> Iterator[Change]:

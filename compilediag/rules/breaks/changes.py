@@ -21,7 +21,7 @@ from compilediag.rules.changes import (
     setting,
     variable,
 )
-from compilediag.rules.passed import Passed, edited_call
+from compilediag.rules.passed import OtherArgument, edited_call
 from compilediag_harness.wire import (
     SettingChange,
 )
@@ -137,15 +137,15 @@ def passed_changes(case: Case) -> Iterator[Change]:
         yield from edited_call(case, passed)
 
 
-def _in_place_of_a_break(case: Case) -> Iterator[Passed]:
+def _in_place_of_a_break(case: Case) -> Iterator[OtherArgument]:
     """For each argument in turn: which one breaks the graph torch does not say."""
     called = case.finding.entered_at
     sparse = "sparse" in (BreakEvidence.of(case.finding.evidence).reason or "").lower()
     for item in called.arguments if called is not None else ():
         if case.finding.rule == "CD205":
-            yield Passed(item.parameter, "list", "list(_)", _LIST)
+            yield OtherArgument(item.parameter, "list", "list(_)", _LIST)
         elif case.finding.rule == "CD208" and sparse:
-            yield Passed(item.parameter, "to_dense", "_.to_dense()", _DENSE)
+            yield OtherArgument(item.parameter, "to_dense", "_.to_dense()", _DENSE)
 
 
 def settings_of(finding: Finding) -> Iterator[CandidateRecord]:

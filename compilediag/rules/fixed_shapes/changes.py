@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from compilediag.diagnosis.codes import SIZES
 from compilediag.receipt.schema.evidence import PaddingEvidence
 from compilediag.rules.case import Case
 from compilediag.rules.changes import Change, Edit
@@ -23,7 +24,7 @@ from compilediag_harness.shapes.buckets import BucketsImpossible, fewest
 from compilediag_harness.shapes.grids import plan_grid
 from compilediag_harness.wire import Location, PaddedAxis, PaddedDimension, PaddedFunction
 
-_RULES = ("CD105", "CD118", "CD151", "CD152", "CD403")
+_RULES = SIZES | {"CD151", "CD152", "CD403"}
 
 _PADS = (None, 0, 1)
 """The last row again; zeros, and ones: what a mask among the arguments has for padding."""

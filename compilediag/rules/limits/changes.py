@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from compilediag.diagnosis.codes import SHARED_CODE
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.case import (
@@ -28,8 +29,6 @@ MANY = 256
 """Variants of the first trial: `accumulated_recompile_limit`, which holds in any case."""
 
 _OPTION = "recompile_limit"
-_SHARED = frozenset(("CD112", "CD117"))
-"""Causes that come of compiled objects which share code."""
 
 _EACH = "each variant is a compile; each new value is one more, up to the limit"
 _OWN = "each compiled object has its own graphs: none is shared, and each is compiled"
@@ -60,7 +59,7 @@ def _isolated(case: Case) -> Iterator[Change]:
     """Only where several compiled objects share the code: in one object nothing is shared."""
     known = GuardEvidence.of(case.finding.evidence).causes
     causes = known or [other.rule for other in case.receipt.findings]
-    shared = bool(_SHARED.intersection(causes))
+    shared = bool(SHARED_CODE.intersection(causes))
     if case.has_compile_keywords and shared:
         yield Change(
             "call",

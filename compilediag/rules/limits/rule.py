@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.causes.recompile import causes_of
-from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.codes import SIZES, info
 from compilediag.diagnosis.findings import Cause, Finding, Rule
 from compilediag.rules.analysis import Analysis, analysis_rule
 from compilediag.rules.make_finding import make_finding, pick
@@ -37,7 +37,6 @@ _ENOUGH = (
     "torch._dynamo.config.recompile_limit = {} is enough for the values seen so far, at a compile "
     "each; where other values come, it only moves the limit"
 )
-_GENERALISED = ("CD105", "CD118")
 _NUMBER = re.compile(r"[-+]?\d{1,40}(?:\.\d{0,40})?(?:e[-+]?\d{1,4})?")
 
 
@@ -159,7 +158,7 @@ def values_seen(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str,
     for item in recompiles:
         for cause in causes.of(item):
             known = {value for value in (cause.expected, cause.actual) if value is not None}
-            generalised = cause.rule in _GENERALISED or _are_numbers(cause, known)
+            generalised = cause.rule in SIZES or _are_numbers(cause, known)
             if not cause.variable or cause.parts or generalised:
                 continue
             seen.setdefault(cause.variable, set()).update(known)

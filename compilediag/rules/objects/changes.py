@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from compilediag.diagnosis.codes import HELD
 from compilediag.rules.case import (
     PARAMETER,
     PLAIN,
@@ -23,7 +24,7 @@ from compilediag.rules.changes import (
     Edit,
     setting,
 )
-from compilediag.rules.passed import Passed, argument_of, changes_at_calls
+from compilediag.rules.passed import OtherArgument, argument_of, changes_at_calls
 from compilediag_harness.wire import (
     Location,
     ObjectChange,
@@ -188,20 +189,20 @@ def distinct_changes(case: Case) -> Iterator[Change]:
         yield from changes_at_calls(case, passed)
 
 
-def _distinct(case: Case) -> Iterator[Passed]:
+def _distinct(case: Case) -> Iterator[OtherArgument]:
     """One of two arguments that are one tensor at times."""
     if case.finding.rule != "CD113":
         return
     same = _SAME.search(case.guard)
     names = [argument_of(name) for name in (same.groups() if same else ()) if name]
     if len(names) == 2 and names[1] is not None and names[0] is not None:
-        yield Passed(names[1], "clone", "_.clone()", _EACH_COPY)
+        yield OtherArgument(names[1], "clone", "_.clone()", _EACH_COPY)
 
 
 def hook_changes(case: Case) -> Iterator[Change]:
     """A guard on what a hook reads is one on all of the compiled function."""
     place = case.finding.location
-    if case.finding.rule not in ("CD101", "CD102", "CD103", "CD104", "CD109") or place is None:
+    if case.finding.rule not in HELD or place is None:
         return
     name = (place.function or "").rpartition(".")[2]
     of_hook = _HOOK.search(case.source) is not None

@@ -22,7 +22,7 @@ from compilediag.rules.absorption import compile_ids
 from compilediag.rules.facts import break_before, is_held_by_package
 from compilediag.rules.make_finding import Advice
 from compilediag.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, Told
-from compilediag.rules.sizes.lines import with_line
+from compilediag.rules.sizes.lines import with_side_line, with_size_line
 from compilediag.rules.sizes.marks import marking, since_first_call
 from compilediag.timeline.call_sizes import varying_sizes
 from compilediag.timeline.timeline import Timeline
@@ -91,6 +91,9 @@ _CONDITIONS = {
 }
 
 
+_SIZE = "CD105"
+
+
 def _size(group: Group) -> Told:
     """What to do about sizes that changed, from what the recompiles show.
 
@@ -124,7 +127,7 @@ def _size(group: Group) -> Told:
 
 def _beyond(group: Group, advice: Advice) -> Advice:
     """With a caveat where the size goes on into another frame."""
-    beyond = any(part.code == "CD105" for part in group.follows)
+    beyond = any(part.code == _SIZE for part in group.follows)
     return advice._replace(caveat=NOT_MARKED) if beyond else advice
 
 
@@ -166,7 +169,7 @@ def _named_dimension(group: Group) -> str | int:
 
 def _with_sizes(finding: Finding, group: Group, timeline: Timeline) -> Finding:
     """The finding at the line that needs the size, if that is known; and with what was called."""
-    return with_line(_with_calls(finding, timeline), group, timeline)
+    return with_size_line(_with_calls(finding, timeline), group, timeline)
 
 
 def _with_calls(finding: Finding, timeline: Timeline) -> Finding:
@@ -277,6 +280,6 @@ def _called(sizes: VaryingSizesRecord) -> tuple[dict[int, int], dict[str, object
 
 
 RULES = (
-    RecompileRule("CD105", _size, _with_sizes, tells_of_breaks=True),
-    RecompileRule("CD118", _condition, with_line),
+    RecompileRule(_SIZE, _size, _with_sizes, tells_of_breaks=True),
+    RecompileRule("CD118", _condition, with_side_line),
 )

@@ -33,7 +33,7 @@ from compilediag.rules.changes import (
     variable,
 )
 from compilediag.rules.facts import is_branched_on
-from compilediag.rules.passed import Passed, changes_at_calls
+from compilediag.rules.passed import OtherArgument, changes_at_calls
 from compilediag.rules.sizes.marks import SAME_TENSOR
 from compilediag.rules.values.changes import AS_TENSOR
 from compilediag_harness.wire import (
@@ -278,12 +278,12 @@ def _written(edit: Edit) -> str:
     return f"{'; '.join(code)}  # before the call, passing {' and '.join(names.values())}"
 
 
-def _bound_number(case: Case) -> Iterator[Passed]:
+def _bound_number(case: Case) -> Iterator[OtherArgument]:
     """A number that left its range, as a tensor."""
     names = set(_BOUND.findall(case.guard))
     sizes = ".size()" in case.guard or ".stride()" in case.guard
     if case.finding.rule == "CD118" and len(names) == 1 and not sizes:
-        yield Passed(names.pop(), "tensor", "torch.tensor(_)", AS_TENSOR)
+        yield OtherArgument(names.pop(), "tensor", "torch.tensor(_)", AS_TENSOR)
 
 
 _OF_SEVERAL = ("CD118", "CD120")

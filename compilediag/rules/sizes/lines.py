@@ -53,24 +53,34 @@ _TITLES = {
 }
 
 
-def with_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
-    """The finding at the line that needs the value of the size, if that was recorded: a mark does
+def with_size_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
+    """The finding at the line that needs the value of its size, if that was recorded: a mark does
     not help there."""
-    if finding.severity == "info" or GuardEvidence.of(finding.evidence).kind in _NO_LINE:
-        return finding
-    found = _fixed_line(group, timeline) if finding.rule == "CD105" else _line(group, timeline)
-    if found is None:
-        return finding
-    size, limit = found
-    evidence = {**finding.evidence, **line_needed(limit)}
-    finding = replace(finding, evidence=evidence)
+    found = _fixed_line(group, timeline)
+    at = _at_line(finding, found, timeline)
+    return finding if found is None or at is None else _of_size(at, *found)
+
+
+def with_side_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
+    """The finding at the line of a condition that no longer holds, if that was recorded."""
+    found = _line(group, timeline)
+    at = _at_line(finding, found, timeline)
+    return finding if found is None or at is None else _of_side(at, found[1])
+
+
+def _at_line(
+    finding: Finding, found: tuple[str, SizeLimit] | None, timeline: Timeline
+) -> Finding | None:
+    """None where no line made the size a number, or none is known."""
+    plain = finding.severity == "info" or GuardEvidence.of(finding.evidence).kind in _NO_LINE
+    if found is None or plain:
+        return None
+    _, limit = found
+    finding = replace(finding, evidence={**finding.evidence, **line_needed(limit)})
     if limit.place is None:
         return finding
-    place = limit.place
-    finding = replace(
-        finding, location=place_of(place), ownership=ownership_of(place.file, timeline.user_roots)
-    )
-    return _of_size(finding, size, limit) if finding.rule == "CD105" else _of_side(finding, limit)
+    owner = ownership_of(limit.place.file, timeline.user_roots)
+    return replace(finding, location=place_of(limit.place), ownership=owner)
 
 
 def line_needed(limit: SizeLimit) -> dict[str, object]:
@@ -88,6 +98,8 @@ def line_needed(limit: SizeLimit) -> dict[str, object]:
 
 
 def _of_size(finding: Finding, size: str, limit: SizeLimit) -> Finding:
+    if limit.place is None:
+        return finding
     own = finding.ownership == "user"
     if limit.how == "branch":
         advice = TWO_SIDES if own else TWO_SIDES_OF_OTHERS
@@ -103,7 +115,7 @@ def _of_size(finding: Finding, size: str, limit: SizeLimit) -> Finding:
 
 
 def _of_side(finding: Finding, limit: SizeLimit) -> Finding:
-    if limit.how != "branch":
+    if limit.how != "branch" or limit.place is None:
         return finding
     summary, caveat = TWO_SIDES
     fix = replace(finding.fix, summary=summary, caveat=caveat)

@@ -13,7 +13,8 @@ from compilediag.rules.facts import (
     is_number,
     is_of_hook,
     is_of_object,
-    is_set_by_package,
+    is_read_below,
+    is_read_by_package,
 )
 from compilediag.rules.make_finding import Advice
 from compilediag.rules.objects.advice import DISABLED_HOOK, KEPT_OUTSIDE
@@ -95,11 +96,12 @@ def _held(group: Group) -> Advice:
     """What to do about a value that no call passes."""
     if is_of_hook(group):
         return DISABLED_HOOK
-    if group.code == "CD104" and is_filled_inside(group):
+    is_attribute, may_be_of_package = group.code == "CD104", group.code in _OF_PACKAGES
+    if is_attribute and is_filled_inside(group):
         return SET_BEFORE
-    if group.code in _OF_PACKAGES and is_set_by_package(group):
+    if (may_be_of_package and is_read_by_package(group)) or (is_attribute and is_read_below(group)):
         return EACH_STATE
-    if group.code in _OF_PACKAGES and is_container(group):
+    if may_be_of_package and is_container(group):
         return KEPT_OUTSIDE
     return HELD_AS_TENSOR if _may_be_tensor(group) else EACH_VALUE
 

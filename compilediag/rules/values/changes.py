@@ -32,14 +32,13 @@ from compilediag.rules.changes import (
     variable,
 )
 from compilediag.rules.facts import is_branched_on, is_constant
-from compilediag.rules.passed import Passed, argument_of, changes_at_calls
+from compilediag.rules.passed import OtherArgument, argument_of, changes_at_calls
 
 _NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
 _HELD = tuple(code for code in _NUMBERS if code != "CD107")
 _OF_MODULES = ("CD104", "CD117")
 _INT = re.compile(r"-?\d+")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*|\d*\.\d+)(?:e[+-]?\d+)?|-?\d+e[+-]?\d+")
-OPTIMIZER = "CD116"
 _EVERY_NAMESAKE = "holds for every compiled function with a variable of this name"
 _EVERY_FUNCTION = "holds for every compiled function, which may run slower"
 _ATTRIBUTE = re.compile(r".*(?:\.|\._buffers\[')([A-Za-z_]\w*)(?:'\])?")
@@ -99,7 +98,7 @@ def passed_changes(case: Case) -> Iterator[Change]:
         yield from changes_at_calls(case, passed)
 
 
-def _passed(case: Case) -> Iterator[Passed]:
+def _passed(case: Case) -> Iterator[OtherArgument]:
     """A number that is an argument itself: where it is a size, torch needs it as a number, and the
     trial fails."""
     values = [value for pair in case.values for value in pair]
@@ -108,10 +107,10 @@ def _passed(case: Case) -> Iterator[Passed]:
     if argument is None or not numbers or not _NUMBER.fullmatch(case.values[0][0]):
         return
     if all(value.lstrip("-").isdigit() for value in numbers):
-        yield Passed(argument, "tensor", "torch.tensor(_)", AS_TENSOR)
+        yield OtherArgument(argument, "tensor", "torch.tensor(_)", AS_TENSOR)
     else:
         code = "torch.tensor(_, dtype=torch.float64)"
-        yield Passed(argument, "tensor(torch.float64)", code, AS_TENSOR)
+        yield OtherArgument(argument, "tensor(torch.float64)", code, AS_TENSOR)
 
 
 def tensor_changes(case: Case) -> Iterator[Change]:
@@ -237,7 +236,7 @@ def dynamic_int(group: Group, version: Version) -> str | None:
 
 def dynamic_float(group: Group, version: Version) -> str | None:
     """Dynamic from the first compile on instead of from the second."""
-    if group.code not in (*_NUMBERS, OPTIMIZER) or version < FIRST_WITH_UNBACKED:
+    if group.code not in (*_NUMBERS, "CD116") or version < FIRST_WITH_UNBACKED:
         return None
     works = _all_values(group, _FLOAT) and not is_branched_on(group)
     works = works and not (group.code == "CD107" and is_constant(group))
