@@ -144,6 +144,14 @@ REGISTER = {row["code"]: _info(row) for row in _ROW.finditer(_TABLE)}
 
 ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD113", "CD114", "CD118"))
 """Codes of values that the caller passes; across a graph break Dynamo is the caller."""
+CAPTURED = frozenset(("CD101", "CD102"))
+"""Codes of values that a function has captured."""
+GLOBALS = frozenset(("CD109",))
+"""Codes of names of modules."""
+ATTRIBUTES = frozenset(("CD103", "CD104", "CD117"))
+"""Codes of what objects and modules hold."""
+WRITTEN = frozenset(("CD101", "CD102", "CD104", "CD106", "CD109", "CD111"))
+"""Codes of values that some line changes between the calls."""
 HELD = frozenset(("CD101", "CD102", "CD103", "CD104", "CD109"))
 """Codes of values that code finds outside of its arguments."""
 SIZES = frozenset(("CD105", "CD118"))

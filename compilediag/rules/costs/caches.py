@@ -57,6 +57,7 @@ class Reason(NamedTuple):
     fix: str
     chosen: bool = False
     """A setting asks for it: it is no news to whoever set it."""
+    caveat: str | None = None
 
 
 REASONS = (
@@ -65,6 +66,7 @@ REASONS = (
         r"_enter_autocast|_exit_autocast",
         "autocast inside the compiled code",
         "enter torch.autocast around the call of the compiled function, not inside it",
+        caveat="the whole call runs under autocast then",
     ),
     Reason(
         "checkpoint_policy",
@@ -84,6 +86,8 @@ REASONS = (
         r"autograd_function_apply|FunctionCtx",
         "a custom autograd.Function",
         "set torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True",
+        caveat="torch hashes the function's name and not its code: after an edit of it, empty the "
+        "cache; torch 2.7 has no such setting",
     ),
     Reason(
         "freezing",
@@ -123,14 +127,6 @@ _UNKNOWN = Reason(
     "torch refuses to cache the graph",
     "no change is known: torch's reason names what its cache refuses",
 )
-
-_CAVEATS = {
-    "autograd_function": (
-        "torch hashes the function's name and not its code: after an edit of it, empty the cache; "
-        "torch 2.7 has no such setting"
-    ),
-    "autocast": "the whole call runs under autocast then",
-}
 
 
 def reason_of(text: str) -> Reason:
@@ -181,7 +177,7 @@ def _bypass(timeline: Timeline, found: _Bypassed) -> Finding:
         "CD611",
         f"{reason.title}: every start {what} {whom} again",
         reason.fix,
-        caveat=_CAVEATS.get(reason.kind),
+        caveat=reason.caveat,
         location=_location(found.compiles),
         severity=severity,
         count=len({(item.epoch, item.compile_id) for item in found.lookups}),
