@@ -194,7 +194,6 @@ def _frame(timeline: Timeline, run: CudagraphRun, item: CudagraphRecorded) -> Lo
 _REQUESTS = ("reduce-overhead", "'triton.cudagraphs': True")
 _LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
 _OVERWRITTEN = "accessing tensor output of CUDAGraphs that has been overwritten"
-
 _SKIP_FIX = "remove torch's reason from the compiled function: the page has the usual ones"
 
 

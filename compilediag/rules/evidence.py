@@ -18,12 +18,7 @@ from compilediag.timeline.compiles import Compile, FrameKey
 from compilediag.timeline.invocations import StanceCalls
 from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import (
-    ATTACH,
-    OLD_TORCH,
-    FrameSkipped,
-    Location,
-)
+from compilediag_harness.wire import ATTACH, OLD_TORCH, FrameSkipped, Location
 
 _NOTHING_TO_COMPILE = (
     "no tensor-related objects found in frame",
@@ -44,7 +39,6 @@ _OPERATOR_FAILURES = ("BackendCompilerFailed", "TorchRuntimeError")
 
 _OPERATOR_FIX = "register a fake implementation for the operator"
 _EAGER_FIX = "remove what torch names as the reason, or compile a smaller function around it"
-
 _FALLS_BACK = (None, "Unsupported", "UserError", "SkipFrame")
 """Failures after which torch runs the frame eager; others it raises, unless set to suppress."""
 

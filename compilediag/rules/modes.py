@@ -8,19 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules.case import (
-    Case,
-)
-from compilediag.rules.changes import (
-    Change,
-)
+from compilediag.rules.case import Case
+from compilediag.rules.changes import Change
 from compilediag.rules.make_finding import Advice, make_finding
 from compilediag.rules.passed import OtherArgument, changes_at_calls
 from compilediag.rules.recompiles import RecompileRule, Told
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import (
-    ObjectChange,
-)
+from compilediag_harness.wire import ObjectChange
 
 BOTH_MODES = Advice("warm up both modes before the timed steps", "two graphs, bounded")
 ONE_STATE = Advice(
@@ -118,19 +112,8 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
     )
 
 
-RULES = (
-    RecompileRule("CD111", _mode),
-    RecompileRule("CD116", _optimizer),
-    RecompileRule("CD190", _unknown),
-)
-
-
 _HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")
-
-
 _FLOAT = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
-
-
 _ROUNDED = "it is float32 then; assigning a number to it later makes it a float again"
 _EACH_COPY = "a copy of the tensor per call"
 
@@ -178,3 +161,10 @@ def _of_view(case: Case) -> Iterator[OtherArgument]:
         names = {each.parameter for each in called.arguments}
         if len(names) == 1:
             yield OtherArgument(names.pop(), "clone", "_.clone()", _EACH_COPY)
+
+
+RULES = (
+    RecompileRule("CD111", _mode),
+    RecompileRule("CD116", _optimizer),
+    RecompileRule("CD190", _unknown),
+)

@@ -21,7 +21,6 @@ _OF_A_CHILD = "ChildFailedError"
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']{1,200})'")
 _UNREADABLE = re.compile(r"\b(?:Syntax|Indentation|Tab)Error: ")
 _INTERRUPTED = "KeyboardInterrupt"
-
 _TOO_OLD = "is older than 3.10"
 """In what the bootstrap notes of a Python that compilediag cannot observe."""
 

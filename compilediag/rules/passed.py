@@ -13,19 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compilediag.receipt.schema.compiles import EnteredAt
-from compilediag.rules.case import (
-    PARAMETER,
-    Case,
-    other_calls,
-    parse_expression,
-)
-from compilediag.rules.changes import (
-    Change,
-    Edit,
-)
-from compilediag_harness.wire import (
-    ArgumentChange,
-)
+from compilediag.rules.case import PARAMETER, Case, other_calls, parse_expression
+from compilediag.rules.changes import Change, Edit
+from compilediag_harness.wire import ArgumentChange
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,14 @@ from collections.abc import Iterator, Mapping
 
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.guards.tensors import keys_of
-from compilediag.rules.case import (
-    Case,
-)
-from compilediag.rules.changes import (
-    Change,
-)
+from compilediag.rules.case import Case
+from compilediag.rules.changes import Change
 from compilediag.rules.facts import is_field_of_argument, memory_format
 from compilediag.rules.make_finding import Advice
 from compilediag.rules.passed import OtherArgument, argument_of, changes_at_calls
 from compilediag.rules.recompiles import RecompileRule, Told
 from compilediag.rules.sizes.changes import marked, named_before
-from compilediag_harness.wire import (
-    ArgumentChange,
-)
+from compilediag_harness.wire import ArgumentChange
 
 FILLED_BEFORE = Advice(
     "fill {name}, with all that is set beside it, before the first compiled call: by one eager "
@@ -91,17 +85,9 @@ def _metadata(group: Group) -> Told:
     return title, ONE_KIND.filled(aspect=aspect)
 
 
-RULES = (RecompileRule("CD103", _held), RecompileRule("CD106", _metadata))
-
-
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
-
-
 _FLOATS = ("float64", "float32", "bfloat16", "float16")
-
-
 _COPY = "a copy of the tensor per call, unless it already has this form"
-
 _EXTRA_GRADIENT = "a gradient is computed for the input, which costs memory"
 
 
@@ -152,3 +138,6 @@ def _requires_grad(case: Case) -> Iterator[Change]:
         _EXTRA_GRADIENT,
         arguments=(ArgumentChange(case.function, tensor.argument, "requires_grad"),),
     )
+
+
+RULES = (RecompileRule("CD103", _held), RecompileRule("CD106", _metadata))

@@ -217,14 +217,6 @@ def test_every_code_has_a_page(code: str) -> None:
         assert named in REGISTER
 
 
-@pytest.mark.parametrize("code", [code for code in RECOMPILE_CODES if code != "CD190"])
-def test_code_on_pages_is_python(code: str) -> None:
-    """What the pages show as Python compiles."""
-    text = (PAGES / f"{code}.md").read_text(encoding="utf-8")
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        compile(block, f"{code}.md", "exec")
-
-
 @pytest.mark.parametrize(
     ("line", "variable", "decides"),
     [

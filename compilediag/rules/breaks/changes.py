@@ -9,22 +9,10 @@ from dataclasses import replace
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
-from compilediag.rules.case import (
-    FIRST_WITH_UNBACKED,
-    Case,
-)
-from compilediag.rules.changes import (
-    DYNAMO,
-    IGNORED_LOGGERS,
-    OVERRIDES,
-    Change,
-    setting,
-    variable,
-)
+from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
+from compilediag.rules.changes import DYNAMO, IGNORED_LOGGERS, OVERRIDES, Change, setting, variable
 from compilediag.rules.passed import OtherArgument, edited_call
-from compilediag_harness.wire import (
-    SettingChange,
-)
+from compilediag_harness.wire import SettingChange
 
 _WRITING_METHODS = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))
 _ORDER = (

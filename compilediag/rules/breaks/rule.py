@@ -25,7 +25,6 @@ from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location
 
 Item = TypeVar("Item")
-
 _BEHIND = "recompiles_behind"
 """Of the evidence: the recompiles of frames that exist only because of the break."""
 

@@ -30,7 +30,6 @@ RESTARTS, RESTARTS_WORTH_S = 0.25, 5.0
 imports parts of torch, for some seconds on a slow disk."""
 
 MAX_REASONS = 5
-
 _ONCE = ("kernel_builds", "autotuning")
 """Phases that equal blocks do not make longer."""
 

@@ -22,7 +22,6 @@ TIMEOUT_S = 600.0
 long (`default_pg_nccl_timeout`, `default_pg_timeout`)."""
 
 NAMED = 8
-
 _TOGETHER = "call once on every rank, during warm-up, what only some of them compile"
 
 _RECOMPILE = (

@@ -25,7 +25,6 @@ from compilediag_harness.shapes.grids import plan_grid
 from compilediag_harness.wire import Location, PaddedAxis, PaddedDimension, PaddedFunction
 
 _RULES = SIZES | {"CD151", "CD152", "CD403"}
-
 _PADS = (None, 0, 1)
 """The last row again; zeros, and ones: what a mask among the arguments has for padding."""
 

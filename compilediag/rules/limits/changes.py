@@ -12,24 +12,15 @@ from dataclasses import replace
 from compilediag.diagnosis.codes import SHARED_CODE
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.case import (
-    Case,
-)
-from compilediag.rules.changes import (
-    DYNAMO,
-    Change,
-)
+from compilediag.rules.case import Case
+from compilediag.rules.changes import DYNAMO, Change
 from compilediag.rules.limits.rule import DEFAULT_LIMIT
-from compilediag_harness.wire import (
-    CompileOption,
-    SettingChange,
-)
+from compilediag_harness.wire import CompileOption, SettingChange
 
 MANY = 256
 """Variants of the first trial: `accumulated_recompile_limit`, which holds in any case."""
 
 _OPTION = "recompile_limit"
-
 _EACH = "each variant is a compile; each new value is one more, up to the limit"
 _OWN = "each compiled object has its own graphs: none is shared, and each is compiled"
 

@@ -18,11 +18,7 @@ from compilediag.rules.modes import find_autograd_recaptures
 from compilediag.rules.sizes.constraints import find_violated_constraints
 from compilediag.timeline.compiles import Compile, FrameKey, Recompile
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import (
-    EntryDiff,
-    HazardsChecked,
-    Location,
-)
+from compilediag_harness.wire import EntryDiff, HazardsChecked, Location
 
 NEAR_LIMIT = 0.75
 """Share of the recompile limit from which a frame is close to it."""

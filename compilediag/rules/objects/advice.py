@@ -56,7 +56,6 @@ DISTINCT = Advice(
     "a copy of the tensor per call",
 )
 HOOKS_BEFORE = Advice("register all hooks before the first compiled call, and keep them")
-
 _MEMBER = re.compile(r"'(?P<key>\w+)' (?:absent|present)")
 _COUNT = re.compile(r"(?P<count>\d{1,6}) keys?")
 

@@ -9,26 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from compilediag.diagnosis.codes import HELD
-from compilediag.rules.case import (
-    PARAMETER,
-    PLAIN,
-    Call,
-    Case,
-    Key,
-    calls_of,
-    edit_calls,
-)
-from compilediag.rules.changes import (
-    DYNAMO,
-    Change,
-    Edit,
-    setting,
-)
+from compilediag.rules.case import PARAMETER, PLAIN, Call, Case, Key, calls_of, edit_calls
+from compilediag.rules.changes import DYNAMO, Change, Edit, setting
 from compilediag.rules.passed import OtherArgument, argument_of, changes_at_calls
-from compilediag_harness.wire import (
-    Location,
-    ObjectChange,
-)
+from compilediag_harness.wire import Location, ObjectChange
 
 _TENSOR = re.compile(r"(?:([\w.\[\]']+)=)?\[([\d, ]*)\]")
 _SEEN_DTYPE = re.compile(r"torch\.\w+$")

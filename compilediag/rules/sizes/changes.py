@@ -15,12 +15,7 @@ from packaging.version import Version
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
 from compilediag.diagnosis.causes.group import Group
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
-from compilediag.rules.case import (
-    FIRST_WITH_UNBACKED,
-    PARAMETER,
-    Case,
-    edit_calls,
-)
+from compilediag.rules.case import FIRST_WITH_UNBACKED, PARAMETER, Case, edit_calls
 from compilediag.rules.changes import (
     DYNAMO,
     LISTABLE,
@@ -36,10 +31,7 @@ from compilediag.rules.facts import is_branched_on
 from compilediag.rules.passed import OtherArgument, changes_at_calls
 from compilediag.rules.sizes.marks import SAME_TENSOR
 from compilediag.rules.values.changes import AS_TENSOR
-from compilediag_harness.wire import (
-    ArgumentChange,
-    CompileOption,
-)
+from compilediag_harness.wire import ArgumentChange, CompileOption
 
 MARK = "maybe_mark_dynamic"
 """Leaves a size that the code needs as a number a constant; `mark_dynamic` raises an error then."""
@@ -69,7 +61,6 @@ class Marked:
 
 
 _SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
-
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
 _UNBACKED = (

@@ -35,7 +35,6 @@ _CONSTANT = re.compile(r"constant \((-?\d{1,20})\)")
 _GENERATED = re.compile(r"satisfy the generated guard\s+(.{1,1000}?)\.?$", re.MULTILINE)
 _STACK_LINE = re.compile(r'^ {2}File "(.{1,1024}?)", line (\d{1,9}), in (\S{1,256})$', re.MULTILINE)
 _SUGGESTED = re.compile(r"^Suggested fixes:\n((?: {2}\S.*\n?){1,8})", re.MULTILINE)
-
 _GENERIC = "change this line so that it works for every size, or {unmark}"
 _UNKNOWN = "{unmark}, or remove the line that makes the size a constant"
 
