@@ -71,18 +71,18 @@ def _captured(group: Group) -> Told:
 
 def _attribute(group: Group) -> Told:
     advice = _held(group)
-    if group.kind == "attribute_set":
-        return "attribute added or removed", advice
-    if group.kind == "type":
-        return "attribute of another type", advice
-    if is_container(group):
-        is_table = group.variable.endswith("._modules")
-        return ("submodules added or removed" if is_table else "attribute container"), advice
-    if advice is SET_BEFORE:
-        return "attribute that the compiled code fills", advice
-    if advice is EACH_STATE:
-        return "attribute that a package reads", advice
-    return ("attribute of an object" if is_of_object(group) else "module attribute"), advice
+    title = "attribute of an object" if is_of_object(group) else "module attribute"
+    if is_container(group) and group.variable.endswith("._modules"):
+        title = "submodules added or removed"
+    elif advice is SET_BEFORE:
+        title = "attribute that the compiled code fills"
+    elif advice is EACH_STATE:
+        title = "attribute that a package reads"
+    elif is_container(group):
+        title = "attribute container"
+    elif group.kind in ("attribute_set", "type"):
+        title = f"attribute {'of another type' if group.kind == 'type' else 'added or removed'}"
+    return title, advice
 
 
 def _global(group: Group) -> Told:
