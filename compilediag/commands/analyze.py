@@ -16,7 +16,7 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import write, write_message
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, option
-from compilediag.readers.inputs import TRACE, Source, TrainLogReader
+from compilediag.readers.inputs import TRACE, Input, TrainLogReader
 from compilediag.readers.parallel import pool_of
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import point_latest, receipt_in
@@ -133,9 +133,7 @@ def _receipt_options(options: ReadOptions) -> ReceiptOptions:
     return options_here(lane, options.world_size, folder, options.warmup)
 
 
-def _here(
-    options: ReadOptions, sources: tuple[Source, ...], trainers: TrainLogReader | None
-) -> str:
+def _here(options: ReadOptions, sources: tuple[Input, ...], trainers: TrainLogReader | None) -> str:
     """Writes the receipts, all ranks together, and each where there are several; their folder."""
     settings = _receipt_options(options)
     workers = options.jobs or workers_worth(sources)
@@ -156,7 +154,7 @@ def _here(
 
 
 def _on_cluster(
-    options: ReadOptions, sources: tuple[Source, ...], trainers: TrainLogReader | None
+    options: ReadOptions, sources: tuple[Input, ...], trainers: TrainLogReader | None
 ) -> str:
     """Writes the same receipts as they come from the workers; their folder."""
     with connected(options.cluster or "") as client:

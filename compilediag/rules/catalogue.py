@@ -15,7 +15,7 @@ from compilediag.rules.limits import rule as limits
 from compilediag.rules.objects import advice as objects
 from compilediag.rules.sizes import advice as sizes
 from compilediag.rules.sizes import constraints
-from compilediag.rules.steps import packing, syncs, timer_scope, waits
+from compilediag.rules.steps import data_loading, packing, syncs, timer_scope
 from compilediag.rules.values import advice as values
 
 
@@ -45,7 +45,8 @@ ALL_RULES: tuple[Rule, ...] = (
     *timer_scope.RULES,
     *packing.RULES,
     *_rules_of(extension_points.CADENCE_RULES),
-    *waits.RULES,
+    *data_loading.RULES,
+    *_rules_of(extension_points.PIPELINE_RULES),
     *cudagraphs.RULES,
     *long_compiles.RULES,
     *caches.RULES,

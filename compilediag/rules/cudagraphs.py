@@ -14,7 +14,7 @@ from compilediag.diagnosis.findings import Finding, Rule, Severity
 from compilediag.rules.make_finding import make_finding
 from compilediag.rules.sizes.advice import Padded, called_sizes, padded_to
 from compilediag.timeline.compiles import frame_id_of
-from compilediag.timeline.cudagraphs import CudagraphRun, frame_of, skip_reason
+from compilediag.timeline.devices import CudagraphRun, frame_of, skip_reason
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CudagraphRecorded, Location, WarningSeen

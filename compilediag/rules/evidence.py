@@ -14,7 +14,7 @@ from compilediag.rules.absorption import Absorption
 from compilediag.rules.analysis import Analysis, analysis_rule
 from compilediag.rules.breaks.rule import eager_places, sends_to_eager
 from compilediag.rules.make_finding import and_more, make_finding, shorten
-from compilediag.timeline.compiles import Compile, FrameKey
+from compilediag.timeline.compiles import Compile, FrameId
 from compilediag.timeline.invocations import StanceCalls
 from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import Timeline
@@ -117,7 +117,7 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
         and frame.limit_hit_step is None
         and ownership_of(frame.where.file, timeline.user_roots) != "torch"
     ]
-    compiles: dict[FrameKey, list[Compile]] = {}
+    compiles: dict[FrameId, list[Compile]] = {}
     for item in timeline.compiles:
         if item.forward:
             compiles.setdefault(item.key, []).append(item)

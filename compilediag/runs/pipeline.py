@@ -15,8 +15,8 @@ from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.fold import fold
+from compilediag.timeline.recorded import TrainLog
 from compilediag.timeline.timeline import TextLog, Timeline
-from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import Event
 
 

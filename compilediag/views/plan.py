@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.rules.fixed_shapes.code import (
-    buckets_of,
-    has_size_twice,
-    listed_buckets,
-    name_of,
-    settings_of,
-)
 from compilediag.rules.fixed_shapes.plan import (
     CallablePlan,
     FixedSizes,
     Histogram,
     Range,
+    buckets_of,
+    has_size_twice,
     histogram,
+    listed_buckets,
+    name_of,
+    settings_of,
 )
 from compilediag.views.format import count
 from compilediag.views.style import RenderOptions

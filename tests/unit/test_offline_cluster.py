@@ -16,7 +16,7 @@ from rank_folders import expected, folder_of_ranks, told
 
 from compilediag import cli
 from compilediag.errors import UsageError
-from compilediag.readers.inputs import Source
+from compilediag.readers.inputs import Input
 from compilediag.runs.offline.cluster import JOINED, connected, receipts_on
 from compilediag.runs.offline.many_ranks import ReceiptOptions, options_here
 from compilediag.runs.offline.sources import find_sources, read_source
@@ -91,7 +91,7 @@ def test_workers_open_uris_themselves(cluster: Any, tmp_path: Path) -> None:
     }
 
 
-def killed_once(source: Source, *, marker: str) -> Any:
+def killed_once(source: Input, *, marker: str) -> Any:
     """The worker that reads the second rank's trace is killed, the first time."""
     if "rank_1" in source.path and not os.path.exists(marker):
         with open(marker, "x"):

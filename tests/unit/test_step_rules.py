@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 from timelines import FILE, ROOT, TORCH_FILE, WHERE, attempt, process, timeline
 
-from compilediag.diagnosis.figures.syncs import syncs_section
+from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.extensions.cadence.diagnosis import rules as cadences
 from compilediag.rules.costs import late_compiles
 from compilediag.rules.diagnose import diagnose
-from compilediag.rules.steps import syncs, timer_scope, waits
-from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.syncs import SyncSite, sample_of
-from compilediag.timeline.timeline import Compile, DeviceStep, Step, SyncSample, Timeline
+from compilediag.rules.steps import data_loading, syncs, timer_scope
+from compilediag.timeline.devices import SyncSite, sample_of
+from compilediag.timeline.recorded import CadenceGroup
+from compilediag.timeline.timeline import (
+    Compile,
+    DeviceStep,
+    SampledStep,
+    Step,
+    Timeline,
+)
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 
 LINE = Location(FILE, 20, "targets")
@@ -38,8 +44,8 @@ def read(count: int, place: Location = LINE, **more: Any) -> SyncSite:
     return SyncSite(place, count=count, **values)
 
 
-def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int = 0) -> SyncSample:
-    return SyncSample(process, number, on_device, True, sites)
+def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int = 0) -> SampledStep:
+    return SampledStep(process, number, on_device, True, sites)
 
 
 # --- CD301 ---
@@ -356,7 +362,7 @@ def waiting(wait_s: float | None, steps: int = 8, **more: Any) -> Timeline:
 
 def test_steps_that_wait_for_data() -> None:
     """Half of the usual step; the seconds are all that was waited."""
-    (finding,) = found(waits.find_data_bound_steps, waiting(0.006))
+    (finding,) = found(data_loading.find_data_bound_steps, waiting(0.006))
     assert finding.title == "60% of the usual step is waiting for data"
     assert finding.cost_s == pytest.approx(0.048)
 
@@ -374,7 +380,7 @@ def test_steps_that_wait_for_data() -> None:
 )
 def test_steps_that_do_not_wait(run: Timeline) -> None:
     """Nothing is reported of what was not measured, or of too few steps."""
-    assert found(waits.find_data_bound_steps, run) == []
+    assert found(data_loading.find_data_bound_steps, run) == []
 
 
 def test_the_rules_stand_in_the_catalogue() -> None:

@@ -16,7 +16,7 @@ import pytest
 import scenario_cases
 from packaging.version import Version
 
-from compilediag.diagnosis.figures.compile_seconds import OTHER, compile_seconds
+from compilediag.diagnosis.figures.compile_costs import OTHER, compile_seconds
 from compilediag.readers.torch_trace.read import read_trace
 from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.fold import fold

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compilediag.compare.diff import compare
-from compilediag.diagnosis.figures.tracked import MAX_RUNS
+from compilediag.diagnosis.figures.recorded import MAX_RUNS
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.readers.journal import decode_line
 from compilediag.receipt.assemble import build

@@ -9,8 +9,8 @@ import msgspec
 
 from compilediag.diagnosis.findings import Finding
 from compilediag.fixes.numbers.first_difference import Difference, Numbers, difference_sentence
-from compilediag.receipt.amend import amended
-from compilediag.receipt.schema.against_eager import NarrowedRecord
+from compilediag.receipt.assemble import amended
+from compilediag.receipt.schema.comparisons import NarrowedRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import export_line
 from compilediag.rules.make_finding import make_finding

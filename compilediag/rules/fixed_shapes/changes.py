@@ -10,7 +10,10 @@ from compilediag.diagnosis.codes import SIZES
 from compilediag.receipt.schema.evidence import PaddingEvidence
 from compilediag.rules.case import Case
 from compilediag.rules.changes import Change, Edit
-from compilediag.rules.fixed_shapes.code import (
+from compilediag.rules.fixed_shapes.plan import (
+    CallablePlan,
+    PlanLimits,
+    bucket_plans,
     dimensions_of,
     has_size_twice,
     listed_buckets,
@@ -18,7 +21,6 @@ from compilediag.rules.fixed_shapes.code import (
     planned_sizes,
     settings_of,
 )
-from compilediag.rules.fixed_shapes.plan import CallablePlan, PlanLimits, bucket_plans
 from compilediag.rules.sizes.advice import MAX_BUCKETS, MAX_WASTE
 from compilediag_harness.shapes.buckets import BucketsImpossible, fewest
 from compilediag_harness.shapes.grids import plan_grid

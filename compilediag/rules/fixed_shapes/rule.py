@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from compilediag.diagnosis.figures.fixed_shapes import planned_padding
+from compilediag.diagnosis.figures.invocations import planned_padding
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import and_more, make_finding, pick, plural
 from compilediag.timeline.fixed_shapes import FixedShapeRun

@@ -16,7 +16,7 @@ from compilediag.rules.analysis import Analysis, analysis_rule
 from compilediag.rules.make_finding import make_finding, pick
 from compilediag.rules.modes import find_autograd_recaptures
 from compilediag.rules.sizes.constraints import find_violated_constraints
-from compilediag.timeline.compiles import Compile, FrameKey, Recompile
+from compilediag.timeline.compiles import Compile, FrameId, Recompile
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EntryDiff, HazardsChecked, Location
 
@@ -139,8 +139,8 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
         )
 
 
-def _recompiles_by_frame(timeline: Timeline) -> Mapping[FrameKey, list[Recompile]]:
-    found: dict[FrameKey, list[Recompile]] = {}
+def _recompiles_by_frame(timeline: Timeline) -> Mapping[FrameId, list[Recompile]]:
+    found: dict[FrameId, list[Recompile]] = {}
     for item in timeline.compiles:
         if item.recompile is not None:
             found.setdefault(item.key, []).append(item.recompile)

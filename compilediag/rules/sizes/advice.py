@@ -24,7 +24,7 @@ from compilediag.rules.make_finding import Advice
 from compilediag.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, Told
 from compilediag.rules.sizes.lines import with_side_line, with_size_line
 from compilediag.rules.sizes.marks import marking, since_first_call
-from compilediag.timeline.call_sizes import varying_sizes
+from compilediag.timeline.invocations import varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
 

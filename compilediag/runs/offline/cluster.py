@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.summary import RankSummary
+from compilediag.diagnosis.ranks.summary import RankFingerprint, RankSummary
 from compilediag.errors import UsageError
-from compilediag.readers.inputs import Source
+from compilediag.readers.inputs import Input
 from compilediag.readers.parallel import AHEAD
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.many_ranks import (
@@ -77,9 +76,9 @@ def connected(address: str) -> Any:
 
 def receipts_on(
     client: Any,
-    sources: tuple[Source, ...],
+    sources: tuple[Input, ...],
     asked: ReceiptOptions,
-    read: Callable[[Source], Journals] = read_source,
+    read: Callable[[Input], Journals] = read_source,
 ) -> Iterator[tuple[int | None, Receipt]]:
     """The receipt of all ranks, with None for its rank; then that of each, where there are several.
 
@@ -170,7 +169,7 @@ def _summary(part: RankPart, found: Sequence[Journals]) -> RankSummary:
 
 
 def _merged(
-    sources: tuple[Source, ...],
+    sources: tuple[Input, ...],
     at: Sequence[int],
     found: Sequence[Journals],
     listed: Sequence[RankPart],

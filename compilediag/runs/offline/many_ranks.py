@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RANKS
-from compilediag.diagnosis.ranks.summary import RankSummary
-from compilediag.readers.inputs import Source, TrainLogReader
+from compilediag.diagnosis.ranks.divergence import MAX_EVENTS, MAX_RANKS, MIN_RANKS
+from compilediag.diagnosis.ranks.summary import RankFingerprint, RankSummary
+from compilediag.readers.inputs import Input, TrainLogReader
 from compilediag.readers.journal import Journal
 from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
@@ -78,13 +77,13 @@ def options_here(
     return ReceiptOptions(name, world_size, os.path.abspath(folder), os.getcwd(), warmup)
 
 
-def are_many(sources: Sequence[Source]) -> bool:
+def are_many(sources: Sequence[Input]) -> bool:
     """Whether there are more ranks than a receipt lists in any case."""
     return len(readable_in(sources)) > MIN_RANKS
 
 
 def receipt_of_many(
-    sources: tuple[Source, ...],
+    sources: tuple[Input, ...],
     options: ReceiptOptions,
     executor: Executor | None = None,
     trainers: TrainLogReader | None = None,
@@ -97,7 +96,7 @@ def receipt_of_many(
     readable = readable_in(sources)
     held = list(_read_all(readable, options, executor))
 
-    def sources_of(part: RankPart) -> tuple[Source, ...]:
+    def sources_of(part: RankPart) -> tuple[Input, ...]:
         return tuple(readable[index] for index in part.sources)
 
     def merge(spread: Sequence[RankPart]) -> Iterable[RankFingerprint]:
@@ -137,7 +136,7 @@ class _SourceRanks(NamedTuple):
 
 
 def _read_all(
-    readable: Sequence[Source], options: ReceiptOptions, executor: Executor | None
+    readable: Sequence[Input], options: ReceiptOptions, executor: Executor | None
 ) -> Iterator[_SourceRanks]:
     lowest = lowest_ranks(readable)
     numbered = [(source, index in lowest) for index, source in enumerate(readable)]
@@ -149,7 +148,7 @@ def _read_all(
         yield from found
 
 
-def lowest_ranks(readable: Sequence[Source]) -> frozenset[int]:
+def lowest_ranks(readable: Sequence[Input]) -> frozenset[int]:
     """Indexes of the sources that are probably listed: those of the lowest ranks, by file name."""
     ranks = [rank_named(source) for source in readable]
     order = sorted(range(len(readable)), key=lambda at: (ranks[at] is None, ranks[at] or 0, at))
@@ -174,7 +173,7 @@ def journals_of_parts(parts: Iterable[RankPart], read: Mapping[int, Journals]) -
 # What follows runs in workers.
 
 
-def _read_some(tasks: Sequence[tuple[Source, bool]], options: ReceiptOptions) -> list[_SourceRanks]:
+def _read_some(tasks: Sequence[tuple[Input, bool]], options: ReceiptOptions) -> list[_SourceRanks]:
     """Sources, each with whether its journals are to be returned."""
     found: list[_SourceRanks] = []
     for source, returned in tasks:
@@ -186,7 +185,7 @@ def _read_some(tasks: Sequence[tuple[Source, bool]], options: ReceiptOptions) ->
 
 
 def _merge_sources(
-    task: tuple[RankPart, tuple[Source, ...]], options: ReceiptOptions
+    task: tuple[RankPart, tuple[Input, ...]], options: ReceiptOptions
 ) -> RankFingerprint:
     """A rank with several sources."""
     part, sources = task

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from compilediag.diagnosis.codes import OUTLOOK
-from compilediag.readers.tail import JournalTail
+from compilediag.readers.journal import JournalTail
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.runs.pipeline import RunEvents, receipt_of
 from compilediag.runs.supervised.options import LiveMode

@@ -17,7 +17,7 @@ from compilediag.extensions.cadence.diagnosis.samples import (
     evidence_of,
 )
 from compilediag.rules.make_finding import make_finding
-from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Timeline
 
 CHANCE = 0.05
