@@ -14,7 +14,7 @@ from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.codes import ARGUMENTS
 from compilediag.timeline.compiles import Recompile, frame_id_of
 from compilediag.timeline.ownership import ownership_of
-from compilediag_harness.source.writes_in_source import conditions_in, truth_of
+from compilediag_harness.blame.writes_in_source import conditions_in, truth_of
 from compilediag_harness.wire import GuardFacts, Location
 
 ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")

@@ -16,7 +16,7 @@ from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import run
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.supervised.target import parse_target
-from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.redaction.redactor import secret_values
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
