@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.recorded import TrainLog
 from compilediag.timeline.timeline import TextLog, Timeline

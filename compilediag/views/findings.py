@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from compilediag.fixes import environment
 from compilediag.receipt.proofs import effect_of, missing_proof
 from compilediag.receipt.schema.compiles import Writer
 from compilediag.receipt.user_line import leading_call
+from compilediag.rules import changes as environment
 from compilediag.views import lookups
 from compilediag.views.document import (
     LINE_BREAK,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.fixes.edits.edit import NEEDS_LIBCST
-from compilediag.fixes.unchangeable import why_unchangeable
+from compilediag.rules.changes import NEEDS_LIBCST
+from compilediag.rules.offers import why_unchangeable
 from compilediag.views.findings import card_of
 from compilediag.views.format import count, seconds
 from compilediag.views.terminal import INDENT, title_lines
 
 if TYPE_CHECKING:
-    from compilediag.fixes.changes import Change
     from compilediag.fixes.points import Certificate, Figure
     from compilediag.receipt.schema.compiles import FindingRecord, RefusedChange
     from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.rules.changes import Change
     from compilediag.views.style import RenderOptions
 
 

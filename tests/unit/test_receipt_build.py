@@ -29,13 +29,13 @@ from built_receipt import (
 from receipt_schema import json_schema
 
 from compilediag.compare.keys import CauseKey, cause_key
-from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt import compiles
 from compilediag.receipt.assemble import TAIL_BYTES, build
 from compilediag.receipt.file import to_json
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.sanitize import MAX_TEXT
+from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
@@ -307,7 +307,6 @@ CANARIES = {
     "evidence": "glpat-CANARYevidence0123456789",
     "failure": "AKIACANARYFAILURE012",
     "tail": "https://canaryuser:canarypass@example.org",
-    "random": "q7Zt2Lk9Vb4Xn6Rm1Pw8Ys3Dc5Fg0Hj",
     "break": "eyJjYW5hcnkiOiAxfQCANARYbreak.eyJjYW5hcnkiOiAxfQ.c2lnbmF0dXJl",
     "known": "swordfish-known-to-the-parent",
 }
@@ -340,8 +339,8 @@ def test_no_canary_is_in_the_receipt() -> None:
         environment={"TORCH_LOGS": f"recompiles,{planted['environment']}"},
         secret_values=(planted["known"],),
         log_tail=f"GET {planted['tail']}\n{planted['argv value']}\n{planted['known']}\x1b[1m"
-        + planted["random"],
-        extensions={"note": planted["random"]},
+        + planted["reason"],
+        extensions={"note": planted["reason"]},
     )
     timeline = fold([sorted(planned, key=lambda item: item.t)], None, (CWD,))
     diagnosis = diagnose(timeline)

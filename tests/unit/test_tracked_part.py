@@ -9,13 +9,13 @@ import pytest
 from screens import comparison_screen
 
 from compilediag.compare.diff import compare
-from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.recorded import MAX_RUNS
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.readers.journal import decode_line
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.fold import fold
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
