@@ -131,12 +131,13 @@ class WatchResult:
         """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.run_metadata import RunMetadata
         from compilediag.runs.metadata import receipt_identity
-        from compilediag.runs.pipeline import RunEvents, receipt_of
+        from compilediag.runs.pipeline import receipt_of
+        from compilediag.timeline.fold import fold
         from compilediag_harness.redaction.known_values import secret_values
 
         status = "complete" if self._failure is None else "failed"
         return receipt_of(
-            RunEvents([self.events], self._user_roots),
+            fold([self.events], user_roots=self._user_roots),
             RunMetadata(
                 *receipt_identity(self._started_unix),
                 status="partial" if self._partial else status,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.diagnose import Diagnosis
+from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import RankComparison, SummaryOf, compare_fingerprints
 from compilediag.diagnosis.ranks.fingerprint import (
@@ -24,7 +24,6 @@ from compilediag.readers.journal import Journal
 from compilediag.receipt.run_metadata import JournalFacts
 from compilediag.runs.metadata import sum_losses
 from compilediag.runs.offline.sources import rank_of, read_source
-from compilediag.runs.pipeline import RunEvents, diagnosis_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost
@@ -102,9 +101,8 @@ def journals_of(part: RankPart, by_source: Iterable[Journals]) -> tuple[Journal,
 
 def fingerprint_in(journals: Journals, root: str) -> RankFingerprint:
     """One part, of all its journals. Files below `root` are the user's own."""
-    events = RunEvents([item.events for item in journals], (root,))
-    timeline, diagnosis = diagnosis_of(events)
-    return fingerprint_from(journals, timeline, diagnosis)
+    timeline = fold([item.events for item in journals], user_roots=(root,))
+    return fingerprint_from(journals, timeline, diagnose(timeline))
 
 
 def fingerprint_from(

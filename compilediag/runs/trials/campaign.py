@@ -18,8 +18,7 @@ from compilediag.fixes.candidates.limits import sufficient
 from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.changes import Change, located
 from compilediag.fixes.edits.edit import EditImpossible, by_file
-from compilediag.fixes.observed import Observed, Without
-from compilediag.fixes.points import Certificate
+from compilediag.fixes.observed import Certificate, Observed, Without
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compilediag.fixes.changes import Change
-from compilediag.fixes.observed import Observed, Without
-from compilediag.fixes.points import Certificate
+from compilediag.fixes.observed import Certificate, Observed, Without
 from compilediag.fixes.subject import Subject, count_in
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
