@@ -317,7 +317,7 @@ def _fix(item: Item, lane: Lane) -> str:
 
 
 def _is_refused(item: Item, lane: Lane) -> bool:
-    """Whether changes for its finding were tried in vain."""
+    """Changes for its finding were tried in vain."""
     return any(each.id == item.finding and each.fix.refused for each in lane.receipt.findings)
 
 

@@ -247,7 +247,7 @@ def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:
 
 
 def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Declared) -> ProofPoint:
-    """Whether as much is compiled, and as often called: nothing recompiles in a program that
+    """As much is compiled, and as often called: nothing recompiles in a program that
     compiles nothing. Where a hook is left to Python, at least half of the operations must be there:
     the change itself takes some, and how many is not known."""
     operations = 0.5 if declared.disables else 1.0

@@ -1,4 +1,4 @@
-"""Whether a program computes the same with a change.
+"""The point "answers" of a certificate: the program computes the same with a change.
 
 Of what a program prints, its results are compared: lines that begin with RESULT, and losses
 wherever they stand. The rest of its output may have times in it, which differ in every run.
@@ -85,7 +85,7 @@ def needs_float64(
     runs: Sequence[Observed],
     declared: Declared = NOTHING_DECLARED,
 ) -> bool:
-    """Whether a change failed by numbers alone that may differ by rounding, which only the same
+    """A change failed by numbers alone that may differ by rounding, which only the same
     calls in float64 can show."""
     failed = [point.name for point in certificate.points if point.passed is False]
     if failed != ["answers"] or without.reference is None or without.precise is not None:
@@ -101,7 +101,7 @@ def needs_float64(
 
 
 def _randomness(without: Without, run: Observed) -> str | None:
-    """Whether it draws as many random numbers as the program does, compiled or eager."""
+    """It draws as many random numbers as the program does, compiled or eager."""
     drawn = randomness(run.timeline)
     if drawn == randomness(without.baseline.timeline):
         return None
@@ -152,7 +152,7 @@ def left_out(before: Sequence[str], after: Sequence[str]) -> int | None:
 
 
 def same_result(before: str, after: str) -> bool:
-    """Whether two results are equal but for the rounding of their numbers."""
+    """Two results are equal but for the rounding of their numbers."""
     if before == after:
         return True
     if _TOKENS.sub("#", before) != _TOKENS.sub("#", after):

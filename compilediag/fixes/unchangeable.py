@@ -1,4 +1,4 @@
-"""Why no change can be tried for a finding, in words: what would remove it decides something that
+"""Reasons why no change can be tried for a finding: what would remove it decides something that
 the program's author must decide, or nothing in the record says what it would be."""
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ and what was recorded."""
 
 
 def is_of_the_environment(rule: str) -> bool:
-    """Whether what has no candidate there is about something other than the program's own code."""
+    """What has no candidate there is about something other than the program's own code."""
     return rule in _NOT_OF_THE_PROGRAM
 
 

@@ -81,7 +81,7 @@ def with_sources(
 
 
 def _all_recorded(processes: Iterable[Process]) -> bool:
-    """Whether every process with torch has recorded what it imported."""
+    """Every process with torch has recorded what it imported."""
     ended = [process.ended for process in processes if process.torch is not None]
     return bool(ended) and all(item is not None and item.sources is not None for item in ended)
 
@@ -271,7 +271,7 @@ def root_of(folder: str) -> str | None:
 
 
 def is_commit(text: str | None) -> bool:
-    """Whether a text that a file contains is the id of a commit: anything else could be an option
+    """A text that a file contains is the id of a commit: anything else could be an option
     of git."""
     return text is not None and re.fullmatch("[0-9a-f]{7,64}", text) is not None
 

@@ -1,5 +1,5 @@
-"""What a run shows whose sampled compiled calls were made eager beside them: the first call of each
-callable that gives other numbers, in the order in which they were made."""
+"""The result of a run whose sampled compiled calls were made eager beside them: the first call of
+each callable that gives other numbers, in the order in which they were made."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def _outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[Ans
 
 
 def still_differs(found: Difference, timeline: Timeline) -> bool | None:
-    """Whether the callable still gives other numbers in another run; None where none of its calls
+    """The callable still gives other numbers in another run; None where none of its calls
     was compared there."""
     calls = [each for each in timeline.shadowed_calls if each.function == found.function]
     if not any(each.problem is None for each in calls):

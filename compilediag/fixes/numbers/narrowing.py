@@ -1,5 +1,5 @@
-"""Which compiled frame, and which layer of torch, a difference comes from: by runs in which frames
-are compiled by another backend (`TORCH_COMPILE_OVERRIDE_BACKENDS`)."""
+"""A search for the compiled frame and the layer of torch behind a difference, by runs in which
+frames are compiled by another backend (`TORCH_COMPILE_OVERRIDE_BACKENDS`)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _halved(
 
 
 def _of_backend(frames: tuple[str, ...]) -> Generator[str, bool | None, NumbersLayer]:
-    """Whether the decompositions make the difference, without any code that is generated."""
+    """The decompositions make the difference, without any code that is generated."""
     return "decompositions" if (yield _value(frames, WITH_DECOMPOSITIONS)) else "backend"
 
 

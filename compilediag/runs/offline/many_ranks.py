@@ -85,7 +85,7 @@ def options_here(
 
 
 def are_many(sources: Sequence[Source]) -> bool:
-    """Whether there are more ranks than a receipt lists in any case."""
+    """There are more ranks than a receipt lists in any case."""
     return len(readable_in(sources)) > MIN_RANKS
 
 

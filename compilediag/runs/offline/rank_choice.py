@@ -1,5 +1,5 @@
-"""Which sources hold which rank, which ranks the receipt of all lists one by one, and what it keeps
-of the others."""
+"""The ranks that the receipt of all lists one by one, their sources, and what it keeps of the
+others."""
 
 from __future__ import annotations
 

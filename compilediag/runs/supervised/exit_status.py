@@ -1,4 +1,4 @@
-"""How a run ended, as one status and one sentence.
+"""The end of a run, as one status and one sentence.
 
 The target's output belongs to the terminal and is not captured, so the reason comes from the
 journals of its processes, from the exit code, and from the signals that were sent to it.

@@ -255,7 +255,7 @@ def try_on_top(campaign: Campaign, evidence: Evidence) -> None:
 
 
 def _is_enough(campaign: Campaign, before: int) -> bool:
-    """Whether the last runs have to be made now, of which proofs are made."""
+    """The last runs have to be made now, of which proofs are made."""
     reserved = (campaign.rounds + 2) * seconds_of_a_run(campaign)
     spent = time.monotonic() - campaign.started
     over = campaign.budget_s is not None and spent + reserved > campaign.budget_s

@@ -93,7 +93,7 @@ def _narrowed(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedReco
 
 
 def _differs_with(pairs: Pairs, value: str, first: Difference) -> bool | None:
-    """Whether the difference is there with other backends.
+    """The difference is there with other backends.
 
     Raises:
         Stop: this torch has no such option, or no run can be made.

@@ -1,4 +1,4 @@
-"""What a campaign has found out so far, and what its changes are judged by."""
+"""The state of a campaign: its findings so far, and the evidence that changes are judged by."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def seconds_of_a_run(campaign: Campaign) -> float:
 
 
 def came_again(finding: str, evidence: Evidence) -> bool:
-    """Whether the program has it in the run that changes are compared with."""
+    """The program has it in the run that changes are compared with."""
     return count_in(evidence.subjects[finding], evidence.without.baseline.receipt) > 0
 
 
