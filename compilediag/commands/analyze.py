@@ -116,18 +116,16 @@ def command(options: AnalyzeOptions) -> None:
             "--cluster reads elsewhere, --jobs, --tlparse, --patterns and --warmup work here; "
             "give one"
         )
-    trainers = None if options.patterns is None else _trainers(options.patterns)
+    trainers = None
+    if options.patterns is not None:
+        reader_of = extension_points.load(extension_points.TRAIN_LOG_READER, "--patterns")
+        trainers = reader_of(options.patterns)
     sources = find_sources(options.paths, trainers)
     with _executor(options, sources) as executor:
         folder = _analyzed(options, sources, trainers, executor)
     if options.output is None:
         point_latest(folder)
     write(drawn(view, folder if options.output is not None else None))
-
-
-def _trainers(patterns: str) -> TrainLogReader:
-    """The reader of trainers' output, with a pattern file."""
-    return extension_points.load(extension_points.TRAIN_LOG_READER, "--patterns")(patterns)
 
 
 def _receipt_options(options: ReadOptions) -> ReceiptOptions:

@@ -289,7 +289,7 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     for judgement, lane in pairs:
         suffix = suffix_for(lane.where)
         if lane.code.reasons:
-            return _rerun(lane.receipt)
+            return f"compilediag run {_target(lane.receipt)}"
         first = next(iter(judgement.failures), None)
         if first is not None and first.kind == "unproved" and not _is_refused(first, lane):
             return _fix(first, lane)
@@ -302,11 +302,6 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     if better:
         return f"compilediag gate --update{suffix_for(better[0].where)}"
     return f"compilediag show{suffix_for(lanes[0].where)}"
-
-
-def _rerun(receipt: Receipt) -> str:
-    """The command that makes a receipt of the code as it is now."""
-    return f"compilediag run {_target(receipt)}"
 
 
 def _fix(item: Item, lane: Lane) -> str:

@@ -58,7 +58,7 @@ def others_point(
 ) -> ProofPoint:
     """Counts of the whole run first, then causes, breaks and findings that are new."""
     figures = [
-        worst(shown, baseline, runs, lambda run, name=name: _count(run, name))
+        worst(shown, baseline, runs, lambda run, name=name: getattr(run.receipt.compile, name))
         for name, shown in COUNTS.items()
     ]
     recordings = worst("CUDA graph recordings", baseline, runs, _recordings)
@@ -139,10 +139,6 @@ def _place(frame: FrameName) -> tuple[str | None, str | None]:
 def _place_of_key(key: tuple[str, ...]) -> tuple[str | None, str | None]:
     """Of a finding without a cause or break of its own (`finding_key`)."""
     return (key[2], key[3]) if len(key) > 3 else (None, None)
-
-
-def _count(run: Observed, name: str) -> int:
-    return int(getattr(run.receipt.compile, name))
 
 
 def _recordings(run: Observed) -> float | None:
