@@ -131,10 +131,8 @@ def without_change(campaign: Campaign, evidence: Evidence) -> list[str]:
 
 def chosen_changes(campaign: Campaign) -> tuple[Change, ...]:
     """All that the findings need, each once."""
-    needed = (
-        (change, *campaign.beside.get(finding, ())) for finding, change in campaign.chosen.items()
-    )
-    return tuple(dict.fromkeys(change for group in needed for change in group))
+    groups = changes_by_finding(campaign).values()
+    return tuple(dict.fromkeys(change for group in groups for change in group))
 
 
 def changes_by_finding(campaign: Campaign) -> dict[str, tuple[Change, ...]]:
