@@ -63,8 +63,8 @@ def proof_figure(
     name: str, before: float | None, after: float | None, unit: str = ""
 ) -> ProofFigure:
     """A figure as receipts have it, whatever kind of number it is."""
-    numbers = (None if number is None else float(number) for number in (before, after))
-    return ProofFigure(name, *numbers, unit)
+    before, after = (None if number is None else float(number) for number in (before, after))
+    return ProofFigure(name, before, after, unit)
 
 
 def worst(

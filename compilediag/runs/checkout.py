@@ -221,15 +221,8 @@ def _line(folder: str, *arguments: str) -> str | None:
 
 def digest_script(path: str | None) -> dict[str, str]:
     """The script's path from here to the SHA-256 of its bytes; empty when there is none."""
-    if path is None or not os.path.isfile(path):
-        return {}
-    try:
-        if os.path.getsize(path) > DIGEST_LIMIT_BYTES:
-            return {}
-        with open(path, "rb") as file:
-            return {os.path.relpath(path): sha256_of(file)}
-    except OSError:
-        return {}
+    digest = _digest(path) if path is not None and os.path.isfile(path) else None
+    return {} if path is None or digest is None else {os.path.relpath(path): digest}
 
 
 TIMEOUT_S = 20.0

@@ -38,13 +38,13 @@ def sum_losses(losses: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(total)
 
 
-def unix_s(utc: str, *, unreadable: float) -> float:
-    """Seconds since the epoch of a time in UTC, as journals and receipts have it; `unreadable`
-    where the text is no time."""
+def unix_s(utc: str) -> float | None:
+    """Seconds since the epoch of a time in UTC, as journals and receipts have it; None where the
+    text is no time."""
     try:
         return datetime.fromisoformat(utc.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return unreadable
+    except (ValueError, OverflowError):
+        return None
 
 
 def ulid(unix_ms: int, random_bytes: bytes) -> str:

@@ -191,7 +191,6 @@ class WatchResult:
         """What a notebook shows; None inside the block, where its `repr` is shown."""
         if self._wall_s is None:
             return None
-        from compilediag.runs.watch import cell_of
         from compilediag.views.notebook import render_notebook
 
         root = os.getcwd()
