@@ -30,12 +30,12 @@ from compilediag.runs.offline import (
     read_sources,
     workers_worth,
 )
-from compilediag.runs.offline.cluster import workers_at
 from compilediag.runs.offline.many_ranks import (
     ReceiptOptions,
     are_many,
     options_here,
     receipt_of_many,
+    workers_at,
 )
 from compilediag.runs.offline.sources import LoadedSources
 from compilediag.runs.run_directory import make_run_dir, named_run

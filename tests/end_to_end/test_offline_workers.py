@@ -32,8 +32,7 @@ from compilediag.runs.offline import (
     read_source,
     summarise,
 )
-from compilediag.runs.offline.cluster import workers_at
-from compilediag.runs.offline.many_ranks import options_here, receipt_of_many
+from compilediag.runs.offline.many_ranks import options_here, receipt_of_many, workers_at
 
 
 @pytest.fixture(scope="module")

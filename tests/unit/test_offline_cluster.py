@@ -9,8 +9,7 @@ from rank_folders import folder_of_ranks
 
 from compilediag import cli
 from compilediag.errors import UsageError
-from compilediag.runs.offline.cluster import workers_at
-from compilediag.runs.offline.many_ranks import ReceiptOptions, options_here
+from compilediag.runs.offline.many_ranks import ReceiptOptions, options_here, workers_at
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +26,7 @@ def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 def test_no_scheduler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one sentence."""
     pytest.importorskip("distributed", reason="dask is not installed")
-    monkeypatch.setattr("compilediag.runs.offline.cluster.CONNECT_S", 0.2)
+    monkeypatch.setattr("compilediag.runs.offline.many_ranks.CONNECT_S", 0.2)
     with (
         pytest.raises(UsageError, match="no dask scheduler answers at tcp://127"),
         workers_at("tcp://127.0.0.1:9"),

@@ -8,15 +8,18 @@ again where needed: no process ever holds the events of all ranks.
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
 from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RANKS
 from compilediag.diagnosis.ranks.summary import RankSummary
+from compilediag.errors import UsageError
 from compilediag.readers.inputs import Source, TrainLogReader
 from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
@@ -53,6 +56,12 @@ SOURCES_PER_TASK = 8
 
 MAX_KEPT_EVENTS = MAX_EVENTS // MAX_RANKS
 """Most events of a source that a task returns."""
+
+CONNECT_S = 20
+"""Longest wait for the scheduler, in seconds."""
+
+RETRIES = 3
+"""How often a task is tried again, beside those that a lost worker had: they are never lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +186,30 @@ def lowest_ranks(readable: Sequence[Source]) -> frozenset[int]:
     ranks = [rank_named(source) for source in readable]
     order = sorted(range(len(readable)), key=lambda at: (ranks[at] is None, ranks[at] or 0, at))
     return frozenset(order[:MAX_RANKS])
+
+
+@contextmanager
+def workers_at(address: str) -> Generator[Executor, None, None]:
+    """The workers of the cluster whose scheduler is at `address`: "tcp://host:8786". They must see
+    the sources under the same paths, or open their URIs.
+
+    Raises:
+        UsageError: dask is not installed here, or the scheduler does not answer.
+    """
+    try:
+        distributed: Any = importlib.import_module("distributed")
+    except ImportError:
+        raise UsageError(
+            "--cluster needs dask, which is not installed: pip install 'compilediag[dask]', here "
+            "and on the workers; --jobs N needs nothing"
+        ) from None
+    try:
+        client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        why = str(error) or type(error).__name__
+        raise UsageError(f"no dask scheduler answers at {address}: {why}") from error
+    with client:
+        yield client.get_executor(pure=False, retries=RETRIES)
 
 
 # What follows runs in workers.
