@@ -48,6 +48,13 @@ CADENCE_SECTION = "cadence.views.cadence:section"
 SMALL_PROGRAM = "repro.commands.repro:program_of"
 """Makes a small program for finding N of a receipt."""
 
+PIPELINE_RULES = "pipeline.pipelines:RULES"
+PIPELINE_SECTION = "pipeline.pipelines:pipeline_section"
+"""Which side of a producer-consumer loop is the bottleneck, as findings and in the receipt."""
+
+PRICES = "prices.prices:read_prices"
+"""Reads the price table of a user, which estimates what a run cost."""
+
 TELEMETRY_SETTINGS = "telemetry.settings:telemetry_settings"
 """Makes the `TelemetrySettings` of a run from the options of the command line."""
 TELEMETRY_EXPORT = "telemetry.run:begin"

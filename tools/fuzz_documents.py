@@ -20,8 +20,8 @@ from compilediag.commands.pyproject import read_defaults
 from compilediag.commands.show import drawn
 from compilediag.compare.diff import compare
 from compilediag.compare.gate.baseline import Baseline, read, text_of
-from compilediag.compare.gate.expression import parse_limits
 from compilediag.compare.gate.judge import judge
+from compilediag.compare.gate.limits import parse_limits
 from compilediag.compare.gate.update import recorded
 from compilediag.errors import CompilediagError
 from compilediag.receipt.file import read_receipt

@@ -108,8 +108,6 @@ def _row(field: Field) -> str:
     meaning = field.meaning.replace("|", "\\|")
     if field.since != "1.0":
         meaning += f" Since {field.since}."
-    if field.aliases:
-        meaning += f" Formerly {', '.join(f'`{alias}`' for alias in field.aliases)}."
     return f"| `{field.path}` | {field.id} | {meaning} |"
 
 

@@ -21,7 +21,7 @@ from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers.first_difference import Numbers
 from compilediag.fixes.numbers.narrowing import MAX_RUNS
 from compilediag.fixes.numbers.record import with_numbers
-from compilediag.receipt.schema.against_eager import AgainstEagerSection
+from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program

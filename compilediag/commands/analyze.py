@@ -17,7 +17,7 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import write, write_message
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, option
-from compilediag.readers.inputs import TRACE, Source, TrainLogReader
+from compilediag.readers.inputs import TRACE, Input, TrainLogReader
 from compilediag.readers.parallel import pool_of
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import point_latest, receipt_in
@@ -138,7 +138,7 @@ def _receipt_options(options: ReadOptions) -> ReceiptOptions:
 
 
 def _executor(
-    options: ReadOptions, sources: tuple[Source, ...]
+    options: ReadOptions, sources: tuple[Input, ...]
 ) -> AbstractContextManager[Executor | None]:
     """Where the sources are read: on a cluster, in processes of this machine, or in this one."""
     if options.cluster is not None:
@@ -149,7 +149,7 @@ def _executor(
 
 def _analyzed(
     options: ReadOptions,
-    sources: tuple[Source, ...],
+    sources: tuple[Input, ...],
     trainers: TrainLogReader | None,
     executor: Executor | None,
 ) -> str:

@@ -28,8 +28,8 @@ from compilediag.compare.gate.ab import (
 )
 from compilediag.compare.gate.baseline import Baseline, read
 from compilediag.compare.gate.baseline_file import find_lock, read_lock
-from compilediag.compare.gate.expression import Limit, parse_limits
 from compilediag.compare.gate.inconclusive import CodeComparison, compare_code
+from compilediag.compare.gate.limits import Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 from compilediag.option_fields import Given, argument, flag, option, toml_keys
 from compilediag.receipt.contradictions import refuse_contradictions
@@ -278,7 +278,7 @@ def _enlarged(
     now = baseline.lane(lane) if baseline is not None else None
     if base is None or now is None:
         return ()
-    from compilediag.compare.gate.compare_baseline import enlarged
+    from compilediag.compare.gate.judge import enlarged
 
     return enlarged(base.lane(lane), now, ref or "")
 

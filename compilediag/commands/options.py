@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,12 +17,8 @@ from compilediag.errors import UsageError
 from compilediag.option_fields import Given, entries, toml_keys
 from compilediag.runs.supervised.options import JSON_FILE_FLAG, PROBE_FLAG, RunOptions
 
-if TYPE_CHECKING:
-    from compilediag.receipt.prices import PriceTable
-
 PRICES_VARIABLE = "COMPILEDIAG_PRICES"
 """Path of a price table, where neither `--prices` nor pyproject.toml names one."""
-MAX_PRICES_BYTES = 1 << 20
 
 TELEMETRY = tuple(
     name for name, entry in entries(RunOptions).items() if entry.only == ("run",) and entry.toml
@@ -68,36 +61,13 @@ def with_files_read(options: RunOptions) -> RunOptions:
     """The options with the price table and the settings of telemetry, which are read before the
     target starts: what is wrong with them costs no run."""
     if price_file := options.price_file or os.environ.get(PRICES_VARIABLE):
+        read_prices = extension_points.load(extension_points.PRICES, "--prices")
         options = replace(options, prices=read_prices(price_file))
     if telemetry := given_of(options, TELEMETRY):
         flag = f"--{next(iter(telemetry)).replace('_', '-')}"
         settings = extension_points.load(extension_points.TELEMETRY_SETTINGS, flag)
         options = replace(options, telemetry=settings(os.environ, **telemetry))
     return options
-
-
-def read_prices(path: str) -> PriceTable:
-    """The table in a TOML file.
-
-    Raises:
-        UsageError: it cannot be read, or is no price table.
-    """
-    from compilediag.receipt.prices import table_of
-
-    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    try:
-        with open(path, "rb") as stream:
-            content = stream.read(MAX_PRICES_BYTES + 1)
-        if len(content) > MAX_PRICES_BYTES:
-            raise UsageError(f"{path} is larger than 1 MiB: this is not a price table")
-        raw = toml.loads(content.decode("utf-8-sig"))
-    except OSError as error:
-        raise UsageError(
-            f"the price table {path} cannot be read: {error.strerror or error}"
-        ) from error
-    except ValueError as error:
-        raise UsageError(f"the price table {path} is not TOML: {error}") from error
-    return table_of(raw, os.path.basename(path), hashlib.sha256(content).hexdigest())
 
 
 class TargetCommand(Command):

@@ -1,17 +1,25 @@
 """What changed from one run to another: items paired by their keys, once for `diff` and the gate.
 
 Both runs have the common form of `run_baseline`, so that a baseline is compared as a receipt is.
+
+A file or a function that has another name is no new fault beside a mended one. An item moved where
+everything but its file, or but its function, is the same, its old place has nothing in the later
+run, its new place had nothing in the earlier one, and no other item could be meant. A cause moves
+with its frame, too: a function that a new one wraps and calls is no frame any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Generic, Literal, Protocol, TypeVar
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from compilediag.compare.keys import BreakKey, CauseKey, FrameKey
 from compilediag.compare.run_baseline import (
+    Known,
     KnownBreak,
     KnownCause,
     KnownFallback,
@@ -31,7 +39,7 @@ Item = TypeVar("Item", bound=_Counted)
 Key = TypeVar("Key")
 
 
-class Change(Struct, Generic[Item], frozen=True):
+class ItemChange(Struct, Generic[Item], frozen=True):
     """One item in both runs; None where a run does not have it."""
 
     before: Item | None
@@ -75,10 +83,10 @@ class RunChanges(Struct, frozen=True):
 
     counts: tuple[CountChange, ...]
     """The counts that both runs have."""
-    causes: Mapping[CauseKey, Change[KnownCause]]
-    breaks: Mapping[BreakKey, Change[KnownBreak]]
-    frames: Mapping[FrameKey, Change[KnownFrame]]
-    fallbacks: Mapping[FrameKey, Change[KnownFallback]]
+    causes: Mapping[CauseKey, ItemChange[KnownCause]]
+    breaks: Mapping[BreakKey, ItemChange[KnownBreak]]
+    frames: Mapping[FrameKey, ItemChange[KnownFrame]]
+    fallbacks: Mapping[FrameKey, ItemChange[KnownFallback]]
 
 
 def changes_between(before: LaneBaseline, after: LaneBaseline) -> RunChanges:
@@ -98,6 +106,150 @@ def changes_between(before: LaneBaseline, after: LaneBaseline) -> RunChanges:
     )
 
 
-def _paired(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict[Key, Change[Item]]:
+def _paired(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict[Key, ItemChange[Item]]:
     keys = dict.fromkeys((*before, *after))
-    return {key: Change(before.get(key), after.get(key)) for key in keys}
+    return {key: ItemChange(before.get(key), after.get(key)) for key in keys}
+
+
+AnyKey: TypeAlias = CauseKey | BreakKey | FrameKey
+Place: TypeAlias = tuple[str, str]
+"""File and function."""
+
+_GROUPS = ("causes", "breaks", "frames", "fallbacks")
+
+
+class Move(Struct, frozen=True):
+    """One item that is elsewhere now."""
+
+    group: str
+    before: AnyKey
+    after: AnyKey
+
+
+class Moved(Struct, frozen=True):
+    """The earlier run with its items where the later one has them."""
+
+    lane: LaneBaseline
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def places(self) -> dict[Place, Place]:
+        """Old places and where each is now."""
+        found: dict[Place, Place] = {}
+        for move in self.moves:
+            before, after = _place(move.before), _place(move.after)
+            if before is not None and after is not None:
+                found.setdefault(before, after)
+        return found
+
+
+def moved(before: LaneBaseline, after: LaneBaseline) -> Moved:
+    """The earlier run with the items that only moved put where they are in the later one."""
+    old, new = _places(before), _places(after)
+    frames = [
+        {(item.key.file, item.key.function) for item in lane.frames} for lane in (before, after)
+    ]
+    wrapped, wrappers = frames[0] - frames[1], frames[1] - frames[0]
+    files = _moved_files(before, after)
+    found: list[Move] = []
+    moved_items: dict[str, tuple[Known, ...]] = {}
+    for group in _GROUPS:
+        items: tuple[Any, ...] = getattr(before, group)
+        keys, others = [i.key for i in items], [i.key for i in getattr(after, group)]
+        causes = group == "causes"
+        left = old - wrappers if causes else old
+        stayed = new - wrapped if causes else new
+        gone = [key for key in keys if key not in others and _place(key) not in stayed]
+        came = [key for key in others if key not in keys and _place(key) not in left]
+        pairs = _pairs(gone, came, files)
+        found += [Move(group, key, now) for key, now in pairs.items()]
+        moved_items[group] = tuple(
+            replace(item, key=pairs.get(item.key, item.key)) for item in items
+        )
+    return Moved(replace(before, **moved_items) if found else before, tuple(found))
+
+
+def _pairs(
+    gone: list[AnyKey], came: list[AnyKey], files: Mapping[str, str]
+) -> dict[AnyKey, AnyKey]:
+    """Each item that is gone with the one it became, where just one can be meant."""
+
+    def in_moved_file(key: AnyKey) -> Hashable:
+        return _without_file(key), files.get(key.file or "", key.file)
+
+    pairs: dict[AnyKey, AnyKey] = {}
+    for same in (in_moved_file, _without_file, _without_function):
+        left = [key for key in gone if key not in pairs and _place(key) is not None]
+        free = [key for key in came if key not in pairs.values() and _place(key) is not None]
+        pairs |= _unique(left, free, same)
+    return pairs
+
+
+def _unique(
+    gone: Iterable[AnyKey], came: Iterable[AnyKey], same: Callable[[AnyKey], Hashable]
+) -> dict[AnyKey, AnyKey]:
+    """Pairs that are the same, one of each alone."""
+    left, right = _grouped(gone, same), _grouped(came, same)
+    return {
+        keys[0]: right[name][0]
+        for name, keys in left.items()
+        if name is not None and len(keys) == len(right.get(name, ())) == 1
+    }
+
+
+def _grouped(
+    keys: Iterable[AnyKey], same: Callable[[AnyKey], Hashable]
+) -> dict[Hashable, list[AnyKey]]:
+    found: dict[Hashable, list[AnyKey]] = {}
+    for key in keys:
+        found.setdefault(same(key), []).append(key)
+    return found
+
+
+def _without_file(key: AnyKey) -> Hashable:
+    return replace(key, file="")
+
+
+def _without_function(key: AnyKey) -> Hashable:
+    """None for a frame: of a function nothing is left but its name."""
+    return None if isinstance(key, FrameKey) else replace(key, function="")
+
+
+def _place(key: AnyKey) -> Place | None:
+    return None if key.file is None or key.function is None else (key.file, key.function)
+
+
+def _keys(lane: LaneBaseline) -> list[AnyKey]:
+    return [item.key for group in _GROUPS for item in getattr(lane, group)]
+
+
+def _places(lane: LaneBaseline) -> set[Place]:
+    return {place for key in _keys(lane) if (place := _place(key)) is not None}
+
+
+def _moved_files(before: LaneBaseline, after: LaneBaseline) -> dict[str, str]:
+    """Files that are gone, and the new one that has most of what each had; only where one has."""
+    old, new = _keys(before), _keys(after)
+    old_files, new_files = ({key.file for key in keys} for keys in (old, new))
+    votes: dict[str, Counter[str]] = {}
+    for key in old:
+        if key.file is None or key.file in new_files:
+            continue
+        for other in new:
+            if (
+                other.file
+                and other.file not in old_files
+                and (_without_file(key) == _without_file(other))
+            ):
+                votes.setdefault(key.file, Counter())[other.file] += 1
+    found: dict[str, str] = {}
+    for file, counted in votes.items():
+        (best, most), *others = counted.most_common(2)
+        if not others or others[0][1] < most:
+            found[file] = best
+    return found
+
+
+def place_text(key: AnyKey) -> str:
+    """The place of an item: "forward of model.py"."""
+    return f"{key.function} of {key.file}"

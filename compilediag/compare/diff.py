@@ -13,18 +13,27 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from compilediag.compare.cache_keys import CacheKeyChange, changed_cache_keys
 from compilediag.compare.changed_data import (
     OPTION,
+    CacheKeyChange,
     ChangedData,
     FieldChange,
+    changed_cache_keys,
     changed_data,
     not_by_a_fix,
     work_changes,
 )
-from compilediag.compare.changes import Change, CountChange, RunChanges, changes_between
+from compilediag.compare.changes import (
+    CountChange,
+    ItemChange,
+    Moved,
+    Place,
+    RunChanges,
+    changes_between,
+    moved,
+    place_text,
+)
 from compilediag.compare.keys import BreakKey, CauseKey, function_key, lane_fields, portable_file
-from compilediag.compare.moves import Moved, Place, moved, place_text
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
 from compilediag.json_document import Document
@@ -343,7 +352,7 @@ def _command(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
 
 
 def _cause(
-    before: RunBaseline, after: RunBaseline, key: CauseKey, change: Change[Any]
+    before: RunBaseline, after: RunBaseline, key: CauseKey, change: ItemChange[Any]
 ) -> CauseChange:
     event, cause = (after.causes.get(key) or before.causes[key])[0]
     return CauseChange(
@@ -359,7 +368,7 @@ def _cause(
 
 
 def _break(
-    before: RunBaseline, after: RunBaseline, key: BreakKey, change: Change[Any]
+    before: RunBaseline, after: RunBaseline, key: BreakKey, change: ItemChange[Any]
 ) -> BreakChange:
     site = (after.breaks.get(key) or before.breaks[key])[-1]
     return BreakChange(

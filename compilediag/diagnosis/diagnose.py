@@ -117,9 +117,9 @@ def _known(
 ) -> Mapping[CauseId | BreakLine | Place | None, Entered]:
     found: dict[CauseId | BreakLine | Place | None, Entered] = {}
     for recompile in timeline.recompiles:
-        for blamed in causes.blamed(recompile):
-            own = blamed.cause.own
-            found.setdefault(blamed.id, recompile if own is None else _Inside(own))
+        for cause in causes.of(recompile):
+            own = cause.own
+            found.setdefault(cause.id, recompile if own is None else _Inside(own))
     for site in timeline.breaks:
         found.setdefault(site.at, site)
     for frame in timeline.frames:

@@ -22,8 +22,8 @@ from compilediag.fixes.subject import Subject, count_in, finding_key
 from compilediag.receipt.schema.compiles import FrameName, ProofPoint
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.timeline.counts import is_compile
 from compilediag.timeline.fixed_shapes import FixedShapeRun
+from compilediag.timeline.frames import is_compile
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.padding_report import HARMFUL, HARMLESS, judged
 from compilediag_harness.wire import Location, PaddingChecked, resumed_function

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from compilediag.compare.gate.attribution import finding_of_frame
 from compilediag.compare.keys import CauseKey, cause_key, function_key
+from compilediag.compare.run_baseline import finding_of_frame
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import entered_record
 from compilediag.receipt.compiles import cause_record
@@ -23,9 +23,8 @@ from compilediag.receipt.schema.compiles import (
     GraphBreak,
     Place,
 )
-from compilediag.receipt.schema.places import FrameName
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.record import FrameName, record_from
 from compilediag.receipt.user_line import is_foreign, is_foreign_record
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import seconds, steps
@@ -57,7 +56,7 @@ def failed_recompiles(run: WatchResult) -> tuple[CompileEvent, ...]:
             kind="recompile",
             graph_ops=None,
             guards=None,
-            causes=tuple(cause_record(found, ids) for found in run.diagnosis.causes.blamed(item)),
+            causes=tuple(cause_record(found, ids) for found in run.diagnosis.causes.of(item)),
             entered_at=entered_record(item.entered_at),
             entered_from=item.entered_from or None,
             entries=(),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from compilediag.compare.gate.expression import Limit
-from compilediag.compare.gate.limits import count_of
+from compilediag.compare.gate.limits import Limit, count_of
 from compilediag.compare.run_baseline import run_baseline
 from compilediag.pytest_plugin import details
 from compilediag.pytest_plugin.marks import Requirements

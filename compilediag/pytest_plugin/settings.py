@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.compare.gate.expression import Limit, parse_limits
+from compilediag.compare.gate.limits import Limit, parse_limits
 from compilediag.errors import UsageError
 
 

@@ -15,17 +15,17 @@ from functools import cache, partial
 from typing import Protocol
 
 from compilediag import extension_points
-from compilediag.readers.compression import HEAD_BYTES, open_stream
 from compilediag.readers.storage import (
+    HEAD_BYTES,
     files_below,
     is_uri,
     join,
     local_path,
+    open_stream,
     parent,
 )
-from compilediag.readers.torch_logs.counts import PREFIX, read_text_log
-from compilediag.readers.torch_logs.events import read_text_events
-from compilediag.timeline.train_log import TrainLog
+from compilediag.readers.torch_logs import PREFIX, read_text_events, read_text_log
+from compilediag.timeline.recorded import TrainLog
 
 FILES_LIMIT = 200_000
 """Most files examined below the paths of one command; the others are counted."""
@@ -83,7 +83,7 @@ def built_in_reader() -> TrainLogReader | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Input:
     """One thing to read."""
 
     path: str
@@ -108,11 +108,11 @@ class _Candidate:
     path: str
     named: bool = False
     """The user gave it, and not the folder that holds it."""
-    known: Source | None = None
+    known: Input | None = None
     """What it is, where that needs no content."""
 
 
-def sources_of(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Source, ...]:
+def sources_of(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
     """Everything below the paths, each file once, in the order of the paths and of their names;
     `trainers` recognises a trainer's output, by default that of the package.
 
@@ -128,7 +128,7 @@ def sources_of(paths: Sequence[str], trainers: TrainLogReader | None = None) -> 
             else:
                 beyond += candidate.path not in candidates
     examine = partial(_examined, trainers=trainers)
-    found: dict[str, Source] = {}
+    found: dict[str, Input] = {}
     if any(is_uri(path) for path in candidates):
         from concurrent.futures import ThreadPoolExecutor
 
@@ -140,7 +140,7 @@ def sources_of(paths: Sequence[str], trainers: TrainLogReader | None = None) -> 
         found.setdefault(source.path, source)
     if beyond:
         why = f"only {FILES_LIMIT} files of one command are looked at"
-        found[""] = Source(paths[-1], BEYOND, why, count=beyond)
+        found[""] = Input(paths[-1], BEYOND, why, count=beyond)
     return tuple(found.values())
 
 
@@ -164,12 +164,12 @@ def _candidates(given: str) -> Iterator[_Candidate]:
         if run is not None:
             # A trace in the run's folder holds the same run a second time.
             folder = join(location, run)
-            yield _Candidate(folder, known=Source(folder, RUN))
+            yield _Candidate(folder, known=Input(folder, RUN))
             continue
         path = join(location, file.name)
-        known = _by_name(path) if file.openable else Source(path, UNREADABLE, _NOT_OPENED)
+        known = _by_name(path) if file.openable else Input(path, UNREADABLE, _NOT_OPENED)
         if known is None and file.empty:
-            known = Source(path, FOREIGN, "it is empty")
+            known = Input(path, FOREIGN, "it is empty")
         yield _Candidate(path, named=not file.name, known=known)
 
 
@@ -180,12 +180,12 @@ def _run_above(folder: str, runs: set[str]) -> str | None:
     return next((path for path in folders if path in runs), None)
 
 
-def _by_name(path: str) -> Source | None:
+def _by_name(path: str) -> Input | None:
     """A trace under the name that torch gives it need not be examined."""
-    return Source(path, TRACE) if _TRACE_NAME.search(os.path.basename(path)) else None
+    return Input(path, TRACE) if _TRACE_NAME.search(os.path.basename(path)) else None
 
 
-def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Source:
+def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Input:
     if candidate.known is not None:
         return candidate.known
     if candidate.named:
@@ -193,37 +193,37 @@ def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Source:
     return _in_folder(candidate.path, trainers)
 
 
-def _named(path: str, trainers: TrainLogReader | None) -> Source:
+def _named(path: str, trainers: TrainLogReader | None) -> Input:
     """A file that the user named: any text that is no trace is taken for a text log until all of it
     is read. A trainer's output may begin after any number of other lines."""
     stream = open_stream(path, HEAD_BYTES)
     head = stream.head()
     if _JOURNAL_LINE.match(head):
-        return Source(parent(path), RUN)
+        return Input(parent(path), RUN)
     kind = _kind_of(path, head)
     if kind != FOREIGN:
-        return Source(path, kind, may_train=kind == TEXT)
+        return Input(path, kind, may_train=kind == TEXT)
     if stream.problem is not None and not head:
-        return Source(path, UNREADABLE, stream.problem)
+        return Input(path, UNREADABLE, stream.problem)
     if head and b"\0" not in head:
-        return Source(path, TEXT, may_train=True, assumed=not _shows_steps(head, trainers))
-    return Source(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
+        return Input(path, TEXT, may_train=True, assumed=not _shows_steps(head, trainers))
+    return Input(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
 
 
-def _in_folder(path: str, trainers: TrainLogReader | None) -> Source:
+def _in_folder(path: str, trainers: TrainLogReader | None) -> Input:
     """A file in a folder, recognised by its beginning only."""
     stream = open_stream(path, HEAD_BYTES)
     head = stream.head()
     kind = _kind_of(path, head)
     if path.endswith(DOCUMENTS):
-        return Source(path, kind)
+        return Input(path, kind)
     if stream.problem is not None and not head and (is_uri(path) or os.path.isfile(path)):
-        return Source(path, UNREADABLE, stream.problem)
+        return Input(path, UNREADABLE, stream.problem)
     if kind == TRACE:
-        return Source(path, kind)
+        return Input(path, kind)
     if not _shows_steps(head, trainers):
-        return Source(path, kind)
-    return Source(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
+        return Input(path, kind)
+    return Input(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
 
 
 def _shows_steps(head: bytes, trainers: TrainLogReader | None) -> bool:
@@ -242,12 +242,12 @@ def _kind_of(path: str, head: bytes) -> str:
 
 
 def without_foreign_texts(
-    sources: Iterable[Source], trainers: TrainLogReader | None
-) -> tuple[Source, ...]:
+    sources: Iterable[Input], trainers: TrainLogReader | None
+) -> tuple[Input, ...]:
     """The sources, those that were taken for a text log left out where all of their text holds
     neither a line of torch's log nor a step of a trainer."""
 
-    def judged(source: Source) -> Source:
+    def judged(source: Input) -> Input:
         if not source.assumed or train_logs_in([source], trainers):
             return source
         if read_text_log(open_stream(source.path).chunks()).log_lines:
@@ -257,7 +257,7 @@ def without_foreign_texts(
     return tuple(map(judged, sources))
 
 
-def train_logs_in(sources: Iterable[Source], trainers: TrainLogReader | None) -> Logs:
+def train_logs_in(sources: Iterable[Input], trainers: TrainLogReader | None) -> Logs:
     """What trainers printed in the sources that may hold their output."""
     paths = [source.path for source in sources if source.may_train]
     if not paths:
@@ -269,7 +269,7 @@ def train_logs_in(sources: Iterable[Source], trainers: TrainLogReader | None) ->
     return {path: log for path, log in read if log is not None}
 
 
-def with_train_logs(sources: Iterable[Source], logs: Logs) -> tuple[Source, ...]:
+def with_train_logs(sources: Iterable[Input], logs: Logs) -> tuple[Input, ...]:
     """The sources, each with its final kind: a text without a message of torch's is a trainer's
     output and no second opinion, for its silence would contradict a trace."""
     return tuple(

@@ -1,4 +1,4 @@
-"""Journal files in, events out; every line that is no event is counted.
+"""Journal files in, events out, of a run that has ended or goes on; what is no event is counted.
 
 A journal is written by `compilediag_harness.base.journal`, but part of it is text of the program
 that ran, and the file may be torn, cut or doctored: nothing here raises on contents, and every size
@@ -15,10 +15,8 @@ from itertools import islice
 
 import msgspec
 
-from compilediag.readers import lenient_json
-from compilediag.readers.compression import open_stream
-from compilediag.readers.lines import Line, split_lines
-from compilediag.readers.storage import is_uri, join, names_in
+from compilediag.readers.lines import Line, parse_object, split_lines
+from compilediag.readers.storage import is_uri, join, names_in, open_regular, open_stream, size_of
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
 LINE_LIMIT = 1 << 20
@@ -116,7 +114,7 @@ def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
 
 def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLine:
     bad = BadLine("bad_json", sequence)
-    fields = lenient_json.parse_object(payload)
+    fields = parse_object(payload)
     kind = fields.get("k") if fields is not None else None
     if not isinstance(kind, str):
         return bad
@@ -163,3 +161,94 @@ def _collect(name: str, lines: Iterable[Line]) -> Journal:
 def _start_order(journal: Journal) -> tuple[bool, str, str]:
     started = journal.started
     return (started is None, started.started_utc if started else "", journal.name)
+
+
+READ_BYTES = 1 << 20
+"""Most bytes of one file in one poll; what is left comes with the next."""
+
+
+@dataclass(slots=True)
+class _Position:
+    """How far one journal was read."""
+
+    offset: int = 0
+    rest: bytes = b""
+    """The beginning of a line whose end is not written yet."""
+    max_sequence: int = -1
+    numbered: int = 0
+    unnumbered: int = 0
+    bad: int = 0
+
+    def take(self, chunk: bytes) -> list[Event]:
+        self.offset += len(chunk)
+        *lines, self.rest = (self.rest + chunk).split(b"\n")
+        if len(self.rest) > LINE_LIMIT:
+            self.rest = b""
+            self.bad += 1
+            self.unnumbered += 1
+        return [event for line in lines if line and (event := self._event(line)) is not None]
+
+    def _event(self, line: bytes) -> Event | None:
+        decoded = decode_line(line)
+        if isinstance(decoded, BadLine):
+            sequence, event = decoded.sequence, None
+            self.bad += 1
+        else:
+            sequence, event = decoded
+        if sequence is None:
+            self.unnumbered += 1
+        else:
+            self.numbered += 1
+            self.max_sequence = max(self.max_sequence, sequence)
+        return event
+
+    @property
+    def lost(self) -> int:
+        return self.bad + max(0, self.max_sequence + 1 - self.numbered - self.unnumbered)
+
+
+class JournalTail:
+    """The journals of one run directory, read further in each poll. No file stays open."""
+
+    def __init__(self, run_dir: str, max_files: int, *, from_end: bool = False) -> None:
+        """`from_end`: what the journals of the first poll hold by then is left out."""
+        self._run_dir = run_dir
+        self._from_end = from_end
+        self._max_files = max_files
+        self._positions: dict[str, _Position] = {}
+        self.files_left_out = 0
+        """Journals beyond the limit, which are not read."""
+
+    def poll(self, max_bytes: int = READ_BYTES) -> dict[str, list[Event]]:
+        """File name to the events added to it, for every journal that is followed, in order of
+        names; a new journal comes after those already known."""
+        names = journal_names(self._run_dir)
+        for name in names:
+            if len(self._positions) < self._max_files:
+                self._positions.setdefault(name, _Position(self._begin(name)))
+        self._from_end = False
+        self.files_left_out = max(0, len(names) - self._max_files)
+        return {name: self._read(name, max_bytes) for name in self._positions}
+
+    @property
+    def records_lost(self) -> int:
+        """Records that are damaged or missing in what was read so far. Threads write side by side:
+        a record still being written counts until it is there."""
+        return sum(position.lost for position in self._positions.values())
+
+    def _begin(self, name: str) -> int:
+        if not self._from_end:
+            return 0
+        try:
+            return size_of(os.path.join(self._run_dir, name))
+        except OSError:
+            return 0
+
+    def _read(self, name: str, max_bytes: int) -> list[Event]:
+        file = open_regular(os.path.join(self._run_dir, name))
+        if file is None:
+            return []
+        position = self._positions[name]
+        with file:
+            file.seek(position.offset)
+            return position.take(file.read(max_bytes))

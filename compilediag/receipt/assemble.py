@@ -1,31 +1,36 @@
-"""Builds the receipt of a run: pure, redacted, and the same for the same events."""
+"""Builds the receipt of a run: pure, redacted, and the same for the same events; and adds to one
+what is found out beside its own run, by a second start or by pairs of runs."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
 from compilediag._version import __version__
-from compilediag.diagnosis.figures.caches import cache_section
-from compilediag.diagnosis.figures.cudagraphs import cudagraph_section
-from compilediag.diagnosis.figures.fixed_shapes import shapes_section
+from compilediag.diagnosis.figures.caches import cache_section, precompiled_records
+from compilediag.diagnosis.figures.devices import cudagraph_section, memory_section, syncs_section
 from compilediag.diagnosis.figures.goodput import goodput_section
-from compilediag.diagnosis.figures.invocations import invocations_section, throughput_section
-from compilediag.diagnosis.figures.memory import memory_section
-from compilediag.diagnosis.figures.pipelines import pipeline_section
-from compilediag.diagnosis.figures.precompiled import precompiled_records
-from compilediag.diagnosis.figures.steps import steps_section
-from compilediag.diagnosis.figures.syncs import syncs_section
-from compilediag.diagnosis.figures.timings import timings_of
-from compilediag.diagnosis.figures.tracked import (
+from compilediag.diagnosis.figures.invocations import (
+    invocations_section,
+    shapes_section,
+    throughput_section,
+)
+from compilediag.diagnosis.figures.recorded import (
     ablation_artifacts,
     ablations_section,
+    logged_losses_finite,
+    logged_steps,
+    loops_section,
     profiles_section,
     tracked_section,
+    with_logged,
 )
-from compilediag.diagnosis.figures.train_log import logged_steps, with_logged
-from compilediag.diagnosis.ranks.section import ranks_section
+from compilediag.diagnosis.figures.steps import steps_section, timings_of
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.ranks.divergence import ranks_section
 from compilediag.receipt.compiles import compile_section, finding_record, witness_section
 from compilediag.receipt.identity import (
     completeness_of,
@@ -33,7 +38,6 @@ from compilediag.receipt.identity import (
     header_of,
     ranks_expected,
 )
-from compilediag.receipt.prices import cost_section
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.sanitize import sanitized, working_directories
 from compilediag.receipt.schema.identity import Redactions
@@ -41,10 +45,14 @@ from compilediag.receipt.schema.receipt import (
     MIN_READER_VERSION,
     SCHEMA,
     SCHEMA_VERSION,
+    Checks,
     Failure,
     Receipt,
 )
-from compilediag.timeline.timeline import Timeline
+from compilediag.receipt.schema.record import Record, record_from
+from compilediag.receipt.schema.running import Overhead
+from compilediag.timeline.recorded import losses_finite
+from compilediag.timeline.timeline import Timeline, lead_process, ranks_present
 from compilediag_harness.redaction.known_values import secret_values
 from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import plain
@@ -52,14 +60,6 @@ from compilediag_harness.wire import plain
 if TYPE_CHECKING:
     from compilediag.diagnosis.diagnose import Diagnosis
 
-import re
-
-from compilediag.diagnosis.figures.train_log import logged_losses_finite
-from compilediag.receipt.schema.receipt import Checks
-from compilediag.receipt.schema.record import record_from
-from compilediag.receipt.schema.running import Overhead
-from compilediag.timeline.timeline import lead_process, ranks_present
-from compilediag.timeline.tracked import losses_finite
 
 _OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|\bMemoryError\b|out of memory|DefaultCPUAllocator: can't allocate|oom-kill",
@@ -121,12 +121,12 @@ def _unredacted(
         throughput=with_logged(throughput_section(timeline), timeline, run.warmup),
         invocations=invocations_section(timeline),
         shapes=shapes_section(timeline),
-        pipeline=pipeline_section(timeline),
+        pipeline=loops_section(timeline),
         profiles=profiles_section(timeline),
         ranks=ranks_section(timeline, diagnosis.causes, ranks_expected(timeline, run), run.ranks),
         tracked=tracked_section(timeline),
         ablations=ablations_section(timeline),
-        cost=cost_section(timeline, run.prices, run.wall_s, time),
+        cost=None if run.prices is None else run.prices.cost(timeline, run.wall_s, time),
         witness=witness_section(timeline),
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),
@@ -228,3 +228,35 @@ def evidence_complete(timeline: Timeline, run: RunMetadata) -> bool:
     )
     silenced = any(process.torch is not None and process.torch.lost for process in attached)
     return whole and bool(attached) and ended and not silenced and not timeline.lost
+
+
+def amended(
+    receipt: Receipt,
+    timeline: Timeline,
+    findings: Iterable[Finding],
+    secret_values: Sequence[str] = (),
+    **sections: Record,
+) -> Receipt:
+    """The receipt with these findings after its own and these sections in place of its own;
+    redacted and bounded like the rest.
+
+    Args:
+        receipt: of a run.
+        timeline: what it was made from.
+        findings: numbered from the last of the receipt.
+        secret_values: what must not stand in a receipt.
+        sections: by name.
+    """
+    numbered = enumerate(findings, start=len(receipt.findings) + 1)
+    records = [finding_record(replace(each, id=f"F{number}")) for number, each in numbered]
+    redactor, directories = Redactor(tuple(secret_values)), working_directories(timeline)
+    added, _ = sanitized(records, redactor, directories)
+    safe, finite = sanitized([*sections.values()], redactor, directories)
+    checks = receipt.checks
+    return replace(
+        receipt,
+        verdict="findings" if added and receipt.verdict == "clean" else receipt.verdict,
+        findings=(*receipt.findings, *added),
+        checks=checks if finite else replace(checks, values_finite=False),
+        **dict(zip(sections, safe, strict=True)),
+    )

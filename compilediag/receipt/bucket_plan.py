@@ -1,4 +1,5 @@
-"""Buckets for the sizes in a receipt: per callable, beside the usual rules of thumb.
+"""Buckets for the sizes in a receipt: per callable, beside the usual rules of thumb, and as the
+code that a program needs.
 
 The invocations in the receipt give the sizes with their counts; where there are none, the
 recompiles give the sizes alone. Pure.
@@ -7,15 +8,15 @@ recompiles give the sizes alone. Pure.
 from __future__ import annotations
 
 import ast
+import keyword
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
-
 from compilediag.json_document import Document
-from compilediag.timeline.call_sizes import varying_sizes
+from compilediag.receipt.schema.record import Record, record_from
+from compilediag.timeline.invocations import varying_sizes
 from compilediag_harness.shapes.buckets import (
     BucketPlan,
     evaluate,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt
     from compilediag.receipt.schema.invocations import VaryingSizesRecord
     from compilediag.receipt.schema.receipt import Receipt
+
 
 STEP = 8
 """A rule of thumb that the plan is compared with: buckets at its multiples."""
@@ -140,7 +142,7 @@ def _called_expression(text: str) -> str | None:
     return ast.unparse(call.func) if holds and isinstance(call, ast.Call) else None
 
 
-class PlanRecord(Struct, frozen=True, kw_only=True):
+class PlanRecord(Record, frozen=True, kw_only=True):
     """One plan."""
 
     name: str
@@ -176,22 +178,15 @@ def document_of(plans: Sequence[CallablePlan]) -> PlanDocument:
 
 def _record(item: CallablePlan) -> PlanRecord:
     varying, grid = item.varying, item.grid
-    return PlanRecord(
-        name=item.name,
-        file=item.file,
-        line=item.line,
-        held_by=item.held_by,
-        called_at=item.called_at,
+    return record_from(
+        PlanRecord,
+        item,
         dims=varying.dims,
         sizes=varying.sizes,
         counts=varying.counts if item.counted else None,
-        complete=item.complete,
         other_calls=varying.other_calls,
-        fixed=item.fixed,
-        padded_calls=item.padded_calls,
         buckets=None if item.buckets is None else item.buckets.buckets,
         grid=None if grid is None else (grid.first, grid.second),
-        alternatives=item.alternatives,
     )
 
 
@@ -319,7 +314,7 @@ class Range(NamedTuple):
     calls: int
 
 
-class Section(NamedTuple):
+class SizesOfBucket(NamedTuple):
     """The sizes that run in one bucket."""
 
     bucket: int
@@ -333,7 +328,7 @@ class Section(NamedTuple):
 class Histogram(NamedTuple):
     """All sizes of one callable."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[SizesOfBucket, ...]
     split: Range | None
     """Batches above the largest bucket, which run in several calls."""
 
@@ -359,10 +354,10 @@ def histogram(counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int
     )
 
 
-def _section(bucket: int, sizes: Mapping[int, int], max_ranges: int) -> Section:
+def _section(bucket: int, sizes: Mapping[int, int], max_ranges: int) -> SizesOfBucket:
     calls = sum(sizes.values())
     rows = sum(size * count for size, count in sizes.items())
-    return Section(bucket, _ranges(sizes, max_ranges), calls, bucket * calls / rows - 1.0)
+    return SizesOfBucket(bucket, _ranges(sizes, max_ranges), calls, bucket * calls / rows - 1.0)
 
 
 def _ranges(sizes: Mapping[int, int], max_ranges: int) -> tuple[Range, ...]:
@@ -375,3 +370,81 @@ def _ranges(sizes: Mapping[int, int], max_ranges: int) -> tuple[Range, ...]:
         Range(low + index * width, min(low + (index + 1) * width - 1, high), count)
         for index, count in enumerate(calls)
     )
+
+
+_AXES = ("rows", "length")
+"""Names that the code gives to two sizes that change independently."""
+
+
+def name_of(item: CallablePlan) -> str:
+    """What the program calls it by, or would: `policy` for "Policy.forward"."""
+    return item.held_by or _variable(item.name)
+
+
+def has_size_twice(item: CallablePlan) -> bool:
+    """One tensor has a size in two of its dimensions: `FixedShape` takes one."""
+    dims = item.varying.dims
+    return any(len(_dimensions(places)) < len(places) for places in dims)
+
+
+def settings_of(item: CallablePlan) -> str:
+    """`dims={"x": 0}, buckets=[8, 16]`."""
+    return f"dims={_dims_of(item)}, buckets={buckets_of(item)}"
+
+
+def buckets_of(item: CallablePlan, axes: Sequence[str] = _AXES) -> str:
+    """The planned sizes."""
+    return listed_buckets(axes, planned_sizes(item))
+
+
+def planned_sizes(item: CallablePlan) -> tuple[tuple[int, ...], ...]:
+    """Of each axis."""
+    if item.grid is not None:
+        return item.grid.first, item.grid.second
+    return (item.buckets.buckets if item.buckets is not None else (),)
+
+
+def listed_buckets(axes: Sequence[str], sizes: Sequence[Sequence[int]]) -> str:
+    """Sizes as `FixedShape` takes them."""
+    if len(sizes) == 1:
+        return _listed(sizes[0])
+    return _literal({axis: _listed(one) for axis, one in zip(axes, sizes, strict=False)})
+
+
+def dimensions_of(item: CallablePlan) -> tuple[dict[str, int], ...]:
+    """Of each axis, the dimension of each argument that has it."""
+    return tuple(_dimensions(places) for places in item.varying.dims)
+
+
+def _dims_of(item: CallablePlan) -> str:
+    axes = dimensions_of(item)
+    if item.grid is None:
+        return _literal({tensor: str(dim) for tensor, dim in axes[0].items()})
+    by_tensor: dict[str, dict[str, str]] = {}
+    for axis, tensors in zip(_AXES, axes, strict=True):
+        for tensor, dim in tensors.items():
+            by_tensor.setdefault(tensor, {})[axis] = str(dim)
+    return _literal({tensor: _literal(dims) for tensor, dims in by_tensor.items()})
+
+
+def _variable(name: str) -> str:
+    parts = [part for part in name.split(".") if part.isidentifier() and part != "forward"]
+    if "<locals>" in name and name.endswith(".inner"):
+        return "compiled"  # what torch wraps around a module
+    base = parts[-1].lower() if parts and name.endswith(".forward") else (parts or ["compiled"])[-1]
+    return "compiled" if keyword.iskeyword(base) else base
+
+
+def _dimensions(places: Sequence[str]) -> dict[str, int]:
+    parts = (place.rpartition(":") for place in places)
+    return {name: int(dim) for name, _, dim in parts}
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, sizes))}]"
+
+
+def _literal(items: Mapping[str, str]) -> str:
+    """A dict as Python writes it, its values as they are."""
+    keys = (f'"{key}"' if key.isprintable() and '"' not in key else repr(key) for key in items)
+    return "{" + ", ".join(f"{k}: {v}" for k, v in zip(keys, items.values(), strict=True)) + "}"

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from compilediag.diagnosis.causes.of_run import BlamedCause
 from compilediag.diagnosis.diagnose import Diagnosis
-from compilediag.diagnosis.figures.compile_seconds import compile_time, seconds_section
-from compilediag.diagnosis.figures.guard_cost import guards_section
-from compilediag.diagnosis.figures.memory import compile_memory
+from compilediag.diagnosis.figures.compile_costs import (
+    compile_time,
+    guards_section,
+    seconds_section,
+)
+from compilediag.diagnosis.figures.devices import compile_memory
 from compilediag.diagnosis.findings import (
     CauseId,
     Finding,
@@ -31,7 +34,7 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.breaks import BreakLine
-from compilediag.timeline.counts import is_compile, is_recompile
+from compilediag.timeline.frames import is_compile, is_recompile
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import plain
@@ -86,7 +89,7 @@ def _events(
     room = FALSE_GUARDS_KEPT
     for item in compiles:
         again = item.recompile if is_recompile(item) else None
-        causes = () if again is None else diagnosis.causes.blamed(again)
+        causes = () if again is None else diagnosis.causes.of(again)
         missed = () if again is None else diagnosis.causes.entries.get(again.id, ())
         room -= sum(len(entry.guards) for entry in missed)
         listed = missed if room >= 0 else ()
@@ -104,33 +107,20 @@ def _events(
         )
 
 
-def cause_record(found: BlamedCause, ids: FindingIds) -> EventCause:
+def cause_record(cause: BlamedCause, ids: FindingIds) -> EventCause:
     """The cause, with the id of the finding that reports it."""
-    cause, where = found.cause, found.cause.location or found.place
-    return EventCause(
-        family=cause.family,
-        source=cause.source,
-        variable=cause.variable,
-        guard=cause.guard,
-        expected=cause.expected,
-        actual=cause.actual,
+    where, witnessed = cause.location or cause.place, cause.witnessed
+    return record_from(
+        EventCause,
+        cause,
         file=where.file,
         line=where.line,
         function=where.function,
-        primary=cause.primary,
         writers=tuple(
-            Writer(
-                function=item.function,
-                file=item.file,
-                line=item.line,
-                evidence="witnessed" if cause.witnessed else "source",
-            )
-            for item in shown_writers(cause.writers, witnessed=cause.witnessed)
+            record_from(Writer, item, evidence="witnessed" if witnessed else "source")
+            for item in shown_writers(cause.writers, witnessed=witnessed)
         ),
-        rule=cause.rule,
-        kind=cause.kind,
-        confidence=cause.confidence,
-        finding=ids.get(found.id),
+        finding=ids.get(cause.id),
         changed_at=changed_at(cause.changed),
     )
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from compilediag.errors import OutputUnwritable, ReceiptUnreadable
-from compilediag.readers.lenient_json import map_json, without_surrogates
+from compilediag.readers.lines import map_json, without_surrogates
 from compilediag.receipt.locate import AnyPath, find_receipt
 from compilediag.receipt.schema.receipt import (
     MIN_READER_VERSION,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from compilediag.diagnosis.figures.tracked import unlisted_runs
-from compilediag.diagnosis.figures.train_log import logged_counts
+from compilediag.diagnosis.figures.recorded import logged_counts, unlisted_runs
 from compilediag.receipt.compiles import FRAMES_KEPT, events_left_out
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import (

@@ -1,7 +1,8 @@
 """The versions of the receipt format: the register of its fields, and how each version is read.
 
 A newer minor version is read without the fields that are new in it; a newer major version is
-refused. A field that was renamed is found under its former key by its stable id in `fields.toml`.
+refused. No field was renamed so far: who renames one says with `msgspec.field(name=)` how it is
+written, and reads both names where the old one was released.
 """
 
 from __future__ import annotations
@@ -22,15 +23,13 @@ MAX_DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field. The id never moves and is never used again; the path's last key may change."""
+    """One field. The id never moves and is never used again."""
 
     path: str
     """"[]" after a key marks a list, "{}" a map of any names."""
     id: int
     meaning: str
     since: str = "1.0"
-    aliases: tuple[str, ...] = ()
-    """Former last keys of the path."""
 
 
 def registered_fields() -> tuple[Field, ...]:
@@ -45,16 +44,6 @@ def registered_fields() -> tuple[Field, ...]:
     text = files("compilediag.receipt").joinpath("fields.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text)["fields"]
     return tuple(msgspec.convert({"path": path, **entry}, Field) for path, entry in table.items())
-
-
-def former_paths() -> dict[str, str]:
-    """Former path to present last key, as `rename_fields` takes them."""
-    found: dict[str, str] = {}
-    for field in registered_fields():
-        parent, dot, last = field.path.rpartition(".")
-        for alias in field.aliases:
-            found[f"{parent}{dot}{alias}"] = last.removesuffix("[]").removesuffix("{}")
-    return found
 
 
 def unknown_to(version: str) -> Callable[[str], bool]:
@@ -90,8 +79,6 @@ def receipt_of(raw: object, name: str) -> Receipt:
         raise ReceiptUnreadable(f"{name} is not a compilediag receipt.")
     document = cast(dict[str, Any], raw)
     _check_version(document, name)
-    if document["schema_version"] != SCHEMA_VERSION:
-        rename_fields(document, former_paths())
     try:
         return msgspec.convert(document, Receipt)
     except msgspec.ValidationError as error:
@@ -109,34 +96,3 @@ def _check_version(document: Mapping[str, Any], name: str) -> None:
             f"{name} has schema version {written[0]}.{written[1]} and this compilediag reads "
             f"{ours[0]}.{ours[1]}: upgrade compilediag to read it."
         )
-
-
-def rename_fields(document: dict[str, Any], former: Mapping[str, str]) -> None:
-    """Moves every field of the document to its present key; where both are there, nothing moves.
-
-    `former` maps a former path to the present last key: a field may be renamed within its object,
-    never moved.
-    """
-    for path, key in former.items():
-        *parents, last = path.split(".")
-        for item in _objects_at(document, parents):
-            if last in item and key not in item:
-                item[key] = item.pop(last)
-
-
-def _objects_at(document: dict[str, Any], path: list[str]) -> list[dict[str, Any]]:
-    """Every object at a path: the document itself for an empty one."""
-    found = [document]
-    for part in path:
-        key = part.removesuffix("[]").removesuffix("{}")
-        values = [item[key] for item in found if key in item]
-        if part != key:
-            values = [member for value in values for member in _members(value)]
-        found = [cast(dict[str, Any], value) for value in values if isinstance(value, dict)]
-    return found
-
-
-def _members(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(cast(dict[str, Any], value).values())
-    return cast(list[Any], value) if isinstance(value, list) else []

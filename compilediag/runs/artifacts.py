@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Source
+from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Input
 from compilediag.readers.storage import is_uri, open_regular, size_of
 from compilediag.receipt.schema.receipt import Artifact
 from compilediag.runs.digests import DIGEST_LIMIT_BYTES, sha256_of
@@ -89,7 +89,7 @@ def role_of(uri: str) -> str:
     return next(roles, "other")
 
 
-def source_artifacts(sources: Sequence[Source], folder: str) -> Iterator[Artifact]:
+def source_artifacts(sources: Sequence[Input], folder: str) -> Iterator[Artifact]:
     """The traces and logs that a receipt in `folder` was made of, at most `ARTIFACT_LIMIT`.
 
     What lies at a URI has no digest: that would fetch it once more.

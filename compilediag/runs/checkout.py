@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from compilediag.compare.gate.inconclusive import CHANGED, NO_FILE, WorkingTree, is_code
 from compilediag.errors import UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
-from compilediag.receipt.provenance_variables import provenance_from
+from compilediag.receipt.run_metadata import provenance_from
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.runs.digests import DIGEST_LIMIT_BYTES, sha256_of
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.readers.compression import CHUNK_BYTES, open_stream
-from compilediag.readers.storage import join, names_in, open_regular
+from compilediag.readers.storage import CHUNK_BYTES, join, names_in, open_regular, open_stream
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER, point_latest
 from compilediag.receipt.schema.receipt import Receipt

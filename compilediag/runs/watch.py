@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from compilediag.receipt.provenance_variables import provenance_from
+from compilediag.receipt.run_metadata import provenance_from
 from compilediag_harness.base.session import Session
 from compilediag_harness.wire import Event, ProcessEnded, ProcessStarted, clip
 

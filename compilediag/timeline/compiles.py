@@ -1,20 +1,26 @@
-"""Compiles: torch's metrics rows folded into attempts, each with torch's question before it."""
+"""Compiles: torch's metrics rows folded into attempts, each with torch's question before it; their
+guards, warm calls and memory."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from compilediag.receipt.schema.compiles import CompileGrowth
 from compilediag.timeline.process import ProcessEvents, extended
 from compilediag_harness.wire import (
     Compiled,
+    CompileMemoryRead,
     CompileStarted,
     GraphBroke,
+    GuardsEvaluated,
+    Location,
     Recompiled,
     TorchSeen,
     UserCall,
+    WarmCallsTimed,
 )
 
 NO_ROW = "no metrics row: the compile did not end"
@@ -25,7 +31,7 @@ _AT_LIMIT = re.compile(
 )
 
 
-class FrameKey(NamedTuple):
+class FrameId(NamedTuple):
     """One frame of one process: torch's frame id ("0" of "0/1") within an epoch."""
 
     process: int
@@ -78,8 +84,8 @@ class Compile(Compiled):
         return CompileId(self.process, self.epoch, self.compile_id)
 
     @property
-    def key(self) -> FrameKey:
-        return FrameKey(self.process, self.epoch, frame_id_of(self.compile_id))
+    def key(self) -> FrameId:
+        return FrameId(self.process, self.epoch, frame_id_of(self.compile_id))
 
     @property
     def has_row(self) -> bool:
@@ -225,3 +231,75 @@ def _kind(row: Compiled, recompile: Recompile | None) -> str:
     if not row.guarded:
         return "failed"
     return "first" if recompile is None else "recompile"
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSet:
+    """The guards of one compile."""
+
+    id: CompileId
+    eval_us: float | None
+    """Microseconds of one evaluation that follows others; None where it was not measured."""
+    evaluated: int | None
+    kinds: tuple[tuple[str, int], ...]
+    lines: tuple[tuple[Location, int], ...]
+    """The lines that most are for."""
+    in_python: int | None
+    python_texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWarmCalls:
+    """Calls of one callable in which nothing compiled."""
+
+    process: int
+    function: Location
+    calls: int
+    before_graph_us: float | None
+    """Median; None where code that is not compiled runs before the first graph."""
+    runs: tuple[tuple[Location, int], ...]
+    """How often the graph of each frame ran in all of them."""
+
+
+def guard_sets_of(process: int, events: Iterable[GuardsEvaluated]) -> list[GuardSet]:
+    """One for each record."""
+    return [
+        GuardSet(
+            id=CompileId(process, event.epoch, event.compile_id),
+            eval_us=event.eval_us,
+            evaluated=event.evaluated,
+            kinds=tuple(zip(event.kinds, event.counts, strict=False)),
+            lines=tuple(zip(event.lines, event.line_counts, strict=False)),
+            in_python=event.in_python,
+            python_texts=event.python_texts,
+        )
+        for event in events
+    ]
+
+
+def warm_calls_of(process: int, records: Sequence[WarmCallsTimed]) -> list[TimedWarmCalls]:
+    """The newest record has all."""
+    newest = records[-1]
+    runs: dict[int, list[tuple[Location, int]]] = {}
+    for caller, frame, count in zip(newest.callers, newest.frames, newest.runs, strict=False):
+        runs.setdefault(caller, []).append((frame, count))
+    columns = zip(newest.functions, newest.calls, newest.before_graph_us, strict=False)
+    return [
+        TimedWarmCalls(process, function, calls, before_us, tuple(runs.get(index, ())))
+        for index, (function, calls, before_us) in enumerate(columns)
+    ]
+
+
+def compile_memory_of(process: int, reads: Iterable[CompileMemoryRead]) -> list[CompileGrowth]:
+    """One for each record."""
+    return [
+        CompileGrowth(
+            compile_id=read.compile_id,
+            epoch=read.epoch,
+            process=process,
+            forward=read.forward,
+            grown_bytes=read.after - read.before,
+            peak_bytes=read.peak_after if read.peak_after > read.peak_before else None,
+        )
+        for read in reads
+    ]

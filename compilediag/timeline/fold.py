@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from compilediag.timeline.answers import held_states_of, outcomes_of, timed_calls_of
 from compilediag.timeline.breaks import break_sites
 from compilediag.timeline.caches import caches_of, precompiled_of
-from compilediag.timeline.cadence import groups_of
-from compilediag.timeline.compile_costs import compile_memory_of, guard_sets_of, warm_calls_of
-from compilediag.timeline.compiles import ahead_of_time_of, compiles_of
-from compilediag.timeline.cudagraphs import cudagraphs_of
+from compilediag.timeline.compiles import (
+    ahead_of_time_of,
+    compile_memory_of,
+    compiles_of,
+    guard_sets_of,
+    warm_calls_of,
+)
+from compilediag.timeline.devices import cudagraphs_of, devices_of, sample_of
 from compilediag.timeline.fixed_shapes import fixed_shapes_of
 from compilediag.timeline.frames import frames_of, newest_hazards, skipped_of
-from compilediag.timeline.invocations import invocations_of, stance_calls_of
-from compilediag.timeline.memory import devices_of
-from compilediag.timeline.pipelines import loops_of
+from compilediag.timeline.invocations import (
+    held_states_of,
+    invocations_of,
+    outcomes_of,
+    stance_calls_of,
+    timed_calls_of,
+)
 from compilediag.timeline.process import ProcessEvents
+from compilediag.timeline.recorded import TrainLog, groups_of, loops_of, newest_of
 from compilediag.timeline.steps import (
     device_steps_of,
     disabled_calls_of,
@@ -25,10 +33,7 @@ from compilediag.timeline.steps import (
     partial_phases_of,
     steps_of,
 )
-from compilediag.timeline.syncs import sample_of
 from compilediag.timeline.timeline import Process, TextLog, Timeline
-from compilediag.timeline.tracked import newest_of
-from compilediag.timeline.train_log import TrainLog
 from compilediag_harness.wire import (
     AblationWritten,
     CadenceDeclared,
@@ -121,7 +126,6 @@ def fold(
         unguarded=every(UnguardedChanged),
         warnings=every(WarningSeen),
         steps=tuple(item for part in parts for item in steps_of(part)),
-        step_source=next((batch.source for batch in reversed(every(StepsEnded))), None),
         spans=every(SpanEnded),
         span_processes=made(SpanEnded, lambda process, spans: [process] * len(spans)),
         partial_phases=made(StepsEnded, partial_phases_of),

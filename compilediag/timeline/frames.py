@@ -1,11 +1,18 @@
-"""What became of each frame of a process: compiled, eager, skipped, about to recompile."""
+"""What became of each frame of a process: compiled, eager, skipped, about to recompile; and what
+counts as a frame, compile, recompile, graph, break and fallback.
+
+The definitions of docs/reference/receipt.md. Receipts, telemetry, ranks, tests and the live line
+all count by them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compilediag.timeline.compiles import Compile, CompileId, FrameKey
+from compilediag.receipt.schema.compiles import Counts
+from compilediag.timeline.breaks import BreakSite
+from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.process import ProcessEvents
 from compilediag_harness.wire import (
     Compiled,
@@ -20,7 +27,7 @@ from compilediag_harness.wire import (
 class Frame:
     """One frame that Dynamo attempted, over all its compiles."""
 
-    key: FrameKey
+    key: FrameId
     where: Location
     compiles: int
     """Attempts that ended with guarded code."""
@@ -43,7 +50,7 @@ class Frame:
 
 def frames_of(compiles: Sequence[Compile]) -> list[Frame]:
     """Each frame that was attempted, in the order of their first attempts."""
-    grouped: dict[FrameKey, list[Compile]] = {}
+    grouped: dict[FrameId, list[Compile]] = {}
     for item in compiles:
         if item.forward:
             grouped.setdefault(item.key, []).append(item)
@@ -52,7 +59,7 @@ def frames_of(compiles: Sequence[Compile]) -> list[Frame]:
     return [_frame(key, attempts, rows) for key, attempts in grouped.items()]
 
 
-def _frame(key: FrameKey, attempts: Sequence[Compile], rows: Mapping[CompileId, Compile]) -> Frame:
+def _frame(key: FrameId, attempts: Sequence[Compile], rows: Mapping[CompileId, Compile]) -> Frame:
     guarded = [item for item in attempts if item.guarded]
     own = [rows[item.id] for item in guarded]
     at_limit = next((item for item in attempts if item.kind == "limit"), None)
@@ -93,3 +100,30 @@ def skipped_of(part: ProcessEvents) -> Iterable[FrameSkipped]:
 def newest_hazards(_: int, checks: Iterable[HazardsChecked]) -> Iterable[HazardsChecked]:
     """The last check of each frame of one process."""
     return {event.frame: event for event in checks}.values()
+
+
+def is_compile(item: Compile) -> bool:
+    """Whether an attempt counts as a compile."""
+    return item.forward and item.guarded
+
+
+def is_recompile(item: Compile) -> bool:
+    """Whether an attempt counts as a recompile too."""
+    return item.recompile is not None and item.recompile.produced
+
+
+def counts_of(
+    frames: Iterable[Frame], compiles: Iterable[Compile], breaks: Iterable[BreakSite]
+) -> Counts:
+    """The counts of what was compiled, by the definitions above."""
+    counted = [item for item in compiles if is_compile(item)]
+    attempted = tuple(frames)
+    return Counts(
+        frames=len(attempted),
+        compiles=len(counted),
+        recompiles=sum(is_recompile(item) for item in counted),
+        graphs=sum(bool(item.graph_ops) for item in counted),
+        graph_breaks=len({site.at for site in breaks}),
+        eager_fallbacks=sum(frame.ran_eager for frame in attempted),
+        recompile_limit_hits=sum(frame.limit_hit_step is not None for frame in attempted),
+    )

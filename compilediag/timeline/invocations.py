@@ -1,11 +1,110 @@
-"""The calls of compiled callables, from the batches in which they were recorded."""
+"""The calls of compiled callables, from the batches in which they were recorded; those that a trial
+timed, with the records of trials of which the last one counts; and the sizes of their tensors that
+change from call to call. Sizes that are equal in every call are one: the rows of a batch and of its
+mask."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from compilediag_harness.wire import CompiledCallsMade, EagerStanceCalls, Location
+from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag_harness.wire import (
+    CallsTimed,
+    CompiledCallsMade,
+    EagerStanceCalls,
+    Location,
+    StateRead,
+    TrialApplied,
+)
+
+_TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
+"""One tensor of a call, as the harness writes it: "[8, 16]" by position, "mask=[8]" by name."""
+
+Tensor = tuple[str, tuple[int, ...]]
+
+
+def varying_sizes(
+    shapes: Iterable[tuple[str | None, int]], names: Sequence[str] = ()
+) -> VaryingSizesRecord | None:
+    """The changing sizes of one callable; None where none changes, or none is known.
+
+    Args:
+        shapes: the shapes of calls as the harness writes them, with how often.
+        names: the tensors by argument, where that is known.
+    """
+    calls: dict[tuple[Tensor, ...], int] = {}
+    other_calls = 0
+    for text, count in shapes:
+        tensors = None if text is None else _tensors(text)
+        if tensors is None:
+            other_calls += count
+        else:
+            calls[tensors] = calls.get(tensors, 0) + count
+    kept = _most_frequent_kind(calls)
+    other_calls += sum(calls.values()) - sum(kept.values())
+    return _varying(kept, names, other_calls)
+
+
+def _tensors(text: str) -> tuple[Tensor, ...] | None:
+    """None where a shape has no plain sizes: symbolic, nested, of a subclass, or cut off."""
+    found: list[Tensor] = []
+    end = 0
+    while end < len(text):
+        match = _TENSOR.match(text, end)
+        if match is None:
+            return None
+        sizes = match["sizes"].split(", ") if match["sizes"] else []
+        if not all(size.isdecimal() for size in sizes):
+            return None
+        found.append((match["path"] or "", tuple(int(size) for size in sizes)))
+        end = match.end()
+    return tuple(found)
+
+
+def _most_frequent_kind(
+    calls: Mapping[tuple[Tensor, ...], int],
+) -> dict[tuple[Tensor, ...], int]:
+    """Only calls that have the same tensors, in number, name and rank, can be compared."""
+    kinds: dict[tuple[tuple[str, int], ...], dict[tuple[Tensor, ...], int]] = {}
+    for tensors, count in calls.items():
+        kind = tuple((path, len(sizes)) for path, sizes in tensors)
+        kinds.setdefault(kind, {})[tensors] = count
+    return max(
+        kinds.values(), key=lambda kind: sum(kind.values()), default=dict[tuple[Tensor, ...], int]()
+    )
+
+
+def _varying(
+    calls: Mapping[tuple[Tensor, ...], int], names: Sequence[str], other_calls: int
+) -> VaryingSizesRecord | None:
+    if len(calls) < 2:
+        return None
+    columns: dict[tuple[int, ...], list[str]] = {}
+    first = next(iter(calls))
+    for index, label in enumerate(_labels(first, names)):
+        for dim in range(len(first[index][1])):
+            column = tuple(tensors[index][1][dim] for tensors in calls)
+            if len(set(column)) > 1:
+                columns.setdefault(column, []).append(f"{label}:{dim}")
+    counts: dict[tuple[int, ...], int] = {}
+    for sizes, count in zip(zip(*columns, strict=True), calls.values(), strict=True):
+        counts[sizes] = counts.get(sizes, 0) + count
+    ordered = sorted(counts)
+    return VaryingSizesRecord(
+        dims=tuple(tuple(places) for places in columns.values()),
+        sizes=tuple(ordered),
+        counts=tuple(counts[sizes] for sizes in ordered),
+        other_calls=other_calls,
+    )
+
+
+def _labels(tensors: Sequence[Tensor], names: Sequence[str]) -> list[str]:
+    """By argument where that is known, else the name it was given by, else its index."""
+    if len(names) == len(tensors) == len(set(names)):
+        return list(names)
+    return [path or str(index) for index, (path, _) in enumerate(tensors)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +120,7 @@ class ShapeCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Invocations:
+class Calls:
     """The calls of one compiled callable of one process."""
 
     process: int
@@ -86,7 +185,7 @@ class _Sum:
     padded: int = 0
 
 
-def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[Invocations]:
+def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[Calls]:
     """Each callable of one process once, in the order they were first called."""
     sums: dict[int, _Sum] = {}
     for batch in batches:
@@ -118,9 +217,9 @@ def _rows(batch: CompiledCallsMade) -> Iterator[tuple[int, Shape, int]]:
         yield number, kinds[index] if 0 <= index < len(kinds) else (None, None, None), count
 
 
-def _summed(process: int, item: _Sum) -> Invocations:
+def _summed(process: int, item: _Sum) -> Calls:
     counted = sorted(item.shapes.items(), key=lambda pair: -pair[1])
-    return Invocations(
+    return Calls(
         process=process,
         function=item.function,
         calls=sum(item.shapes.values()),
@@ -134,3 +233,44 @@ def _summed(process: int, item: _Sum) -> Invocations:
         tensors=item.tensors,
         padded=item.padded,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCalls:
+    """The outermost calls of one compiled callable in one step."""
+
+    process: int
+    function: Location
+    step: int
+    count: int
+    seconds: float
+    """On the host, of all of them."""
+    on_device: bool
+    """A CUDA device was in use: the calls may have returned before their work was done."""
+
+
+def timed_calls_of(process: int, events: Iterable[CallsTimed]) -> list[TimedCalls]:
+    """Of one process, by callable and step."""
+    return [
+        TimedCalls(process, event.functions[index], step, count, seconds, event.on_device)
+        for event in events
+        for index, step, count, seconds in zip(
+            event.callables, event.steps, event.counts, event.seconds, strict=False
+        )
+        if 0 <= index < len(event.functions)
+    ]
+
+
+def outcomes_of(_: int, events: Iterable[TrialApplied]) -> Iterable[TrialApplied]:
+    """The last outcome of each part of the plan in one process."""
+    return {event.change: event for event in events}.values()
+
+
+def held_states_of(_: int, events: Iterable[StateRead]) -> Iterable[StateRead]:
+    """What the objects that compiled functions reach held; the records of one are put together."""
+    found: dict[tuple[Location, int, int | None], StateRead] = {}
+    for event in events:
+        key = event.function, event.instance, event.call
+        before = found[key].answers if key in found else ()
+        found[key] = replace(event, answers=before + event.answers)
+    return found.values()

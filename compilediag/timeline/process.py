@@ -121,9 +121,9 @@ class ProcessEvents:
         return found[-1] if found else None
 
 
-def extended(event: Event, kind: type[Kind], /, **more: Any) -> Kind:
-    """An event as a kind of its own class that has more fields."""
-    return kind(**{item.name: getattr(event, item.name) for item in fields(event)}, **more)
+def extended(record: Any, kind: type[Kind], /, **more: Any) -> Kind:
+    """An event, or another dataclass, as a kind of its own class that has more fields."""
+    return kind(**{item.name: getattr(record, item.name) for item in fields(record)}, **more)
 
 
 def unbatch(events: Iterable[Event]) -> Iterator[Event]:

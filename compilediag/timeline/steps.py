@@ -50,7 +50,7 @@ class DeviceStep:
 
 
 @dataclass(frozen=True, slots=True)
-class DisabledCalls:
+class CallsOutside:
     """The calls of one function behind `torch.compiler.disable` in one phase of the steps."""
 
     process: int
@@ -62,7 +62,7 @@ class DisabledCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class ModuleHook:
     """A hook of the program's on a compiled module or its parameters, when the process ended."""
 
     process: int
@@ -131,14 +131,14 @@ def device_steps_of(process: int, batches: Iterable[DeviceStepsTimed]) -> list[D
     ]
 
 
-def disabled_calls_of(process: int, batches: Iterable[DisabledCallsEnded]) -> list[DisabledCalls]:
+def disabled_calls_of(process: int, batches: Iterable[DisabledCallsEnded]) -> list[CallsOutside]:
     """Each function once a phase, its batches added up."""
-    sums: dict[tuple[Location, str], DisabledCalls] = {}
+    sums: dict[tuple[Location, str], CallsOutside] = {}
     for batch in batches:
         columns = (batch.functions, batch.phases, batch.counts, batch.total_s, batch.longest_s)
         for function, phase, count, total_s, longest_s in zip(*columns, strict=False):
             key = (function, phase)
-            known = sums.get(key) or DisabledCalls(process, function, phase, 0, 0.0, 0.0)
+            known = sums.get(key) or CallsOutside(process, function, phase, 0, 0.0, 0.0)
             sums[key] = replace(
                 known,
                 count=known.count + count,
@@ -148,11 +148,11 @@ def disabled_calls_of(process: int, batches: Iterable[DisabledCallsEnded]) -> li
     return list(sums.values())
 
 
-def hooks_of(process: int, checks: Sequence[HooksFound]) -> list[Hook]:
+def hooks_of(process: int, checks: Sequence[HooksFound]) -> list[ModuleHook]:
     """The hooks on compiled modules, at the last check."""
     found = checks[-1]
     columns = (found.kinds, found.targets, found.functions, found.disabled)
     return [
-        Hook(process, kind, target, function, disabled)
+        ModuleHook(process, kind, target, function, disabled)
         for kind, target, function, disabled in zip(*columns, strict=False)
     ]

@@ -10,24 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from compilediag.receipt.schema.compile_costs import CompileMemory
-from compilediag.receipt.schema.compiles import Counts
-from compilediag.timeline.answers import TimedCalls
+from compilediag.receipt.schema.compiles import CompileGrowth, Counts
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.caches import Precompiled, ProcessCaches
-from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.compile_costs import GuardSet, WarmCalls
-from compilediag.timeline.compiles import Compile, CompileId, Recompile
-from compilediag.timeline.counts import counts_of
-from compilediag.timeline.cudagraphs import CudagraphRun
+from compilediag.timeline.compiles import Compile, CompileId, GuardSet, Recompile, TimedWarmCalls
+from compilediag.timeline.devices import CudagraphRun, DeviceUse, SampledStep
 from compilediag.timeline.fixed_shapes import FixedShapeRun
-from compilediag.timeline.frames import Frame
-from compilediag.timeline.invocations import Invocations, StanceCalls
-from compilediag.timeline.memory import DeviceMemory
-from compilediag.timeline.pipelines import PipelineLoop
-from compilediag.timeline.steps import DeviceStep, DisabledCalls, Hook, PartialPhase, Step
-from compilediag.timeline.syncs import SyncSample
-from compilediag.timeline.train_log import TrainLog
+from compilediag.timeline.frames import Frame, counts_of
+from compilediag.timeline.invocations import Calls, StanceCalls, TimedCalls
+from compilediag.timeline.recorded import CadenceGroup, PipelineLoop, TrainLog
+from compilediag.timeline.steps import CallsOutside, DeviceStep, ModuleHook, PartialPhase, Step
 from compilediag_harness.wire import (
     AblationWritten,
     CallShadowed,
@@ -117,14 +109,13 @@ class Timeline:
     """Frames that have no metrics row of their own, each once."""
     guarded_sizes: tuple[SizesGuarded, ...] = ()
     guard_sets: tuple[GuardSet, ...] = ()
-    warm_calls: tuple[WarmCalls, ...] = ()
-    compile_memory: tuple[CompileMemory, ...] = ()
+    warm_calls: tuple[TimedWarmCalls, ...] = ()
+    compile_memory: tuple[CompileGrowth, ...] = ()
     hazards: tuple[HazardsChecked, ...] = ()
     """The last check of each frame."""
     unguarded: tuple[UnguardedChanged, ...] = ()
     warnings: tuple[WarningSeen, ...] = ()
     steps: tuple[Step, ...] = ()
-    step_source: str | None = None
     spans: tuple[SpanEnded, ...] = ()
     span_processes: tuple[int, ...] = ()
     """Process index of each span, parallel to `spans`; may be empty when there is one process."""
@@ -135,9 +126,9 @@ class Timeline:
     tracked_left_out: int = 0
     """Runs that were not recorded one by one."""
     ablations: tuple[AblationWritten, ...] = ()
-    invocations: tuple[Invocations, ...] = ()
+    invocations: tuple[Calls, ...] = ()
     stance_calls: tuple[StanceCalls, ...] = ()
-    device_memory: tuple[DeviceMemory, ...] = ()
+    device_memory: tuple[DeviceUse, ...] = ()
     fixed_shapes: tuple[FixedShapeRun, ...] = ()
     cudagraphs: tuple[CudagraphRun, ...] = ()
     """Of the processes that recorded anything about CUDA graphs."""
@@ -145,9 +136,9 @@ class Timeline:
     partial_phases: tuple[PartialPhase, ...] = ()
     device_steps: tuple[DeviceStep, ...] = ()
     """Fewer than `steps`: those whose events the device had passed."""
-    disabled_calls: tuple[DisabledCalls, ...] = ()
-    hooks: tuple[Hook, ...] = ()
-    syncs: tuple[SyncSample, ...] = ()
+    disabled_calls: tuple[CallsOutside, ...] = ()
+    hooks: tuple[ModuleHook, ...] = ()
+    syncs: tuple[SampledStep, ...] = ()
     """Of the sampled steps only."""
     witnessed: tuple[Witnessed, ...] = ()
     """One of each process whose lines were followed, or were to be."""

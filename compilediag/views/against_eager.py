@@ -9,7 +9,7 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.against_eager import (
+    from compilediag.receipt.schema.comparisons import (
         AgainstEagerSection,
         CallableAgainstEager,
         EagerRatio,

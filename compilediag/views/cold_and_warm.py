@@ -10,7 +10,7 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.table import table
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.cold_and_warm import ColdAndWarmSection, CompiledAgainRecord
+    from compilediag.receipt.schema.comparisons import ColdAndWarmSection, CompiledAgainRecord
     from compilediag.receipt.schema.receipt import Receipt
 
 MAX_AGAIN, MAX_PHASES = 4, 5

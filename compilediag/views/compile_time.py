@@ -10,13 +10,13 @@ from compilediag.views.table import table
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.caches import CacheSection
-    from compilediag.receipt.schema.compile_costs import (
-        CompileMemory,
+    from compilediag.receipt.schema.compiles import (
+        CompileGrowth,
         CompileMemorySection,
+        CompileSeconds,
         FrameGuards,
         GuardsSection,
     )
-    from compilediag.receipt.schema.compiles import CompileSeconds
     from compilediag.receipt.schema.receipt import Receipt
 
 
@@ -238,7 +238,7 @@ def _memory(section: CompileMemorySection, receipt: Receipt, options: RenderOpti
 
 
 def _memory_row(
-    item: CompileMemory, frames: dict[tuple[int, int, str], str], options: RenderOptions
+    item: CompileGrowth, frames: dict[tuple[int, int, str], str], options: RenderOptions
 ) -> tuple[str, ...]:
     function = frames.get((item.process, item.epoch, item.compile_id), "")
     name = f"{item.compile_id} {function}{'' if item.forward else ' backward'}"

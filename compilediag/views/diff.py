@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from compilediag.compare.cache_keys import CacheKeyChange
-from compilediag.compare.changed_data import OPTION, ChangedData, FieldChange
+from compilediag.compare.changed_data import OPTION, CacheKeyChange, ChangedData, FieldChange
 from compilediag.compare.changes import CountChange
 from compilediag.compare.diff import BreakChange, CauseChange, Comparison, FrameChange
 from compilediag.compare.keys import portable_file
-from compilediag.diagnosis.figures.key_difference import in_words
+from compilediag.diagnosis.figures.caches import in_words
 from compilediag.receipt.user_line import is_foreign
 from compilediag.views.format import count, measured, more, seconds
 from compilediag.views.place import called

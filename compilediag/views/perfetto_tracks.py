@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compilediag.diagnosis.figures.compile_seconds import compile_seconds, phase_of
+from compilediag.diagnosis.figures.compile_costs import compile_seconds, phase_of
 from compilediag.timeline.breaks import break_place
 from compilediag.views.format import count
 from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
@@ -20,8 +20,8 @@ from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryR
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import CompileEvent, EventCause
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.timeline.pipelines import PipelineLoop
-    from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
+    from compilediag.timeline.recorded import PipelineLoop
+    from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
     from compilediag_harness.wire import Event
 
 
@@ -187,7 +187,7 @@ def _phases(step: Step) -> Iterable[Slice]:
             at += seconds
 
 
-def _syncs(samples: Iterable[SyncSample], steps: Iterable[Step]) -> list[Slice]:
+def _syncs(samples: Iterable[SampledStep], steps: Iterable[Step]) -> list[Slice]:
     """A sampled step as a whole: which lines read tensors in it is known, not when."""
     by_number = {step.number: step for step in steps}
     found: list[Slice] = []

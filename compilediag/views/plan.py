@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.receipt.bucket_plan import CallablePlan, FixedSizes, Histogram, Range, histogram
-from compilediag.receipt.fixed_shape_code import (
+from compilediag.receipt.bucket_plan import (
+    CallablePlan,
+    FixedSizes,
+    Histogram,
+    Range,
     buckets_of,
     has_size_twice,
+    histogram,
     listed_buckets,
     name_of,
     settings_of,

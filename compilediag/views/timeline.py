@@ -10,7 +10,7 @@ from compilediag.views.style import RenderOptions
 from compilediag.views.text import pad
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import CompileEvent, EventCause, FalseGuard
+    from compilediag.receipt.schema.compiles import CompileEvent, EventCause, MissedGuard
     from compilediag.receipt.schema.receipt import Receipt
 
 MAX_ENTRIES = 4
@@ -62,7 +62,7 @@ def missed_entries(item: CompileEvent, options: RenderOptions, indent: str) -> l
     return lines + more(hidden, ": compilediag show --json", f"{indent}  ")
 
 
-def _guard(guard: FalseGuard, options: RenderOptions) -> str:
+def _guard(guard: MissedGuard, options: RenderOptions) -> str:
     change = ""
     if guard.expected is not None and guard.actual is not None:
         change = f" {options.change(guard.expected, guard.actual, 60)}"

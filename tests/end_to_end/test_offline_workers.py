@@ -17,10 +17,9 @@ import pytest
 from rank_folders import expected, folder_of_ranks, receipts, told
 
 from compilediag import cli
-from compilediag.diagnosis.ranks import selection as choice
-from compilediag.diagnosis.ranks.divergence import compare_ranks
-from compilediag.diagnosis.ranks.selection import MIN_RANKS
-from compilediag.readers.inputs import TRACE, Source
+from compilediag.diagnosis.ranks import divergence as choice
+from compilediag.diagnosis.ranks.divergence import MIN_RANKS, compare_ranks
+from compilediag.readers.inputs import TRACE, Input
 from compilediag.readers.parallel import map_ordered, pool_of
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.offline import (
@@ -66,7 +65,7 @@ def test_summaries_alone_compare_the_ranks(tmp_path: Path, pool: ProcessPoolExec
     assert ("compile_ids", (1,)) in [item[:2] for item in divergences]
 
 
-def killed_or_read(source: Source, *, driver: int) -> Any:
+def killed_or_read(source: Input, *, driver: int) -> Any:
     """In a worker, the second rank's trace ends the process that reads it."""
     if "rank_1" in source.path and os.getpid() != driver:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -76,7 +75,7 @@ def killed_or_read(source: Source, *, driver: int) -> Any:
 def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     """What it had is read in this process, and so is what the broken pool no longer takes."""
     folder = folder_of_ranks(tmp_path / "in")
-    sources = [Source(str(path), TRACE) for path in sorted(folder.iterdir())]
+    sources = [Input(str(path), TRACE) for path in sorted(folder.iterdir())]
     with pool_of(2) as broken:
         found = list(map_ordered(partial(killed_or_read, driver=os.getpid()), sources, broken))
         with pytest.raises(BrokenProcessPool, match="terminated abruptly"):
@@ -136,7 +135,7 @@ def test_a_cluster_gives_the_receipts_of_one_process(
 def test_a_killed_worker_of_a_cluster_loses_nothing(cluster: Any, tmp_path: Path) -> None:
     """Dask gives its tasks, and the results it held, to the other worker."""
     folder = folder_of_ranks(tmp_path / "in")
-    sources = [Source(str(path), TRACE) for path in sorted(folder.iterdir())]
+    sources = [Input(str(path), TRACE) for path in sorted(folder.iterdir())]
     with workers_at(cluster.scheduler_address) as executor:
         task = partial(killed_or_read, driver=os.getpid())
         assert list(map_ordered(task, sources, executor)) == [read_source(each) for each in sources]

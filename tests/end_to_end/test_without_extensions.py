@@ -17,6 +17,8 @@ VIEWS = ROOT / "tests" / "data" / "views"
 COMMANDS_OF = {
     "cadence": (["probe", "program.py"], ["run", "program.py", "--cadence-probe"]),
     "fleet": (["stats", str(VIEWS)], ["trend", str(VIEWS)]),
+    "pipeline": (),
+    "prices": (["run", "--prices", str(ROOT / "pyproject.toml"), "program.py"],),
     "repro": (["repro", "1", str(VIEWS / "findings.json")],),
     "telemetry": (["run", "--prometheus-listen", "9464", "program.py"],),
     "train_logs": (["analyze", str(VIEWS), "--patterns", str(ROOT / "pyproject.toml")],),

@@ -11,8 +11,8 @@ from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement
+from compilediag.extensions.prices.prices import Price, PriceTable
 from compilediag.receipt.assemble import build
-from compilediag.receipt.prices import Price, PriceTable
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.receipt.schema.identity import Provenance

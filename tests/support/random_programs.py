@@ -698,9 +698,9 @@ def _judge_findings(
     found = [item for item in seen.findings if item.rule in (*_CODES, COMBINATION)]
     ids = {part for item in found for part in item.about if isinstance(part, CauseId)}
     about = {
-        _told(program, item.cause)
+        _told(program, item)
         for again in seen.timeline.counted_recompiles
-        for item in seen.diagnosis.causes.blamed(again)
+        for item in seen.diagnosis.causes.of(again)
         if item.id in ids
     }
     problems += [f"no finding about {sorted(each)}" for each in wanted - about]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.timeline.compiles import FrameKey, frame_id_of
+from compilediag.timeline.compiles import FrameId, frame_id_of
 from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import (
     BreakSite,
@@ -192,6 +192,6 @@ def log(
     return TextLog(recompiling, limits, frozenset(sites), **more)
 
 
-def key_of(compile_id: str) -> FrameKey:
+def key_of(compile_id: str) -> FrameId:
     """The frame of a compile id in the first process and epoch."""
-    return FrameKey(0, 0, frame_id_of(compile_id))
+    return FrameId(0, 0, frame_id_of(compile_id))

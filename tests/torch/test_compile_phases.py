@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compilediag.diagnosis.figures.compile_seconds import OTHER, compile_seconds, phase_of
+from compilediag.diagnosis.figures.compile_costs import OTHER, compile_seconds, phase_of
 from compilediag.readers.torch_trace.read import read_trace
 from compilediag.runs.watch import watch
 from compilediag_harness.wire import Compiled

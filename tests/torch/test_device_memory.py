@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from timelines import process, timeline
 
-from compilediag.diagnosis.figures.memory import memory_section
-from compilediag.receipt.schema.memory import GrowingBucket
+from compilediag.diagnosis.figures.devices import memory_section
+from compilediag.receipt.schema.running import GrowingBucket
+from compilediag.timeline.devices import devices_of
 from compilediag.timeline.fold import fold
-from compilediag.timeline.memory import devices_of
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.torch_internals import torch_api

@@ -23,7 +23,7 @@ from compilediag.errors import LanesNotComparable
 from compilediag.receipt.schema.invocations import PerStep, Throughput
 from compilediag.runs.watch import watch
 from compilediag.timeline.fold import fold
-from compilediag.timeline.invocations import Invocations
+from compilediag.timeline.invocations import Calls
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.collectors import invocations
 from compilediag_harness.collectors.invocations import (
@@ -182,7 +182,7 @@ def test_a_call_that_begins_a_step_is_in_it() -> None:
     with watch() as seen:
         for _ in range(20):
             compiled(torch.ones(3))
-    assert seen.timeline.step_source == "call"
+    assert seen.timeline.steps[-1].source == "call"
     (calls,) = seen.receipt.invocations
     assert calls.per_step is not None
     assert (calls.calls, calls.per_step.min, calls.per_step.max) == (20, 1, 1)
@@ -368,8 +368,8 @@ def test_runs_of_different_budgets_are_not_compared() -> None:
 
 def test_the_process_that_tells() -> None:
     """Ranks do the same work side by side; it is not added up."""
-    one = Invocations(0, MODEL, 3, (), (), ())
-    two = Invocations(1, MODEL, 3, (), (), ())
+    one = Calls(0, MODEL, 3, (), (), ())
+    two = Calls(1, MODEL, 3, (), (), ())
     assert len(invocations_in(timeline(invocations=(one, two)))) == 1
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from compilediag.diagnosis.figures.tracked import profiles_section
+from compilediag.diagnosis.figures.recorded import profiles_section
 from compilediag.timeline.fold import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import profiling

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compilediag.diagnosis.diagnose import diagnose
-from compilediag.readers.torch_logs.events import events_of_text
+from compilediag.readers.torch_logs import events_of_text
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.timeline.fold import fold

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag.readers.torch_logs.counts import read_text_log  # noqa: E402
+from compilediag.readers.torch_logs import read_text_log  # noqa: E402
 from compilediag_harness.collectors.logs import TextLogFile  # noqa: E402
 from compilediag_harness.torch_internals import torch_logs  # noqa: E402
 

@@ -47,7 +47,7 @@ def test_calls_beside_an_optimizer_that_does_not_step() -> None:
         for size in (2, 3, 4):
             double(torch.ones(size))
     assert [one.step for one in seen.timeline.compiles] == [0, 1, 2]
-    assert seen.timeline.step_source == "call"
+    assert seen.timeline.steps[-1].source == "call"
     del optimizer
 
 

@@ -12,7 +12,7 @@ from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
 from compilediag.timeline.breaks import BreakSite
-from compilediag.timeline.invocations import Invocations, ShapeCount
+from compilediag.timeline.invocations import Calls, ShapeCount
 from compilediag.timeline.steps import Step
 from compilediag.timeline.timeline import Compile, Recompile, Timeline
 from compilediag_harness.wire import (
@@ -160,9 +160,9 @@ def test_arguments_that_coincide_once_and_differ_later() -> None:
     both = recompile(2, size("x"), size("y"))
     assert len(findings(both)) == 1
 
-    def calls(*shapes: str) -> Invocations:
+    def calls(*shapes: str) -> Calls:
         counts = tuple(ShapeCount(text, 1, None, None) for text in shapes)
-        return Invocations(0, FRAME, len(shapes), counts, (), (), tensors=("x", "y"))
+        return Calls(0, FRAME, len(shapes), counts, (), (), tensors=("x", "y"))
 
     same = calls("[8, 3], [8, 3]", "[6, 3], [6, 3]", "[5, 3], [5, 3]")
     apart = calls("[8, 3], [8, 3]", "[6, 3], [6, 3]", "[5, 3], [7, 3]")

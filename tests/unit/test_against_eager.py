@@ -11,10 +11,12 @@ import msgspec
 import pytest
 from built_receipt import CWD, built, compiled, ended, started, torch_seen
 
-from compilediag.compare.against_eager.arms import Arm, Work, arm_of
 from compilediag.compare.against_eager.conclude import (
     MIN_STEPS,
+    Arm,
     Pair,
+    Work,
+    arm_of,
     conclude,
     not_concluded,
 )
@@ -22,7 +24,7 @@ from compilediag.compare.against_eager.record import slower_than_eager, with_pay
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.contradictions import contradictions
-from compilediag.receipt.schema.against_eager import AgainstEagerSection, ArmRecord
+from compilediag.receipt.schema.comparisons import AgainstEagerSection, ArmRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from compilediag.timeline.process import unbatch
 from compilediag.timeline.steps import disabled_calls_of, hooks_of, partial_phases_of
-from compilediag.timeline.timeline import DisabledCalls, Hook, PartialPhase
+from compilediag.timeline.timeline import CallsOutside, ModuleHook, PartialPhase
 from compilediag_harness.base.session import Session
 from compilediag_harness.wire import (
     DisabledCallsEnded,
@@ -98,15 +98,15 @@ def test_sums_of_calls_are_added_up() -> None:
         DisabledCallsEnded(2.0, (HOOK, HOOK), ("forward", "rest"), (3, 1), (1.5, 0.5), (0.5, 0.5)),
     )
     assert disabled_calls_of(0, batches) == [
-        DisabledCalls(0, HOOK, "forward", 5, 2.5, 0.75),
-        DisabledCalls(0, OTHER, "rest", 1, 4.0, 4.0),
-        DisabledCalls(0, HOOK, "rest", 1, 0.5, 0.5),
+        CallsOutside(0, HOOK, "forward", 5, 2.5, 0.75),
+        CallsOutside(0, OTHER, "rest", 1, 4.0, 4.0),
+        CallsOutside(0, HOOK, "rest", 1, 0.5, 0.5),
     ]
 
 
 def test_hooks_and_partial_phases() -> None:
     """Each as it was recorded; what is missing of a phase is listed once."""
     found = HooksFound(1.0, ("forward_hook",), ("encoder",), (HOOK,), (True,))
-    assert hooks_of(2, [found]) == [Hook(2, "forward_hook", "encoder", HOOK, True)]
+    assert hooks_of(2, [found]) == [ModuleHook(2, "forward_hook", "encoder", HOOK, True)]
     steps = StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})
     assert partial_phases_of(1, (steps, steps)) == [PartialPhase(1, "forward", "only inside Net")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from knee_pieces import found, measured, used
 
-from compilediag.diagnosis.figures.fixed_shapes import shapes_section
+from compilediag.diagnosis.figures.invocations import shapes_section
 from compilediag.diagnosis.rules.batch_size import NO_MEMORY
 from compilediag.timeline.fold import fold
 

@@ -17,10 +17,14 @@ from compilediag.diagnosis.rules.recompile_fixes import RULES
 from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, histogram
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName, PassedArgument
-from compilediag.receipt.schema.invocations import VaryingSizesRecord
+from compilediag.receipt.schema.invocations import (
+    FixedShapeRecord,
+    ShapesSection,
+    SizeRecord,
+    VaryingSizesRecord,
+)
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection, SizeRecord
-from compilediag.timeline.invocations import Invocations, ShapeCount
+from compilediag.timeline.invocations import Calls, ShapeCount
 from compilediag.views.plan import render_plan
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Location
@@ -34,14 +38,14 @@ def called(
     tensors: tuple[str, ...] = (),
     function: Location = SCORE,
     padded: int = 0,
-) -> Invocations:
+) -> Calls:
     """A callable that was called with these shapes."""
     counted = tuple(ShapeCount(text, count, None, None) for text, count in shapes.items())
     calls = sum(shapes.values())
-    return Invocations(0, function, calls, counted, (), (), tensors=tensors, padded=padded)
+    return Calls(0, function, calls, counted, (), (), tensors=tensors, padded=padded)
 
 
-def batches(sizes: Mapping[int, int] = SIZES) -> Invocations:
+def batches(sizes: Mapping[int, int] = SIZES) -> Calls:
     """A function of observations and a mask that have as many rows."""
     shapes: dict[str | None, int] = {
         f"[{size}, 4], mask=[{size}]": count for size, count in sizes.items()
@@ -49,7 +53,7 @@ def batches(sizes: Mapping[int, int] = SIZES) -> Invocations:
     return called(shapes, ("obs", "mask"))
 
 
-def receipt_with(*invocations: Invocations) -> Receipt:
+def receipt_with(*invocations: Calls) -> Receipt:
     """A receipt that holds the ledger of these calls."""
     from msgspec.structs import replace
 
@@ -180,7 +184,7 @@ def test_the_receipt_keeps_what_a_plan_needs() -> None:
 # --- what pads already ---
 
 
-def padding(record: FixedShapeRecord, *invocations: Invocations) -> Receipt:
+def padding(record: FixedShapeRecord, *invocations: Calls) -> Receipt:
     """A receipt with one `FixedShape`, and the ledger of calls."""
     from msgspec.structs import replace
 

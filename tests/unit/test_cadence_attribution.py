@@ -20,10 +20,10 @@ from compilediag.extensions.cadence.diagnosis.samples import (
     extra_compiles,
     recompiles_among,
 )
-from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.invocations import Invocations
-from compilediag.timeline.syncs import SyncSite
-from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
+from compilediag.timeline.devices import SyncSite
+from compilediag.timeline.invocations import Calls
+from compilediag.timeline.recorded import CadenceGroup
+from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location
 
 PLAN = Plan(steps=60, warmup=3, every=7, first=6)
@@ -134,11 +134,11 @@ def test_what_noting_costs_is_nobodys() -> None:
         Step(0, n, n + 1.0, 0.01, None, None, None, 0.0, forward_s=4e-3) for n in range(3)
     )
     place = Location("/job/model.py", 9, "metric")
-    noted = SyncSample(
+    noted = SampledStep(
         *(0, 1, False, True, (SyncSite(place, "item", None, (), 50, 2e-3),), 2e-3),
         {"forward": 1e-3, "spans": 0.5e-3},
     )
-    run = Timeline(steps=steps, syncs=(noted, SyncSample(0, 2, False, True, (), 0.0)))
+    run = Timeline(steps=steps, syncs=(noted, SampledStep(0, 2, False, True, (), 0.0)))
     found = evidence_of(run)
     assert [item.sync_s for item in found.samples] == [None, 2e-3, 0.0]
     assert found.samples[1].work_s == pytest.approx(8.5e-3)
@@ -431,8 +431,8 @@ def test_calls_are_counted_by_step() -> None:
         for number in range(5)
     )
     where = Location("app.py", 1, "f")
-    whole = Invocations(0, where, 4, (), (0.1, 0.2, 2.5, 3.5), (None,) * 4)
-    cut = Invocations(0, where, 9, (), (0.3, 3.2), (None,) * 2)
+    whole = Calls(0, where, 4, (), (0.1, 0.2, 2.5, 3.5), (None,) * 4)
+    cut = Calls(0, where, 9, (), (0.3, 3.2), (None,) * 2)
     seen = evidence_of(Timeline(steps=steps, invocations=(whole, cut)))
     assert [item.calls for item in seen.samples] == [3, None, 1, None, None]
     assert [item.calls for item in evidence_of(Timeline(steps=steps)).samples] == [None] * 5

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from compilediag.readers.journal import decode_line
-from compilediag.timeline.cadence import CadenceGroup, groups_of
 from compilediag.timeline.process import assign_steps
+from compilediag.timeline.recorded import CadenceGroup, groups_of
 from compilediag_harness.base.session import Session
 from compilediag_harness.user_api import cadence as module
 from compilediag_harness.user_api.cadence import Cadence, cadence

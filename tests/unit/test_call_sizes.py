@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.timeline.call_sizes import varying_sizes
+from compilediag.timeline.invocations import varying_sizes
 
 
 def test_sizes_that_go_together_are_one() -> None:

@@ -8,10 +8,9 @@ from dataclasses import replace
 import msgspec
 from timelines import FILE, WHERE, attempt, process, timeline
 
-from compilediag.compare.cache_keys import changed_cache_keys
-from compilediag.compare.cold_and_warm.conclude import ColdAndWarm, conclude
-from compilediag.compare.cold_and_warm.record import changing_keys
-from compilediag.diagnosis.figures.key_difference import (
+from compilediag.compare.changed_data import changed_cache_keys
+from compilediag.compare.cold_and_warm import ColdAndWarm, changing_keys, conclude
+from compilediag.diagnosis.figures.caches import (
     KeyChange,
     in_words,
     key_changes,

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from compilediag.cli import main
-from compilediag.commands.options import TOML_KEYS, read_prices, with_files_read
+from compilediag.commands.options import TOML_KEYS, with_files_read
 from compilediag.commands.pyproject import checked, read_defaults
-from compilediag.compare.gate.expression import Limit
+from compilediag.compare.gate.limits import Limit
 from compilediag.errors import UsageError
+from compilediag.extensions.prices.prices import read_prices
 from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.option_fields import entries, filled
 from compilediag.runs.supervised.options import RunOptions

@@ -9,7 +9,7 @@ import pytest
 from built_receipt import built, compiled, ended, started, torch_seen
 from trace_lines import line
 
-from compilediag.diagnosis.figures.compile_seconds import OTHER, PHASES, phase_of
+from compilediag.diagnosis.figures.compile_costs import OTHER, PHASES, phase_of
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.views.compile_time import LABELS, render_compile_time
 from compilediag.views.style import RenderOptions

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.readers import compression
-from compilediag.readers.compression import NO_ZSTANDARD, open_stream
+from compilediag.readers import storage
+from compilediag.readers.storage import NO_ZSTANDARD, open_stream
 
 CONTENT = b"".join(b"line %d of a trace\n" % number for number in range(40_000))
 
@@ -71,8 +71,8 @@ def test_damage_ends_the_file(tmp_path: Path) -> None:
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes out is bounded by what went in."""
-    monkeypatch.setattr(compression, "SMALL_BYTES", 100_000)
-    monkeypatch.setattr(compression, "MAX_RATIO", 10)
+    monkeypatch.setattr(storage, "SMALL_BYTES", 100_000)
+    monkeypatch.setattr(storage, "MAX_RATIO", 10)
     read, problem = opened(tmp_path / "a", gzip.compress(bytes(2_000_000)))
     assert len(read) <= 100_000
     assert problem == "it unpacks to more than 10 times its size"

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from timelines import FILE, attempt, process, timeline
 
-from compilediag.compare.gate.expression import parse_limits
-from compilediag.compare.gate.limits import count_of
+from compilediag.compare.gate.limits import count_of, parse_limits
 from compilediag.compare.run_baseline import run_baseline
-from compilediag.diagnosis.figures.cudagraphs import cudagraph_section
+from compilediag.diagnosis.figures.devices import cudagraph_section
 from compilediag.diagnosis.rules import cudagraph_texts as texts
 from compilediag.diagnosis.rules import cudagraphs as rules
-from compilediag.timeline.cudagraphs import CudagraphRun, skip_reason
+from compilediag.timeline.devices import CudagraphRun, skip_reason
 from compilediag.timeline.fold import fold
-from compilediag.timeline.invocations import Invocations, ShapeCount
+from compilediag.timeline.invocations import Calls, ShapeCount
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     CudagraphRecorded,
@@ -263,7 +262,7 @@ def test_too_many_sizes_come_with_the_plan() -> None:
     many = [recorded("size", sizes=(f"[{rows}, 4]",), function=rows) for rows in range(60, 66)]
     shapes = tuple(ShapeCount(f"[{rows}, 4]", 3, rows, 4 * rows) for rows in range(60, 66))
     place = attempt().frame
-    calls = Invocations(0, place, 18, shapes, (), (), tensors=("x",))
+    calls = Calls(0, place, 18, shapes, (), (), tensors=("x",))
     (found,) = rules.too_many_sizes(seen(*many, ran(6), invocations=(calls,)))
     assert (found.evidence["sizes"], found.evidence["calls"]) == (list(range(60, 66)), [3] * 6)
     assert found.evidence["buckets"] == [65]

@@ -21,7 +21,6 @@ from timelines import (
 )
 
 from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding, Severity
 from compilediag.diagnosis.rules.catalogue import ALL_RULES
@@ -93,9 +92,7 @@ def test_causes_are_worked_out_once_and_kept() -> None:
         processes=(process(torch=False),),  # of an unknown version no setting is known
     )
     diagnosis = diagnose(run)
-    (again,) = run.recompiles
     assert diagnosis.causes == causes_in(run)
-    assert diagnosis.causes.of(again) == causes_of(again)
     rules = [rule for rule in ALL_RULES if isinstance(rule, RecompileRule)]
     alone = [msgspec.structs.replace(finding, id="F1") for rule in rules for finding in rule(run)]
     assert alone == list(diagnosis.findings) != []
@@ -106,7 +103,7 @@ def test_findings_are_found_by_what_they_explain() -> None:
     """Each cause and each break leads to its finding, also where that absorbed another one."""
     run = timeline([attempt("0/0"), attempt("0/1", kind="recompile")], text_log=log(1))
     diagnosis = diagnose(run)
-    (cause,) = diagnosis.causes.blamed(run.recompiles[0])
+    (cause,) = diagnosis.causes.of(run.recompiles[0])
     assert diagnosis.finding_ids == {cause.id: "F1"}
     for text in (ITEM, LOOP):
         assert diagnose(broken_frame(text)).finding_ids == {(FILE, 14): "F1"}

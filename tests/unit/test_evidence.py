@@ -25,7 +25,7 @@ from compilediag.diagnosis.rules.evidence import (
     find_torn_evidence,
 )
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.timeline.invocations import Invocations, StanceCalls
+from compilediag.timeline.invocations import Calls, StanceCalls
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import (
     EvidenceLost,
@@ -196,7 +196,7 @@ def test_calls_under_a_stance_that_compiles_nothing() -> None:
     """They are never clean in silence; a block under force_eager that has ended is a note."""
     where = Location("/home/u/serve.py", 9, "warm_up")
     function = Location("/home/u/model.py", 3, "score")
-    calls = Invocations(0, function, 8, (), (), ())
+    calls = Calls(0, function, 8, (), (), ())
 
     def findings(stance: str, last: str) -> list[tuple[str, str, int, Location | None]]:
         timeline = Timeline(

@@ -14,12 +14,16 @@ from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.fixes.changes import Change, Declared, plan_of
 from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.rewrite import rewrite
-from compilediag.receipt.schema.invocations import Invocation, VaryingSizesRecord
+from compilediag.receipt.schema.invocations import (
+    FixedShapeRecord,
+    Invocation,
+    ShapesSection,
+    VaryingSizesRecord,
+)
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.shapes import FixedShapeRecord, ShapesSection
 from compilediag.runs.trials.sources import listed
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
-from compilediag.timeline.invocations import Invocations
+from compilediag.timeline.invocations import Calls
 from compilediag_harness.wire import PaddingChecked
 from tests.support.timelines import WHERE
 from tests.unit.test_fix_certificate import (
@@ -228,7 +232,7 @@ def padded(*checks: PaddingChecked, calls: int = 12) -> Observed:
         0, 0, WHERE, ("rows",), ((4,),), (size,), (), (), checks, (), asked={(3,): calls}
     )
     # Two calls more of a warm-up.
-    calls_made = Invocations(0, WHERE, calls + 2, (), (), (), padded=calls + 2)
+    calls_made = Calls(0, WHERE, calls + 2, (), (), (), padded=calls + 2)
     return replace(GOOD, timeline=run(fixed_shapes=(shape,), invocations=(calls_made,)))
 
 

@@ -26,7 +26,7 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import CudagraphSection
-from compilediag.timeline.invocations import Invocations, StanceCalls
+from compilediag.timeline.invocations import Calls, StanceCalls
 from compilediag.timeline.steps import Step
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
@@ -145,7 +145,7 @@ def run(value: float = 1.0, calls: int = 6, steps: int = STEPS, **more: Any) -> 
         "answers": (output(value),),
         "held_states": (state(calls),),
         "random_states": (RandomStateRead(0.0, (("torch", "a"),)),),
-        "invocations": (Invocations(0, WHERE, steps, (), (), ()),),
+        "invocations": (Calls(0, WHERE, steps, (), (), ()),),
         "steps": tuple(Step(0, n, float(n), 0.01, None, None, None, 0.0) for n in range(steps)),
         **more,
     }

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.diagnosis.figures.fixed_shapes import planned_padding, shapes_section
+from compilediag.diagnosis.figures.invocations import planned_padding, shapes_section
 from compilediag.diagnosis.findings import place_of
 from compilediag.diagnosis.rules.fixed_shapes import (
     find_contamination,

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from compilediag.diagnosis.guards.checks import guard_of
 from compilediag.diagnosis.guards.families import GuardContext, decide
-from compilediag.diagnosis.guards.reason import Reason, parse_reason
-from compilediag.diagnosis.guards.source import Path, path_of, paths_in
-from compilediag.diagnosis.guards.variables import display_name
+from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
+from compilediag.diagnosis.guards.source import SourcePath, display_name, path_of, paths_in
 from compilediag_harness.wire import GuardFacts, Location
 
 GOLDEN = json.loads(
@@ -39,7 +38,7 @@ HOOK = "L['fn']._forward_hooks[list(dict.keys(L['fn']._forward_hooks))[0]]"
 HOOK_27 = "dict.__getitem__(fn._forward_hooks, list(dict.keys(fn._forward_hooks))[0])"
 
 
-def family_of_text(reason: Reason) -> str:
+def family_of_text(reason: PrintedReason) -> str:
     """The code a printed reason alone makes most likely; "CD190" when nothing fits."""
     known = GuardContext(
         place=reason.location, user_line=reason.user_line, explanation=reason.comment
@@ -196,7 +195,7 @@ def test_both_spellings_are_one_path() -> None:
 def test_paths_in_a_condition() -> None:
     """Every value a shape condition names is found, the size calls are not part of them."""
     found = list(paths_in("L['x'].size()[0] > L['self'].length"))
-    assert found == [Path("x", "local"), path_of("L['self'].length")]
+    assert found == [SourcePath("x", "local"), path_of("L['self'].length")]
 
 
 @pytest.mark.parametrize(

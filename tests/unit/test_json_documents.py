@@ -18,9 +18,9 @@ from repro_cases import CASES as REPEATED
 from compilediag import cli
 from compilediag.cli import COMMANDS, load_command
 from compilediag.commands.documents import DOCUMENTS, OF_ALL, OF_COMMAND, Declared
-from compilediag.compare.gate.expression import parse_limits
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Item
+from compilediag.compare.gate.limits import parse_limits
 from compilediag.receipt.file import read_receipt, to_json
 from compilediag.receipt.schema.compiles import EnteredAt
 from compilediag.views.gate.json import render as render_judgement

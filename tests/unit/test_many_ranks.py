@@ -9,10 +9,10 @@ import pytest
 from rank_folders import folder_of_ranks
 
 from compilediag import cli
-from compilediag.diagnosis.ranks import selection as choice
-from compilediag.diagnosis.ranks.selection import MIN_RANKS
+from compilediag.diagnosis.ranks import divergence as choice
+from compilediag.diagnosis.ranks.divergence import MIN_RANKS
 from compilediag.readers import parallel
-from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Source
+from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Input
 from compilediag.readers.journal import Journal
 from compilediag.readers.parallel import pool_of
 from compilediag.runs.offline import many_ranks
@@ -38,7 +38,7 @@ def test_only_listed_ranks_are_read_again(
     monkeypatch.setattr(many_ranks, "MAX_KEPT_EVENTS", kept)
     read: list[int | None] = []
 
-    def counted(source: Source) -> tuple[Journal, ...]:
+    def counted(source: Input) -> tuple[Journal, ...]:
         read.append(rank_named(source))
         return read_source(source)
 
@@ -55,8 +55,8 @@ def test_the_lowest_ranks_are_kept_by_their_names(monkeypatch: pytest.MonkeyPatc
     """Those without a rank last, as the receipt shows them."""
     monkeypatch.setattr(many_ranks, "MAX_RANKS", 3)
     names = ["x.log", "trace_rank_10_a.log", "trace_rank_2_a.log", "y.log", "trace_rank_1_a.log"]
-    assert lowest_ranks([Source(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
-    assert lowest_ranks([Source(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
+    assert lowest_ranks([Input(f"in/{name}", TRACE) for name in names]) == {4, 2, 1}
+    assert lowest_ranks([Input(f"in/{name}", TRACE) for name in names[:2]]) == {0, 1}
 
 
 def test_the_command(
@@ -81,10 +81,10 @@ def test_the_command(
 
 def test_many_are_more_than_are_always_listed() -> None:
     """Only what holds processes counts."""
-    traces = [Source(f"{number}", TRACE if number % 2 else RUN) for number in range(MIN_RANKS)]
-    foreign = [Source("x", FOREIGN)] * 1000
+    traces = [Input(f"{number}", TRACE if number % 2 else RUN) for number in range(MIN_RANKS)]
+    foreign = [Input("x", FOREIGN)] * 1000
     assert not are_many([*traces, *foreign])
-    assert are_many([*traces, Source("one more", TRACE)])
+    assert are_many([*traces, Input("one more", TRACE)])
 
 
 @pytest.mark.parametrize(("threads", "method"), [(["7"], "fork"), (["7", "8"], "forkserver")])

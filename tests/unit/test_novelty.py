@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from timelines import attempt, recompile, timeline
 
-from compilediag.diagnosis.causes.recompile import Explained, causes_of, explained
+from compilediag.diagnosis.causes.recompile import Explanation, causes_of, explained
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
@@ -44,7 +44,7 @@ def state(*parts: str, novel: bool | None = True) -> FalseGuard:
     return FalseGuard("L", "GLOBAL_STATE", text, novel=novel)
 
 
-def found(*entries: tuple[FalseGuard, ...]) -> Explained:
+def found(*entries: tuple[FalseGuard, ...]) -> Explanation:
     """Why a recompile happened that found these entries, most recently used first."""
     return explained(recompile_of(*entries))
 

@@ -8,7 +8,7 @@ import pytest
 
 from compilediag.fixes.numbers.narrowing import MAX_RUNS, narrowing
 from compilediag.fixes.numbers.rounding import judged
-from compilediag.receipt.schema.against_eager import NarrowedRecord
+from compilediag.receipt.schema.comparisons import NarrowedRecord
 from compilediag_harness.wire import Answer, ComparedValue
 
 

@@ -12,7 +12,7 @@ from timelines import FILE, process, timeline
 
 from compilediag.diagnosis.findings import place_of
 from compilediag.diagnosis.rules.packing import find_packing_copies
-from compilediag.timeline.timeline import Step, SyncSample
+from compilediag.timeline.timeline import SampledStep, Step
 from compilediag_harness.source.packing_source import elements_at, packing_at
 from compilediag_harness.wire import Location, PackedBuffer
 
@@ -110,7 +110,7 @@ def found(*packed: PackedBuffer, wall_s: float = 0.02) -> Any:
     """The findings where each of these was packed in a sampled step of its own."""
     run = timeline(
         syncs=tuple(
-            SyncSample(0, number, False, True, (), 0.0, {}, (item,))
+            SampledStep(0, number, False, True, (), 0.0, {}, (item,))
             for number, item in enumerate(packed, start=3)
         )
     )

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from timelines import process, timeline
 
-from compilediag.diagnosis.figures.pipelines import figures_of, pipeline_section, pipelines_of
-from compilediag.diagnosis.rules.pipeline import pipeline_bottleneck
+from compilediag.extensions.pipeline.pipelines import (
+    figures_of,
+    pipeline_bottleneck,
+    pipeline_section,
+    pipelines_of,
+)
 from compilediag.timeline.fold import fold
-from compilediag.timeline.pipelines import PipelineLoop, StageRun
+from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step
 from compilediag_harness.user_api.pipeline_rates import infer_capacity, max_at_once, rate, slots_of
 from compilediag_harness.wire import PipelineWorked

@@ -9,12 +9,18 @@ from typing import Any
 
 import pytest
 
-from compilediag.commands.options import read_prices
 from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.errors import UsageError
+from compilediag.extensions.prices.prices import (
+    DEVICE,
+    MACHINE,
+    Price,
+    PriceTable,
+    read_prices,
+    table_of,
+)
 from compilediag.receipt.assemble import build
-from compilediag.receipt.prices import DEVICE, MACHINE, Price, PriceTable, table_of
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.tracked import CostSection
 from compilediag.timeline.fold import fold
@@ -51,7 +57,7 @@ def table(text: str = TABLE) -> PriceTable:
     return table_of(parser.loads(text), "prices.toml", "ab" * 32)
 
 
-def cost(facts: dict[str, Any], *, prices: PriceTable | None, ranks: int = 1, **run: Any) -> Any:
+def cost(facts: dict[str, Any], *, prices: PriceTable, ranks: int = 1, **run: Any) -> Any:
     """The cost of a run of half an hour on such a machine."""
     started = [
         ProcessStarted(0.0, 1, 7 + rank, 1, rank if ranks > 1 else None, ranks, (), "", "", "", "")
@@ -72,11 +78,6 @@ def cost_of(**facts: Any) -> CostSection:
     found = cost(facts, prices=table(), ranks=ranks)
     assert found is not None
     return found
-
-
-def test_without_a_table_there_is_no_cost() -> None:
-    """Nothing is guessed."""
-    assert cost({"gpus": [H100]}, prices=None) is None
 
 
 def test_a_device_a_rank() -> None:

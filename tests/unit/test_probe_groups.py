@@ -23,7 +23,7 @@ from compilediag.extensions.cadence.diagnosis.plan import (
     variants_of,
     warmup_steps,
 )
-from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.recorded import CadenceGroup
 
 
 def declared(name: str, every: int = 250, shift: int | None = 0) -> CadenceGroup:

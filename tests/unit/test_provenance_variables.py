@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from compilediag.receipt.provenance_variables import BLOB, OURS, SERVICES, provenance_from
+from compilediag.receipt.run_metadata import BLOB, OURS, SERVICES, provenance_from
 from compilediag.receipt.schema.identity import Provenance
 
 ALL = {

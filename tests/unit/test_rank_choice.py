@@ -12,17 +12,22 @@ from rank_folders import folder_of_ranks
 
 from compilediag import cli
 from compilediag.compare.gate.inconclusive import inconclusive_reasons
-from compilediag.diagnosis.ranks import selection as choice
-from compilediag.diagnosis.ranks.divergence import MAX_GROUPS, compare_fingerprints, compare_ranks
-from compilediag.diagnosis.ranks.fingerprint import (
+from compilediag.diagnosis.ranks import divergence as choice
+from compilediag.diagnosis.ranks.divergence import (
+    MAX_GROUPS,
+    MAX_MISSING,
+    compare_fingerprints,
+    compare_ranks,
+    lead_of,
+    select_ranks,
+)
+from compilediag.diagnosis.ranks.summary import (
     LOSS_LENGTH,
     RankFingerprint,
+    RankSummary,
     fingerprint_of,
     first_losses,
 )
-from compilediag.diagnosis.ranks.section import MAX_MISSING
-from compilediag.diagnosis.ranks.selection import lead_of, select_ranks
-from compilediag.diagnosis.ranks.summary import RankSummary
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.receipts import merged_receipt
 from compilediag.runs.offline.sources import read_record

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.readers.compression import CHUNK_BYTES
-from compilediag.readers.torch_logs.counts import LINE_LIMIT, read_text_log
+from compilediag.readers.storage import CHUNK_BYTES
+from compilediag.readers.torch_logs import LINE_LIMIT, read_text_log
 from compilediag.runs.supervised.assemble import read_logs
 
 DATA = Path(__file__).parents[1] / "data"

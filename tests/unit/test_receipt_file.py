@@ -15,7 +15,6 @@ import pytest
 from compilediag.errors import (
     OutputUnwritable,
     ReceiptNotFound,
-    ReceiptTooNew,
     ReceiptUnreadable,
 )
 from compilediag.receipt.file import (
@@ -46,14 +45,6 @@ def test_written_and_read(tmp_path: Path) -> None:
     assert write_receipt(receipt(), path) == path.stat().st_size
     assert read_receipt(path) == receipt()
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_the_file_is_json_for_people() -> None:
-    """Indented by one space, with a newline at the end, non-ASCII letters as they are."""
-    text = to_json(receipt()).decode("utf-8")
-    assert text.startswith('{\n "schema": "compilediag.receipt",\n')
-    assert text.endswith("}\n")
-    assert json.loads(text) == msgspec.json.decode(msgspec.json.encode(receipt()))
 
 
 @pytest.mark.parametrize("moment", ["write", "replace"])
@@ -128,14 +119,6 @@ def test_too_large(tmp_path: Path) -> None:
         read_receipt(path)
 
 
-def test_a_newer_major_is_refused(tmp_path: Path) -> None:
-    """One sentence says which version it is and what to do."""
-    path = tmp_path / "receipt.json"
-    path.write_text(json.dumps({**example(), "schema_version": "2.0"}))
-    with pytest.raises(ReceiptTooNew, match=r"schema version 2\.0 .* upgrade compilediag"):
-        read_receipt(path)
-
-
 def test_not_a_number_is_null(tmp_path: Path) -> None:
     """Python's own JSON writer writes NaN and infinities: they are read as not measured."""
     raw = example()
@@ -151,12 +134,14 @@ def test_not_a_number_is_null(tmp_path: Path) -> None:
 
 def test_spellings_of_other_writers(tmp_path: Path) -> None:
     """A number beyond the largest float is null, which is reported; a byte-order mark, lone
-    surrogates and integers of any length cost nothing; what is read can be written again."""
+    surrogates, bytes that are no UTF-8 and integers of any length cost nothing; what is read can be
+    written again."""
     content = json.dumps({**example(), "later": {"n": 2**80, "s": "a\ud800b"}})
     content = content.replace('"fraction": 0.00', '"fraction": 1e999, "was": 0.00', 1)
     path = tmp_path / "receipt.json"
-    path.write_bytes(b"\xef\xbb\xbf" + content.encode())
+    path.write_bytes(b"\xef\xbb\xbf" + content.encode().replace(b"gpt-small", b"gpt-\xffmall"))
     read = read_receipt(path)
+    assert read.header.lane.name == "gpt-�mall/train"
     assert read.goodput is not None
     assert (read.goodput.fraction, read.checks.values_finite) == (None, False)
     assert read_json(path)["schema_version"] == SCHEMA_VERSION
@@ -194,13 +179,6 @@ def test_a_newer_minor_version(tmp_path: Path) -> None:
     write_receipt(read, path)
     assert read_receipt(path) == receipt()
     assert "later" not in read_json(path)
-
-
-def test_bytes_that_are_no_utf8(tmp_path: Path) -> None:
-    """A damaged character does not cost the receipt."""
-    path = tmp_path / "receipt.json"
-    path.write_bytes(json.dumps(example()).encode().replace(b"gpt-small", b"gpt-\xffmall"))
-    assert read_receipt(path).header.lane.name == "gpt-�mall/train"
 
 
 def run_directory(folder: Path, name: str = "20261120-model-7") -> Path:

@@ -56,15 +56,6 @@ def test_fields_of_later_versions_are_ignored() -> None:
     assert msgspec.convert(raw, Receipt) == msgspec.convert(EXAMPLE, Receipt)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("status", "fine"), ("compile", None), ("findings", [{}]), ("checks", [])]
-)
-def test_wrong_types_are_refused(key: str, value: Any) -> None:
-    """A field of another type is an error, not a guess."""
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({**copy.deepcopy(EXAMPLE), key: value}, Receipt)
-
-
 def test_required_fields() -> None:
     """What reliability.md calls required is required, everything else is not."""
     required = {"schema", "schema_version", "receipt_id", "status", "header", "environment"}

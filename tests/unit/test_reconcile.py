@@ -10,7 +10,7 @@ from timelines import FILE, WHERE, at_limit, attempt, log, process, recompile, s
 from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.reconcile import reconcile
 from compilediag.timeline.compiles import NO_QUESTION
-from compilediag.timeline.cudagraphs import CudagraphRun
+from compilediag.timeline.devices import CudagraphRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost, WarningSeen
 

@@ -10,13 +10,13 @@ import pytest
 from timelines import FILE, ROOT, TORCH_FILE, WHERE, attempt, process, timeline
 
 from compilediag.diagnosis.diagnose import diagnose
-from compilediag.diagnosis.figures.syncs import syncs_section
+from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.rules import data_loading, late_compiles, syncs, timer_scope
 from compilediag.extensions.cadence.diagnosis import rules as cadences
-from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.syncs import SyncSite, sample_of
-from compilediag.timeline.timeline import Compile, DeviceStep, Step, SyncSample, Timeline
+from compilediag.timeline.devices import SyncSite, sample_of
+from compilediag.timeline.recorded import CadenceGroup
+from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 
 LINE = Location(FILE, 20, "targets")
@@ -37,8 +37,8 @@ def read(count: int, place: Location = LINE, **more: Any) -> SyncSite:
     return SyncSite(place, count=count, **values)
 
 
-def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int = 0) -> SyncSample:
-    return SyncSample(process, number, on_device, True, sites)
+def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int = 0) -> SampledStep:
+    return SampledStep(process, number, on_device, True, sites)
 
 
 # --- CD301 ---

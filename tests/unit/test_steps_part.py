@@ -10,22 +10,21 @@ import msgspec
 import pytest
 from timelines import attempt
 
-from compilediag.diagnosis.figures.steps import steps_section
-from compilediag.diagnosis.figures.syncs import syncs_section
-from compilediag.diagnosis.figures.timings import by_step, timings_of
+from compilediag.diagnosis.figures.devices import syncs_section
+from compilediag.diagnosis.figures.steps import by_step, steps_section, timings_of
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import StepsSection
-from compilediag.timeline.syncs import SyncSite
+from compilediag.timeline.devices import SyncSite
 from compilediag.timeline.timeline import (
+    CallsOutside,
     Compile,
-    DisabledCalls,
-    Hook,
+    ModuleHook,
     PartialPhase,
     Process,
+    SampledStep,
     Step,
-    SyncSample,
     Timeline,
 )
 from compilediag.views.steps import render_steps
@@ -192,8 +191,8 @@ def test_a_spike_that_synchronised(
     """Beyond the reads of the other sampled steps, half a second each; a metric has the time of
     what it reads, and its reads are listed beside it."""
     steps = tuple(step(number, 4.0 if number == 5 else 1.0) for number in range(10))
-    usual = tuple(SyncSample(0, number, False, True, (), 0.5) for number in (3, 4, 6))
-    long = SyncSample(0, 5, False, True, (), reads_s, {"rest": noting_s})
+    usual = tuple(SampledStep(0, number, False, True, (), 0.5) for number in (3, 4, 6))
+    long = SampledStep(0, 5, False, True, (), reads_s, {"rest": noting_s})
     all_spans = tuple(span(name, 5.0, seconds, 5) for name, seconds in spans)
     (spike,) = section(Timeline(steps=steps, spans=all_spans, syncs=(*usual, long))).spikes
     assert (spike.sync_s, spike.why) == (sync_s, reason)
@@ -228,15 +227,15 @@ TIMED = Timeline(
         span("checkpoint", 1.0, 0.25, 0, thread=7),
     ),
     disabled_calls=(
-        DisabledCalls(0, HOOK, "forward", 4, 8.0, 3.0),
-        DisabledCalls(0, Location("/job/train.py", 7, "log"), "rest", 2, 1.0, 0.75),
-        DisabledCalls(1, HOOK, "forward", 100, 100.0, 100.0),
+        CallsOutside(0, HOOK, "forward", 4, 8.0, 3.0),
+        CallsOutside(0, Location("/job/train.py", 7, "log"), "rest", 2, 1.0, 0.75),
+        CallsOutside(1, HOOK, "forward", 100, 100.0, 100.0),
     ),
     hooks=(
-        Hook(0, "forward_hook", "encoder.0", HOOK, True),
-        Hook(0, "forward_hook", "encoder.1", Location("/job/train.py", 9, "traced"), False),
-        Hook(0, "tensor_hook", "head.weight", Location("/job/train.py", 12, "clip"), False),
-        Hook(0, "backward_hook", "head", Location("/job/train.py", 15, "seldom"), True),
+        ModuleHook(0, "forward_hook", "encoder.0", HOOK, True),
+        ModuleHook(0, "forward_hook", "encoder.1", Location("/job/train.py", 9, "traced"), False),
+        ModuleHook(0, "tensor_hook", "head.weight", Location("/job/train.py", 12, "clip"), False),
+        ModuleHook(0, "backward_hook", "head", Location("/job/train.py", 15, "seldom"), True),
     ),
 )
 
@@ -300,8 +299,8 @@ def test_the_view_has_the_lines_that_read_tensors() -> None:
     steps = tuple(step(number) for number in range(4))
     for on_device, what in ((True, "synchronisations"), (False, "reads of tensors (no device")):
         samples = (
-            SyncSample(0, 2, on_device, True, (site,), 0.25),
-            SyncSample(0, 3, on_device, True, (), 0.0),
+            SampledStep(0, 2, on_device, True, (site,), 0.25),
+            SampledStep(0, 3, on_device, True, (), 0.0),
         )
         text = shown(Timeline(steps=steps, syncs=samples))
         lines = [line.split() for line in text.splitlines() if "metrics.py:40" in line]

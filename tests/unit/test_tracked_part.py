@@ -9,7 +9,7 @@ import pytest
 
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.diagnose import Diagnosis
-from compilediag.diagnosis.figures.tracked import MAX_RUNS
+from compilediag.diagnosis.figures.recorded import MAX_RUNS
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.readers.journal import decode_line
 from compilediag.receipt.assemble import build

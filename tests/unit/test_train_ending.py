@@ -7,7 +7,7 @@ import pytest
 from compilediag.extensions.train_logs.ending import TAIL_LINES, EndingReader, ending_in
 from compilediag.extensions.train_logs.patterns import built_in
 from compilediag.extensions.train_logs.read import train_log_of
-from compilediag.timeline.train_log import LoggedEnding
+from compilediag.timeline.recorded import LoggedEnding
 
 STEP = "iter {}: loss 2.3113, time 120.00ms, mfu 12.50%\n"
 STEPS = "".join(STEP.format(number) for number in range(6))

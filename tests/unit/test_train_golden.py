@@ -14,7 +14,7 @@ import pytest
 from compilediag.extensions.train_logs.patterns import built_in, patterns_in
 from compilediag.extensions.train_logs.read import has_steps, train_log_of
 from compilediag.extensions.train_logs.receipt_parts import steady_rate, steady_step_s, warmup_lines
-from compilediag.timeline.train_log import TrainLog
+from compilediag.timeline.recorded import TrainLog
 
 DATA = Path(__file__).parents[1] / "data" / "train_logs"
 

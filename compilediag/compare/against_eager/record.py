@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from compilediag.compare.against_eager.conclude import verdict_of
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding, plural
-from compilediag.receipt.amend import amended
-from compilediag.receipt.schema.against_eager import (
+from compilediag.receipt.assemble import amended
+from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
     ArmRecord,
     CallableAgainstEager,

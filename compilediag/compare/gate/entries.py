@@ -6,11 +6,6 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from compilediag.compare.gate.attribution import (
-    finding_of_break,
-    finding_of_cause,
-    finding_of_frame,
-)
 from compilediag.compare.gate.judgement import Item
 from compilediag.compare.keys import function_key
 from compilediag.compare.run_baseline import (
@@ -20,6 +15,9 @@ from compilediag.compare.run_baseline import (
     KnownFallback,
     KnownFrame,
     RunBaseline,
+    finding_of_break,
+    finding_of_cause,
+    finding_of_frame,
 )
 from compilediag.receipt.proofs import proved_line
 from compilediag.receipt.schema.compiles import (

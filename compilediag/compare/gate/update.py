@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from compilediag.compare.changes import moved
 from compilediag.compare.gate.entries import describe
 from compilediag.compare.gate.inconclusive import CodeComparison, inconclusive_reasons
-from compilediag.compare.moves import moved
 from compilediag.compare.run_baseline import (
     KnownBreak,
     KnownCause,
@@ -28,10 +28,8 @@ class Recorded(NamedTuple):
     lane: LaneBaseline
     inconclusive: tuple[str, ...]
     """Why the run must not be recorded: blind, torn, killed; empty where it may be."""
-    newly_allowed: tuple[str, ...]
-    """Causes, breaks and fallbacks that the baseline did not have."""
     unexplained: tuple[str, ...]
-    """Those of them that have no reason: they need one."""
+    """Causes, breaks and fallbacks that the baseline did not have and that have no reason."""
     without_reason: tuple[str, ...]
     """What is allowed and still has no reason."""
     allowed: tuple[str, ...] = ()
@@ -75,7 +73,6 @@ def recorded(
             *(code.reasons if code is not None else ()),
             *inconclusive_reasons(receipt),
         ),
-        newly_allowed=tuple(describe(item) for item in added),
         unexplained=tuple(describe(item) for item in added if item.reason is None),
         without_reason=tuple(describe(item) for item in new.allowed if item.reason is None),
         allowed=tuple(describe(item) for item in new.allowed),

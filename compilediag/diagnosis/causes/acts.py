@@ -17,7 +17,7 @@ from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.findings import Act, Cause
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.call_sizes import varying_sizes
+from compilediag.timeline.invocations import varying_sizes
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import UserCall, resumed_function
 

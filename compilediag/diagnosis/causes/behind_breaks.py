@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from compilediag.timeline.breaks import BreakLine
-from compilediag.timeline.compiles import Compile, CompileId, FrameKey
+from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import Location, UserCall, resumed_function
 
@@ -44,7 +44,7 @@ def behind_breaks(timeline: Timeline) -> BehindBreaks:
     """Works out which frames are behind which break, in the order in which they were compiled."""
     sites = _sites(timeline)
     broken: dict[Hashable, BreakLine] = {}
-    behind: dict[FrameKey, BreakLine] = {}
+    behind: dict[FrameId, BreakLine] = {}
     found: dict[CompileId, BreakLine] = {}
     broke: set[CompileId] = set()
     for item in sorted(timeline.compiles, key=lambda each: each.t) if sites else ():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from compilediag.diagnosis.findings import Cause
-from compilediag.timeline.compiles import FrameKey, Recompile, frame_id_of
+from compilediag.timeline.compiles import FrameId, Recompile, frame_id_of
 
 _SIZES = re.compile(r"\[([\d*, ]+)\]")
 
@@ -41,9 +41,9 @@ def constant_dimensions(causes: Sequence[Cause], recompiles: Sequence[Recompile]
     of its own, which were compiled for the first size.
     """
     found: set[int] = set()
-    sizes: dict[FrameKey, set[tuple[int, str]]] = {}
+    sizes: dict[FrameId, set[tuple[int, str]]] = {}
     for cause, recompile in zip(causes, recompiles, strict=True):
-        frame = FrameKey(recompile.process, recompile.epoch, frame_id_of(recompile.compile_id))
+        frame = FrameId(recompile.process, recompile.epoch, frame_id_of(recompile.compile_id))
         compiled = sizes.setdefault(frame, set())
         demanded = _demanded(cause, recompile)
         found |= {dimension for dimension, _ in compiled & demanded}

@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.guards.checks import UNKNOWN, guard_of
+from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of
 from compilediag.diagnosis.guards.families import Decision, GuardContext, decide
-from compilediag.diagnosis.guards.guard import Guard
-from compilediag.diagnosis.guards.reason import Reason, parse_reason
-from compilediag.diagnosis.guards.source import Path, path_of
+from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
+from compilediag.diagnosis.guards.source import SourcePath, display_name, path_of
 from compilediag.diagnosis.guards.tensors import keys_of
-from compilediag.diagnosis.guards.variables import display_name
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
 
@@ -44,7 +42,7 @@ class Condition:
         return self.false.leaf == "PRINTED"
 
     @property
-    def subject(self) -> Path | None:
+    def subject(self) -> SourcePath | None:
         return self.guard.subject
 
 
@@ -78,7 +76,7 @@ def _modes_of(condition: Condition) -> Iterator[Condition]:
         )
 
 
-def false_guard_of(reason: Reason) -> FalseGuard:
+def false_guard_of(reason: PrintedReason) -> FalseGuard:
     """A printed reason as a false guard."""
     return FalseGuard(
         source="",
@@ -93,7 +91,7 @@ def condition_of(
     false: FalseGuard,
     position: int = 0,
     frame: Location | None = None,
-    printed: Reason | None = None,
+    printed: PrintedReason | None = None,
 ) -> Condition:
     """Decides everything about one false guard; `printed` is torch's reason for its entry."""
     own = printed if printed is not None and _same_text(false.text, printed.expression) else None
@@ -126,7 +124,7 @@ def condition_of(
     )
 
 
-def _read(false: FalseGuard, printed: Reason | None) -> Guard:
+def _read(false: FalseGuard, printed: PrintedReason | None) -> Guard:
     """The guard's text, completed from its leaf and its source."""
     guard = guard_of(false.text)
     if false.leaf == "GLOBAL_STATE" and (guard.check != "state" or guard.aspect is None):
@@ -170,7 +168,7 @@ def _same_text(text: str, printed: str) -> bool:
     return _LOCAL.sub(r"\1", text) == printed
 
 
-def _printed_for(compile_id: str, reasons: Iterable[str]) -> Reason | None:
+def _printed_for(compile_id: str, reasons: Iterable[str]) -> PrintedReason | None:
     for text in reasons:
         reason = parse_reason(text)
         if reason.compile_id == compile_id:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, by_act
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, behind_breaks
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.causes.recompile import Explained, explained
+from compilediag.diagnosis.causes.recompile import Explanation, explained
 from compilediag.diagnosis.findings import Cause, CauseId
 from compilediag.receipt.schema.compiles import MissedEntry
 from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.process import extended
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import Location
 
@@ -28,10 +28,10 @@ _INPUTS = frozenset(("CD105", "CD106", "CD107"))
 """Codes of what a frame is called with."""
 
 
-class BlamedCause(NamedTuple):
-    """A cause of one recompile."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlamedCause(Cause):
+    """A cause of one recompile of a run."""
 
-    cause: Cause
     place: Location
     """The line to change."""
     id: CauseId
@@ -55,18 +55,14 @@ class RunCauses:
     behind: BehindBreaks = field(default_factory=BehindBreaks)
     """The frames that graph breaks made."""
 
-    def blamed(self, recompile: Recompile) -> tuple[BlamedCause, ...]:
-        """The causes of one recompile with the lines to change, the primary one first."""
-        return self.by_compile[recompile.id]
-
-    def of(self, recompile: Recompile) -> tuple[Cause, ...]:
+    def of(self, recompile: Recompile) -> tuple[BlamedCause, ...]:
         """The causes of one recompile, the primary one first."""
-        return tuple(item.cause for item in self.by_compile[recompile.id])
+        return self.by_compile[recompile.id]
 
 
 def causes_in(timeline: Timeline) -> RunCauses:
     """Works out and groups the causes of every recompile."""
-    known: dict[object, Explained] = {}
+    known: dict[object, Explanation] = {}
     behind = behind_breaks(timeline)
     by_compile: dict[CompileId, tuple[BlamedCause, ...]] = {}
     entries: dict[CompileId, tuple[MissedEntry, ...]] = {}
@@ -85,7 +81,7 @@ def causes_in(timeline: Timeline) -> RunCauses:
     return RunCauses(by_compile, entries, groups, behind)
 
 
-def _is_another_instance(recompile: Recompile, found: Explained, behind: BehindBreaks) -> bool:
+def _is_another_instance(recompile: Recompile, found: Explanation, behind: BehindBreaks) -> bool:
     """Whether what the frame is called with differs because another instance of its class is
     called, or because another call within one step of a broken function is made."""
     if any(cause.rule == "CD117" for cause in found.causes):
@@ -103,7 +99,7 @@ def _blamed(
         kind = ANOTHER_INSTANCE
     planned = cause.rule == "CD105" and _in_warmup(recompile, timeline)
     key = CauseId(cause.rule, cause.variable, place.file, place.function, kind, planned)
-    return BlamedCause(cause, place, key)
+    return extended(cause, BlamedCause, place=place, id=key)
 
 
 def _place_to_change(cause: Cause, frame: Location, user_roots: tuple[str, ...]) -> Location:
@@ -131,16 +127,17 @@ def _grouped(
     by_compile: Mapping[CompileId, tuple[BlamedCause, ...]],
     behind: BehindBreaks,
 ) -> dict[str, list[Group]]:
-    members: dict[CauseId, list[tuple[Cause, Recompile, Location]]] = {}
+    members: dict[CauseId, list[tuple[BlamedCause, Recompile]]] = {}
     for recompile in timeline.counted_recompiles:
-        # A cause that a recompile has twice counts once: its first occurrence.
-        own = {item.id: item for item in reversed(by_compile[recompile.id])}
-        for key in dict.fromkeys(item.id for item in by_compile[recompile.id]):
-            members.setdefault(key, []).append((own[key].cause, recompile, own[key].place))
+        own: dict[CauseId, BlamedCause] = {}
+        for cause in by_compile[recompile.id]:
+            own.setdefault(cause.id, cause)  # what a recompile has twice counts once
+        for key, cause in own.items():
+            members.setdefault(key, []).append((cause, recompile))
     single: list[Group] = []
     for key, found in members.items():
-        causes, again, places = zip(*found, strict=True)
-        single.append(Group(key, causes, again, places[0]))
+        causes, again = zip(*found, strict=True)
+        single.append(Group(key, causes, again, causes[0].place))
     groups: dict[str, list[Group]] = {}
     for group in by_act(single, timeline, behind):
         groups.setdefault(group.code, []).append(group)

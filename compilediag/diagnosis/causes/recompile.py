@@ -39,8 +39,8 @@ from compilediag.diagnosis.causes.nearest import (
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Confidence, writer_seen
 from compilediag.diagnosis.guards.reason import parse_reasons
-from compilediag.diagnosis.guards.source import Path, paths_in
-from compilediag.receipt.schema.compiles import FalseGuard, MissedEntry
+from compilediag.diagnosis.guards.source import SourcePath, paths_in
+from compilediag.receipt.schema.compiles import MissedEntry, MissedGuard
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import Location
@@ -60,7 +60,7 @@ _NUMBER = re.compile(r"\d+")
 _VALUES = ("value", "none", "identity", "attribute")
 
 
-class Explained(NamedTuple):
+class Explanation(NamedTuple):
     """Why a recompile happened."""
 
     causes: tuple[Cause, ...]
@@ -74,7 +74,7 @@ def causes_of(recompile: Recompile) -> tuple[Cause, ...]:
     return explained(recompile).causes
 
 
-def explained(recompile: Recompile) -> Explained:
+def explained(recompile: Recompile) -> Explanation:
     """The causes of a recompile, and the cache entries they were found in.
 
     They come from the guards evaluated in the process; where those are missing or incomplete
@@ -87,7 +87,7 @@ def explained(recompile: Recompile) -> Explained:
     return _from_text(recompile.reasons, recompile.frame, recompile.problem)
 
 
-def _from_entries(recompile: Recompile) -> Explained:
+def _from_entries(recompile: Recompile) -> Explanation:
     entries, reasons, frame = recompile.entries, recompile.reasons, recompile.frame
     conditions = with_parts([conditions_of(entry, reasons, frame) for entry in entries])
     everywhere = [condition for entry in conditions for condition in entry]
@@ -101,13 +101,13 @@ def _from_entries(recompile: Recompile) -> Explained:
         for entry, all_, own in zip(entries, conditions, remaining, strict=True)
     ]
     missed.sort(key=lambda pair: far(pair[0]))
-    return Explained(causes, tuple(entry for _, entry in missed))
+    return Explanation(causes, tuple(entry for _, entry in missed))
 
 
 def _missed(compile_id: str, own: Sequence[Condition], left_out: int | None) -> MissedEntry:
     """The entry by its false guards without those that follow from others, in guard order.
     `left_out`: how many these are; None where the text of a log names the first guard only."""
-    guards = tuple(record_from(FalseGuard, cause) for cause in _listed(own[:OF_AN_ENTRY]))
+    guards = tuple(record_from(MissedGuard, cause) for cause in _listed(own[:OF_AN_ENTRY]))
     beyond = None if left_out is None else left_out + len(own) - len(guards)
     return MissedEntry(compile_id=compile_id, guards=guards, left_out=beyond)
 
@@ -116,11 +116,11 @@ def _listed(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
     return tuple(_cause(condition, primary=False) for condition in conditions)
 
 
-def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> Explained:
+def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> Explanation:
     """torch prints a reason for each entry, that of the most recently used one first; the text does
     not show which entry is nearest."""
     if not reasons:
-        return Explained((_unclassified(problem),))
+        return Explanation((_unclassified(problem),))
     parsed = [parse_reasons(text) for text in reasons]
     printed = [
         [
@@ -134,7 +134,7 @@ def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> 
         for of_entry, conditions in zip(parsed, printed, strict=True)
         if of_entry[0].compile_id is not None
     )
-    return Explained(_ordered(printed[0]), entries)
+    return Explanation(_ordered(printed[0]), entries)
 
 
 def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
@@ -262,7 +262,7 @@ def _belongs_to(condition: Condition, buffer: Condition) -> bool:
     return _shares_name(mine, its) or _counts(condition, buffer) or _flags(condition, buffer)
 
 
-def _shares_name(mine: Path, its: Path) -> bool:
+def _shares_name(mine: SourcePath, its: SourcePath) -> bool:
     """`cached_freqs_seq_len` and `cached_freqs`."""
     one, other = (mine.member or "").strip("_"), (its.member or "").strip("_")
     short, long = sorted((one, other), key=len)
@@ -323,7 +323,7 @@ def with_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Conditi
     return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
 
 
-def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[Path | None]:
+def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[SourcePath | None]:
     """Containers of whose length or keys an entry refuses something: what it was compiled for was
     no None and nothing of another type."""
     conditions = (condition for entry in entries for condition in entry)

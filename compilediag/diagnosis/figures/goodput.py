@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compilediag.diagnosis.figures.memory import has_gpu
+from compilediag.diagnosis.figures.devices import has_gpu
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.timeline.timeline import Compile, Step, Timeline, lead_process
 

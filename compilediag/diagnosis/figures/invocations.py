@@ -1,4 +1,6 @@
-"""How often each compiled callable was called in a step, and how much work the run did.
+"""How often each compiled callable was called in a step, and how much work the run did; and what
+runs at fixed sizes: calls, padding, its proof, and what as many sizes would have padded, had they
+been chosen for the calls that came.
 
 A step counts where all calls were recorded one by one: not where it was not sampled. Samples are
 the leading sizes of the first tensors of the calls: two runs that agree in them have done the same
@@ -7,23 +9,36 @@ work.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from msgspec.structs import replace
 
 from compilediag.receipt.schema.invocations import (
+    FixedShapeRecord,
     Invocation,
+    KneeRecord,
+    KneeSize,
+    PaddingOutput,
+    PaddingRecord,
     PerStep,
+    RowLoops,
+    ShapesSection,
     Throughput,
     VaryingSizesRecord,
 )
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.call_sizes import varying_sizes
-from compilediag.timeline.invocations import Invocations, ShapeCount
+from compilediag.timeline.fixed_shapes import FixedShapeRun
+from compilediag.timeline.invocations import Calls, ShapeCount, varying_sizes
 from compilediag.timeline.timeline import Step, Timeline
+from compilediag_harness.shapes.buckets import plan
+from compilediag_harness.shapes.grids import plan_grid
+from compilediag_harness.shapes.padding_report import judged
+from compilediag_harness.wire import KneeMeasured, PaddingChecked
 
 OFTEN = 2
 """A callable is called often when no other is called more than this many times as often."""
@@ -42,7 +57,7 @@ MAX_SIZES = 8192
 class InvocationFigures:
     """One compiled callable."""
 
-    calls: Invocations
+    calls: Calls
     complete: bool
     """Every call was recorded; not where some steps were not sampled."""
     per_step: PerStep | None
@@ -93,7 +108,7 @@ def _record(figures: InvocationFigures) -> Invocation:
     )
 
 
-def _varying(calls: Invocations) -> VaryingSizesRecord | None:
+def _varying(calls: Calls) -> VaryingSizesRecord | None:
     """What a plan of buckets needs; shapes beyond those kept are counted."""
     shapes = [(item.shapes, item.count) for item in calls.shapes[:MAX_SIZES]]
     found = varying_sizes(shapes, calls.tensors)
@@ -138,7 +153,7 @@ def work_of(timeline: Timeline) -> Throughput | None:
     )
 
 
-def _concluded(name: str, item: Invocations, timeline: Timeline) -> Throughput:
+def _concluded(name: str, item: Calls, timeline: Timeline) -> Throughput:
     """The work of all steps, from those that were sampled: known where each of these was given the
     same, and nothing compiled in the others, which may have been given something else."""
     every = [step for step in timeline.steps if step.process == item.process]
@@ -177,7 +192,7 @@ def _times(sums: Sequence[int | None], steps: int) -> int | None:
     return None if only is None else only * steps
 
 
-def _whole_steps(timeline: Timeline, calls: Sequence[Invocations], process: int) -> Sequence[Step]:
+def _whole_steps(timeline: Timeline, calls: Sequence[Calls], process: int) -> Sequence[Step]:
     """Steps in which every call was recorded: all, or those before the first call that was not."""
     steps = [step for step in timeline.steps if step.process == process and not step.unsampled]
     if all(item.calls == len(item.at) for item in calls):
@@ -186,7 +201,7 @@ def _whole_steps(timeline: Timeline, calls: Sequence[Invocations], process: int)
     return [step for step in steps if step.end <= last]
 
 
-def _per_step(item: Invocations, steps: Sequence[Step]) -> PerStep | None:
+def _per_step(item: Calls, steps: Sequence[Step]) -> PerStep | None:
     if not steps:
         return None
     counts = [0] * len(steps)
@@ -196,7 +211,7 @@ def _per_step(item: Invocations, steps: Sequence[Step]) -> PerStep | None:
     return PerStep(steps=len(steps), min=min(counts), median=median(counts), max=max(counts))
 
 
-def _step_indexes(item: Invocations, steps: Sequence[Step]) -> list[int | None]:
+def _step_indexes(item: Calls, steps: Sequence[Step]) -> list[int | None]:
     """For each recorded call the index of its step. A call at the end of a step begins the next."""
     ends = [step.end for step in steps]
     indexes: list[int | None] = []
@@ -207,7 +222,7 @@ def _step_indexes(item: Invocations, steps: Sequence[Step]) -> list[int | None]:
     return indexes
 
 
-def _rate(item: Invocations, timeline: Timeline) -> float | None:
+def _rate(item: Calls, timeline: Timeline) -> float | None:
     steps = _whole_steps(timeline, [item], item.process)
     wall_s = sum(step.wall_s for step in steps)
     counted = zip(_step_indexes(item, steps), item.samples_at, strict=False)
@@ -215,7 +230,7 @@ def _rate(item: Invocations, timeline: Timeline) -> float | None:
     return samples / wall_s if samples and wall_s > 0.0 else None
 
 
-def _total(item: Invocations, size: Callable[[ShapeCount], int | None]) -> int | None:
+def _total(item: Calls, size: Callable[[ShapeCount], int | None]) -> int | None:
     total = 0
     for shape in item.shapes:
         one = size(shape)
@@ -223,3 +238,152 @@ def _total(item: Invocations, size: Callable[[ShapeCount], int | None]) -> int |
             return None
         total += one * shape.count
     return total
+
+
+MAX_KEPT = 64
+"""Callables, and sizes of each: the first."""
+
+
+MOST_ALIGNED = 8
+"""Sizes that are multiples of it, or of a smaller power of two, stay so: kernels like them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPadding:
+    """Other sizes, as many, and what the same calls would run in them."""
+
+    buckets: tuple[tuple[int, ...], ...]
+    """Of each axis, ascending."""
+    run_elements: int
+    """The sizes of the axes multiplied, over all calls, padding included. Never too small."""
+
+
+def shapes_section(timeline: Timeline) -> ShapesSection | None:
+    """None when the program uses no `FixedShape`."""
+    lead = timeline.lead
+    own = [item for item in timeline.fixed_shapes if item.process == lead]
+    if not own:
+        return None
+    return ShapesSection(fixed=tuple(_fixed_record(item) for item in own[:MAX_KEPT]))
+
+
+def _fixed_record(item: FixedShapeRun) -> FixedShapeRecord:
+    function, planned = item.function, planned_padding(item)
+    return record_from(
+        FixedShapeRecord,
+        item,
+        name=function.function,
+        file=function.file or None,
+        line=function.line or None,
+        sizes=item.sizes[:MAX_KEPT],
+        padding_waste_fraction=item.padding_waste,
+        planned_buckets=() if planned is None else planned.buckets,
+        planned_waste_fraction=(
+            planned.run_elements / item.elements - 1.0 if planned and item.elements else None
+        ),
+        warmed=bool(item.warmed),
+        warmup_compiles=sum(warmup.compiles for warmup in item.warmed) if item.warmed else None,
+        late_compiles=sum(len(late.begun) for late in item.late) if item.warmed else None,
+        padding=None if item.checked is None else _padding(item.checked),
+        rows=_rows(item),
+        asked=_asked(item),
+        cudagraph_calls=item.graph_calls,
+        cudagraph_padding_fraction=item.graph_padding,
+        knee=None if item.knee is None else _knee(item.knee),
+    )
+
+
+def _knee(event: KneeMeasured) -> KneeRecord:
+    columns = (event.sizes, event.call_s, event.slow_call_s, event.problems)
+    return record_from(
+        KneeRecord,
+        event,
+        size=event.knee,
+        measured=tuple(
+            KneeSize(
+                size=size,
+                call_s=call_s,
+                slow_call_s=slow_call_s,
+                rows_per_s=size / call_s if call_s else None,
+                problem=problem,
+            )
+            for size, call_s, slow_call_s, problem in zip(*columns, strict=False)
+        ),
+    )
+
+
+def _asked(item: FixedShapeRun) -> VaryingSizesRecord | None:
+    """What a plan of other sizes needs; None without a batch, and where no sizes were reported."""
+    if not item.asked:
+        return None
+    sizes = sorted(item.asked)
+    return VaryingSizesRecord(
+        dims=item.dims,
+        sizes=tuple(sizes),
+        counts=tuple(item.asked[size] for size in sizes),
+        other_calls=item.other_batches,
+    )
+
+
+def _padding(checked: PaddingChecked) -> PaddingRecord:
+    columns = (checked.outputs, checked.kinds, checked.notes, checked.max_abs, checked.bitwise)
+    verdict = judged(checked.kinds, checked.unseen, checked.probes)
+    return record_from(
+        PaddingRecord,
+        checked,
+        safe=verdict == "safe",
+        verdict=verdict,
+        outputs=tuple(
+            PaddingOutput(path=path, kind=kind, note=note, max_abs=max_abs, bitwise=bitwise)
+            for path, kind, note, max_abs, bitwise in zip(*columns, strict=False)
+        ),
+    )
+
+
+def _rows(item: FixedShapeRun) -> RowLoops | None:
+    if not item.loops:
+        return None
+    return RowLoops(
+        loops=len(item.loops),
+        steps=sum(loop.steps for loop in item.loops),
+        computed_rows=sum(loop.row_steps for loop in item.loops),
+        active_rows=sum(loop.active_row_steps for loop in item.loops),
+        compacted=sum(loop.compacted for loop in item.loops),
+    )
+
+
+def planned_padding(item: FixedShapeRun) -> PlannedPadding | None:
+    """None where it cannot be known: without a call, with more than two axes, and where the
+    program gave a cost of its own, which padding does not follow.
+
+    A large batch that was split counts as the calls it became; fewer of them may be needed.
+    """
+    if item.priced or not item.real:
+        return None
+    if len(item.buckets) == 1:
+        counts = {sizes[0]: count for sizes, count in item.real.items()}
+        (buckets,) = item.buckets
+        found = plan(counts, len(buckets), multiple=_aligned(buckets))
+        return PlannedPadding((found.buckets,), found.run_rows)
+    if len(item.buckets) == 2:
+        return _of_a_grid(item)
+    return None
+
+
+def _of_a_grid(item: FixedShapeRun) -> PlannedPadding:
+    first, second = item.buckets
+    counts: Counter[tuple[int, int]] = Counter()
+    for sizes, count in item.real.items():
+        # A length of 0 runs in the smallest bucket, as 1 does.
+        counts[max(sizes[0], 1), max(sizes[1], 1)] += count
+    grid = plan_grid(
+        counts,
+        len(first) * len(second),
+        multiples=(_aligned(first), _aligned(second)),
+    )
+    return PlannedPadding((grid.first, grid.second), grid.run_elements)
+
+
+def _aligned(buckets: Iterable[int]) -> int:
+    """The power of two up to MOST_ALIGNED of which all buckets are multiples."""
+    return math.gcd(MOST_ALIGNED, *buckets)

@@ -9,11 +9,73 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 from compilediag.diagnosis.guards import tensors
-from compilediag.diagnosis.guards.brackets import split_outside, unquoted
-from compilediag.diagnosis.guards.guard import Check, Guard
-from compilediag.diagnosis.guards.source import Path, path_of, paths_in
+from compilediag.diagnosis.guards.source import (
+    SourcePath,
+    path_of,
+    paths_in,
+    split_outside,
+    unquoted,
+)
+
+Check = Literal[
+    "backend",  # another backend object
+    "dead",  # the cache entry died with an object it guarded
+    "unexpected",  # torch itself could not determine it
+    "state",  # global state; `aspect` is the component
+    "aliasing",
+    "marking",  # mark_dynamic and the like
+    "shape",  # a symbolic shape condition; `aspect` is the kind
+    "tensor",  # metadata of a tensor; `aspect` is what differs
+    "tensor_type",  # something else where a tensor was
+    "tensor_item",  # the value of a 0-dim tensor used as a Python number
+    "value",
+    "none",
+    "not_none",
+    "identity",
+    "type",
+    "length",
+    "members",  # contains a key or an item, equals a set
+    "keys",  # key positions and orders
+    "attribute",  # an attribute is there, or is not
+    "missing",  # reading an item failed
+    "unknown",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A guard expression, understood as far as its text goes."""
+
+    check: Check
+    path: SourcePath | None
+    """Of the value the check reads."""
+    aspect: str | None = None
+    """Refinement of the check, such as "size" or "grad_mode"."""
+    key: str | None = None
+    """The member a "members", "attribute" or "missing" check is about; a dimension of a size."""
+    expected: str | None = None
+    actual: str | None = None
+    type_name: str | None = None
+    """Type torch printed: the one expected, or found for "tensor_type"."""
+
+    @property
+    def subject(self) -> SourcePath | None:
+        """The variable that changed: the attribute itself, where the check reads its object."""
+        path = self.path
+        if path is None or self.key is None:
+            return path
+        if self.check == "attribute":
+            if path.member == "__dict__":
+                path = SourcePath(path.root, path.scope, path.hops[:-1])
+            return path.then("attr", self.key)
+        if self.check == "members" and path.member in ("_buffers", "_parameters", "_modules"):
+            return path.then("item", repr(self.key))
+        return path
+
 
 UNKNOWN = Guard("unknown", None)
 
@@ -167,7 +229,7 @@ def _not_read(text: str) -> Guard | None:
         return Guard("identity", path)
     if path is None or path.last is None:
         return Guard("missing", path, expected="present", actual="absent")
-    holder = Path(path.root, path.scope, path.hops[:-1])
+    holder = SourcePath(path.root, path.scope, path.hops[:-1])
     key = unquoted(path.last.text)
     return Guard("missing", holder, key=key, expected="present", actual="absent")
 
@@ -188,7 +250,7 @@ def _structure(text: str) -> Guard | None:
         if _ITERATOR.match(left):
             return Guard("length", path, expected=right)
         if path is not None and path.last is not None and path.last.kind == "key":
-            holder = Path(path.root, path.scope, path.hops[:-1])
+            holder = SourcePath(path.root, path.scope, path.hops[:-1])
             return Guard("keys", holder, expected=right)
         if path is not None and right.startswith(_OPENS_MEMBERS):
             return Guard("members", path, expected=right)
@@ -216,7 +278,7 @@ def _value(text: str) -> Guard | None:
     if path is None:
         return _computed_number(text, left, right)
     if path.last is not None and path.last.kind == "call" and path.last.text == "item":
-        holder = Path(path.root, path.scope, path.hops[:-2])
+        holder = SourcePath(path.root, path.scope, path.hops[:-2])
         check: Check = "value" if left.startswith("___as_tensor") else "tensor_item"
         return Guard(check, holder, expected=right)
     return Guard("value", path, expected=right)
@@ -271,7 +333,7 @@ def _metadata(text: str) -> Guard | None:
     )
 
 
-def _argument(text: str, call: re.Match[str]) -> Path | None:
+def _argument(text: str, call: re.Match[str]) -> SourcePath | None:
     """The first argument of a call."""
     arguments = _arguments(text, call)
     return path_of(arguments[0]) if arguments else None

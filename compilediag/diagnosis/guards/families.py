@@ -10,9 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compilediag.diagnosis.guards.brackets import unquoted
-from compilediag.diagnosis.guards.guard import Guard
-from compilediag.diagnosis.guards.source import Hop, Path
+from compilediag.diagnosis.guards.checks import Guard
+from compilediag.diagnosis.guards.source import SourceHop, SourcePath, unquoted
 from compilediag_harness.wire import GuardFacts, Location
 
 Owner = Literal["closure", "global", "argument", "module", "attribute", "nothing"]
@@ -294,7 +293,7 @@ def _filled_outside(guard: Guard, known: GuardContext) -> bool:
     return bool(known.writers) and not any(w.function.startswith(methods) for w in known.writers)
 
 
-def _hops(guard: Guard) -> tuple[Hop, ...]:
+def _hops(guard: Guard) -> tuple[SourceHop, ...]:
     return guard.path.hops if guard.path is not None else ()
 
 
@@ -315,7 +314,7 @@ _ORDER = (
 )
 
 
-def owner_of(path: Path | None, facts: GuardFacts) -> Owner:
+def owner_of(path: SourcePath | None, facts: GuardFacts) -> Owner:
     """Whose value a path leads to, after the last callable it passes through."""
     if path is None or path.scope == "state":
         return "nothing"
@@ -333,7 +332,7 @@ def owner_of(path: Path | None, facts: GuardFacts) -> Owner:
     return "module" if is_module else "attribute"
 
 
-def _is_argument(path: Path, facts: GuardFacts) -> bool:
+def _is_argument(path: SourcePath, facts: GuardFacts) -> bool:
     """An argument, or a part of one: an element of its containers, or a field of an object that
     is another one at every call. On the way to other arguments is no attribute, but those of named
     tuples, slices, and the defaults and keywords of functions."""
@@ -355,7 +354,7 @@ def _is_argument(path: Path, facts: GuardFacts) -> bool:
     return True
 
 
-def _is_field_of_fresh_object(path: Path, facts: GuardFacts) -> bool:
+def _is_field_of_fresh_object(path: SourcePath, facts: GuardFacts) -> bool:
     """Whoever makes the object for one call decides on its fields: they hold no state."""
     if not facts.instance_changed or path.root in ("self", "fn"):
         return False

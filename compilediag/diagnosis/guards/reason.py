@@ -24,7 +24,7 @@ _PLACE = re.compile(r"#\s\(?(?P<file>[^#\n]+?):(?P<line>\d+) in (?P<name>[^\s()]
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class PrintedReason:
     """A printed recompile reason, taken apart."""
 
     compile_id: str | None
@@ -41,7 +41,7 @@ class Reason:
     """Everything torch printed behind the expression: explanations of shape guards."""
 
 
-def parse_reason(text: str) -> Reason:
+def parse_reason(text: str) -> PrintedReason:
     """Reads one reason; never raises."""
     head, stack = _without_stack(text)
     numbered = _COMPILE_ID.match(head)
@@ -51,7 +51,7 @@ def parse_reason(text: str) -> Reason:
         body = body[: hinted.start()]
     expression, comment = _split_comment(body)
     user_line, location = _place(comment)
-    return Reason(
+    return PrintedReason(
         compile_id=numbered.group(1) if numbered else None,
         expression=expression,
         user_line=user_line,
@@ -62,7 +62,7 @@ def parse_reason(text: str) -> Reason:
     )
 
 
-def parse_reasons(text: str) -> tuple[Reason, ...]:
+def parse_reasons(text: str) -> tuple[PrintedReason, ...]:
     """All guards of one printed reason: with TORCH_LOGS=recompiles_verbose torch joins the false
     ones of an entry's shape conditions by "; ", where it otherwise prints the first one."""
     head, _ = _without_stack(text)

@@ -1,8 +1,14 @@
-"""A guard's source as a path: a root name and the hops from it, read without running anything.
+"""A guard's source as a path: a root name and the hops from it, read without running anything; and
+its name as a user would write it: "pos.pe", "capture", "d['k']".
 
 Sources come in two notations, `L['self']._buffers['pe']` from the guard tree and
 `self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)` for `d[k]`.
-All give the same Path. Text that is no source gives None, never an error.
+All give the same SourcePath. Text that is no source gives None, never an error.
+
+What lies below a module is written as in `named_buffers()` and `state_dict`, without the `self`
+in front: "pos.pe"; a numbered child by its container: "Sequential[1].scale". A plain attribute of
+the root keeps its root: "self.count", "cfg.flag". What a function captured goes by the name of its
+free variable. Facts of the live process come first.
 """
 
 from __future__ import annotations
@@ -13,7 +19,72 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.diagnosis.guards.brackets import closing, split_outside, unquoted
+from compilediag_harness.wire import GuardFacts
+
+_OPENING = "([{"
+_CLOSING = ")]}"
+
+
+def unquoted(text: str) -> str:
+    """A string literal's content; other text as it is."""
+    text = text.strip()
+    if text[:1] == "b" and text[1:2] in ("'", '"'):
+        text = text[1:]
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return text
+
+
+def closing(text: str, start: int) -> int:
+    """Index of the bracket that closes the one at `start`, strings skipped; -1 without one."""
+    depth, index, quote = 0, start, ""
+    while index < len(text):
+        char = text[index]
+        if quote:
+            if char == "\\":
+                index += 1
+            elif char == quote:
+                quote = ""
+        elif char in "'\"":
+            quote = char
+        elif char in _OPENING:
+            depth += 1
+        elif char in _CLOSING:
+            depth -= 1
+            if depth == 0:
+                return index
+        index += 1
+    return -1
+
+
+def split_outside(text: str, separator: str) -> tuple[str, ...]:
+    """`text` cut at every `separator` that is in no bracket and no string."""
+    parts: list[str] = []
+    start = index = 0
+    while index < len(text):
+        char = text[index]
+        if char in _OPENING:
+            end = closing(text, index)
+            if end < 0:
+                break  # An open bracket: nothing behind it is outside.
+            index = end
+        elif char in "'\"":
+            index = _string_end(text, index)
+        elif text.startswith(separator, index):
+            parts.append(text[start:index])
+            start = index + len(separator)
+            index = start - 1
+        index += 1
+    return (*parts, text[start:])
+
+
+def _string_end(text: str, start: int) -> int:
+    """Index of the quote that ends the string at `start`, or of the last character."""
+    index = start + 1
+    while index < len(text) and text[index] != text[start]:
+        index += 2 if text[index] == "\\" else 1
+    return min(index, len(text) - 1)
+
 
 Scope = Literal["local", "global", "state"]
 HopKind = Literal["attr", "item", "key", "call"]
@@ -31,7 +102,7 @@ _HOOKS = re.compile(r"_hooks(_with_kwargs|_always_called)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class SourceHop:
     """One step from an object to a part of it."""
 
     kind: HopKind
@@ -46,27 +117,27 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class SourcePath:
     """A root name in the frame or the module, and the hops from it."""
 
     root: str
     scope: Scope
-    hops: tuple[Hop, ...] = ()
+    hops: tuple[SourceHop, ...] = ()
 
-    def then(self, kind: HopKind, text: str) -> Path:
-        return Path(self.root, self.scope, (*self.hops, Hop(kind, text)))
+    def then(self, kind: HopKind, text: str) -> SourcePath:
+        return SourcePath(self.root, self.scope, (*self.hops, SourceHop(kind, text)))
 
     @property
-    def last(self) -> Hop | None:
+    def last(self) -> SourceHop | None:
         return self.hops[-1] if self.hops else None
 
     @property
-    def holder(self) -> Path:
+    def holder(self) -> SourcePath:
         """The object the last part is read from; a module's registries belong to the module."""
         hops = self.hops[:-1]
         if self.registry is not None:
             hops = self.hops[:-2]
-        return Path(self.root, self.scope, hops)
+        return SourcePath(self.root, self.scope, hops)
 
     @property
     def registry(self) -> str | None:
@@ -108,7 +179,7 @@ class Path:
         return found
 
     @property
-    def tail(self) -> tuple[Hop, ...]:
+    def tail(self) -> tuple[SourceHop, ...]:
         """The hops after the last callable."""
         return self.hops[self.callable_end :]
 
@@ -119,7 +190,7 @@ class Path:
 
 
 @functools.lru_cache(maxsize=8192)
-def path_of(source: str) -> Path | None:
+def path_of(source: str) -> SourcePath | None:
     """The path that a whole text is, or None when it is no source."""
     found = path_at(source.strip(), 0, DEPTH_LIMIT)
     if found is None or found[1] != len(source.strip()):
@@ -127,7 +198,7 @@ def path_of(source: str) -> Path | None:
     return found[0]
 
 
-def paths_in(text: str) -> Iterator[Path]:
+def paths_in(text: str) -> Iterator[SourcePath]:
     """Every value that a condition such as `x.size()[0] > m.length` names, without the call that
     reads a tensor's size."""
     index = 0
@@ -138,10 +209,12 @@ def paths_in(text: str) -> Iterator[Path]:
             continue
         hops = parsed[0].hops
         call = next((at for at, hop in enumerate(hops) if hop.kind == "call"), None)
-        yield Path(parsed[0].root, parsed[0].scope, hops if call is None else hops[: call - 1])
+        yield SourcePath(
+            parsed[0].root, parsed[0].scope, hops if call is None else hops[: call - 1]
+        )
 
 
-def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[Path, int] | None:
+def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[SourcePath, int] | None:
     """The longest path that begins at `start`, with the index behind it."""
     if depth <= 0:
         return None
@@ -155,7 +228,7 @@ def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[Path, int]
         name = _NAME.match(text, start)
         if name is None:
             return None
-        path, index = Path(name.group(), "local"), name.end()
+        path, index = SourcePath(name.group(), "local"), name.end()
     while True:
         step = _hop(text, path, index, depth)
         if step is None:
@@ -163,12 +236,12 @@ def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[Path, int]
         path, index = step
 
 
-def _whole(text: str, depth: int) -> Path | None:
+def _whole(text: str, depth: int) -> SourcePath | None:
     found = path_at(text.strip(), 0, depth)
     return found[0] if found is not None and found[1] == len(text.strip()) else None
 
 
-def _hop(text: str, path: Path, index: int, depth: int) -> tuple[Path, int] | None:
+def _hop(text: str, path: SourcePath, index: int, depth: int) -> tuple[SourcePath, int] | None:
     """`path` one hop further, if another one follows at `index`."""
     char = text[index : index + 1]
     if char == ".":
@@ -186,23 +259,25 @@ def _hop(text: str, path: Path, index: int, depth: int) -> tuple[Path, int] | No
     last = path.last
     if last is not None and last.kind == "key" and not last.text:
         # list(dict.keys(d))[0]: the position of a key, not an item of the dict.
-        return Path(path.root, path.scope, (*path.hops[:-1], Hop("key", inside))), end + 1
+        return SourcePath(
+            path.root, path.scope, (*path.hops[:-1], SourceHop("key", inside))
+        ), end + 1
     if last is not None and last.kind == "attr" and last.text == "__dict__":
         # o.__dict__['x'] is o.x, and is printed so by another version.
-        return Path(
-            path.root, path.scope, (*path.hops[:-1], Hop("attr", unquoted(inside)))
+        return SourcePath(
+            path.root, path.scope, (*path.hops[:-1], SourceHop("attr", unquoted(inside)))
         ), end + 1
     return path.then("item", inside), end + 1
 
 
-def _call(path: Path, inside: str, depth: int) -> Path | None:
+def _call(path: SourcePath, inside: str, depth: int) -> SourcePath | None:
     """A call as the path of what it reads, where that is known."""
     arguments = split_outside(inside, ", ") if inside.strip() else ()
     first = _whole(arguments[0], depth - 1) if arguments else None
     name = path.last.text if path.last is not None and path.last.kind == "attr" else path.root
     unbound = len(path.hops) == 1 and path.root in ("dict", "list", "tuple", "set", "object")
     if name == "keys" and path.hops:
-        base = first if unbound else Path(path.root, path.scope, path.hops[:-1])
+        base = first if unbound else SourcePath(path.root, path.scope, path.hops[:-1])
         return base.then("key", "") if base is not None else None
     if unbound and first is not None and len(arguments) == 2:
         if name == "__getitem__":
@@ -217,14 +292,14 @@ def _call(path: Path, inside: str, depth: int) -> Path | None:
     return path.then("call", name)
 
 
-def _rooted(path: Path) -> Path:
+def _rooted(path: SourcePath) -> SourcePath:
     """L['x'] and G['x'] resolved to the name x of their scope."""
     if path.root not in ("L", "G") or path.scope != "local":
         return path
     scope: Scope = "local" if path.root == "L" else "global"
     hops = path.hops
     if not hops:
-        return Path(path.root, "state")
+        return SourcePath(path.root, "state")
     if hops[0].kind != "item":
         return path
     name = unquoted(hops[0].text)
@@ -234,4 +309,105 @@ def _rooted(path: Path) -> Path:
     module = _IMPORTED.match(name)
     if module is not None:
         name = module.group(1).replace("_dot_", ".")
-    return Path(name, scope, rest)
+    return SourcePath(name, scope, rest)
+
+
+_SELF_NAMES = ("self", "s", "fn")
+"""Roots that are the compiled module itself; `fn` is torch's own name for a built-in module."""
+
+_HINTED = re.compile(r"guard on \"(?P<name>\w+)\"(?P<rest>.*)", re.DOTALL)
+_SILENT_ATTRIBUTES = ("__dict__", "__code__", "__class__")
+_SIZES = ("size", "stride", "storage_offset", "numel", "item")
+
+
+def display_name(
+    path: SourcePath, facts: GuardFacts, hint: str | None = None, *, in_torch: bool = False
+) -> str:
+    """The variable behind a path. `in_torch`: the names of the frame are torch's, such as those of
+    the wrapper `inner(*args, **kwargs)` that calls a module of torch's."""
+    if path.callable_end:
+        return _captured(path, facts, hint)
+    hops = _meaningful(path.hops)
+    if in_torch and path.scope == "local" and path.root in ("args", "kwargs"):
+        return _passed_on(path.root, hops, facts)
+    if facts.holder_path and hops and len(hops) == len(path.hops):
+        return facts.holder_path + _rendered(hops[-2:] if path.registry else hops[-1:])
+    below_module = bool(hops) and hops[0].text in ("_modules", "_buffers", "_parameters")
+    if path.scope == "local" and path.root in _SELF_NAMES and below_module:
+        name = _rendered(hops).removeprefix(".")
+        child, _, rest = name.partition(".")
+        if child.isdigit():
+            return f"{facts.root_type or 'module'}[{child}]" + (f".{rest}" if rest else "")
+        return name or path.root
+    return path.root + _rendered(hops)
+
+
+def _passed_on(root: str, hops: tuple[SourceHop, ...], facts: GuardFacts) -> str:
+    if not hops:
+        return "keyword arguments" if root == "kwargs" else "arguments"
+    if root == "kwargs":
+        return unquoted(hops[0].text) + _rendered(hops[1:])
+    return (facts.parameter or f"argument {hops[0].text}") + _rendered(hops[1:])
+
+
+def free_variable_of(hint: str | None) -> str | None:
+    """The free variable torch's hint names (torch >= 2.11), "capture" of `guard on "capture"`;
+    the bare name is taken too."""
+    if hint is not None and hint.isidentifier():
+        return hint
+    found = _HINTED.match(hint.strip()) if hint else None
+    return found.group("name") if found else None
+
+
+def _captured(path: SourcePath, facts: GuardFacts, hint: str | None) -> str:
+    tail = _meaningful(path.tail)
+    if path.cell is not None and path.hops[path.callable_end - 1].text == "cell_contents":
+        name = (facts.free_variable or "").partition(".")[0].partition("[")[0]
+        name = name or free_variable_of(hint) or f"captured variable {path.cell}"
+        return name + _rendered(tail)
+    if not tail:
+        holder = SourcePath(path.root, path.scope, path.hops[: path.callable_end - 2])
+        hooks = path.hops[path.callable_end - 2].text.lstrip("_").removesuffix("s")
+        return f"{hooks.replace('_', ' ')} of {display_name(holder, GuardFacts())}"
+    if tail[0].text == "__self__" and len(tail) > 1:
+        # The hook is a bound method: its object is `self` in the method's own text.
+        return "self" + _rendered(tail[1:])
+    return _rendered(tail).lstrip(".")
+
+
+def _meaningful(hops: tuple[SourceHop, ...]) -> tuple[SourceHop, ...]:
+    """The hops without the ones that only torch sees."""
+    kept: list[SourceHop] = []
+    for index, hop in enumerate(hops):
+        if hop.kind in ("key", "call"):
+            break
+        following = hops[index + 1] if index + 1 < len(hops) else None
+        if hop.text in _SIZES and following is not None and following.kind == "call":
+            break
+        kept.append(hop)
+    while kept and kept[-1].kind == "attr" and kept[-1].text in _SILENT_ATTRIBUTES:
+        kept.pop()
+    return tuple(kept)
+
+
+def _rendered(hops: tuple[SourceHop, ...]) -> str:
+    """Hops as Python text, with a module's registries read as attributes."""
+    text = ""
+    named = False
+    for index, hop in enumerate(hops):
+        following = hops[index + 1] if index + 1 < len(hops) else None
+        if hop.kind == "attr" and following is not None and following.kind == "item":
+            if hop.text in ("_modules", "_buffers", "_parameters", "__dict__"):
+                named = True
+                continue
+            if hop.text == "_data" and text.endswith(".environ"):
+                continue
+        if hop.kind == "attr":
+            if hop.text != "__class__":
+                text += f".{hop.text}"
+        elif named:
+            text += f".{unquoted(hop.text)}"
+        else:
+            text += f"[{hop.text}]"
+        named = False
+    return text

@@ -38,7 +38,7 @@ _BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HPU", "XLA", "PrivateUse1", "
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class TensorMismatch:
     """A tensor guard's failure. `aspect`: size, rank, dtype, stride, requires_grad, device, type,
     inference, sparse, conjugate, subclass, functorch, autocast, dispatch_keys."""
 
@@ -49,7 +49,7 @@ class Mismatch:
     dimension: str | None = None
 
 
-def mismatch_of(text: str) -> Mismatch | None:
+def mismatch_of(text: str) -> TensorMismatch | None:
     """Reads torch's message about a tensor; None when the text is none."""
     found = _MISMATCH.match(text)
     if found is not None:
@@ -57,26 +57,26 @@ def mismatch_of(text: str) -> Mismatch | None:
     found = _TYPE.match(text)
     if found is not None:
         expected = found["expected"].removeprefix("<class '").removesuffix("'>").strip("' ,")
-        return Mismatch(found["source"], "type", expected, found["actual"])
+        return TensorMismatch(found["source"], "type", expected, found["actual"])
     found = _CHECK_TENSOR.match(text) or _RAW_KEYS.match(text)
-    return Mismatch(found["source"], "dispatch_keys", None, None) if found else None
+    return TensorMismatch(found["source"], "dispatch_keys", None, None) if found else None
 
 
-def _read(found: re.Match[str]) -> Mismatch:
+def _read(found: re.Match[str]) -> TensorMismatch:
     rest = _PARAMETER_ADVICE.sub("", found["rest"]).strip()
     what = found["what"]
     if what == "requires_grad":
         required = rest.rpartition("=")[2].strip().startswith(("1", "True"))
-        return Mismatch(found["source"], what, str(required), str(not required))
+        return TensorMismatch(found["source"], what, str(required), str(not required))
     compared = _EXPECTED.search(rest)
     expected = compared["expected"].strip() if compared else None
     actual = compared["actual"].strip().rstrip(".") if compared else None
     if what == "dispatch key set":
-        return Mismatch(
+        return TensorMismatch(
             found["source"], keys_aspect(expected or "", actual or ""), expected, actual
         )
     aspect = "device" if what == "Tensor device index" else what
-    return Mismatch(found["source"], aspect, expected, actual, found["dimension"])
+    return TensorMismatch(found["source"], aspect, expected, actual, found["dimension"])
 
 
 def keys_of(text: str) -> frozenset[str]:

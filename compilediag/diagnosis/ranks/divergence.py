@@ -1,7 +1,9 @@
-"""Where the ranks of a run do not do the same, and which of them are slow. Pure.
+"""Where the ranks of a run do not do the same, which of them are slow, and which are listed. Pure.
 
 All ranks of a data-parallel run compile the same graphs; one that does not makes all others wait
-in the next collective, or runs collectives in another order and hangs.
+in the next collective, or runs collectives in another order and hangs. Counts of two receipts of
+one lane are compared, so as many ranks are listed of each run as there is room for: those that
+stand for others first, then the lowest.
 """
 
 from __future__ import annotations
@@ -12,15 +14,27 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
 
-from compilediag.diagnosis.ranks.cache_keys import key_differences
-from compilediag.diagnosis.ranks.fingerprint import (
+from msgspec.structs import replace
+
+from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.ranks.summary import (
     ASPECTS,
     RankFingerprint,
+    RankSummary,
     fingerprint_of,
+    key_differences,
+    summaries_of,
     values_of,
 )
-from compilediag.diagnosis.ranks.summary import RankSummary
-from compilediag.receipt.schema.ranks import RankDivergence, RankStraggler
+from compilediag.receipt.schema.ranks import (
+    RankDivergence,
+    RankRow,
+    RanksSection,
+    RankStraggler,
+    RankTotals,
+)
+from compilediag.receipt.schema.record import record_from
+from compilediag.timeline.timeline import Timeline, ranks_present
 
 SHOWN = 5
 """Most differences named of one group of ranks."""
@@ -144,3 +158,125 @@ def _stragglers(by_rank: Mapping[int, RankFingerprint]) -> tuple[RankStraggler, 
         if seconds > usual
     ]
     return tuple(sorted(slow, key=lambda item: (-item.seconds, item.rank))[:MAX_STRAGGLERS])
+
+
+MAX_ROWS = 4096
+MAX_DIVERGENCES = 200
+MAX_MISSING = 100_000
+MAX_NAMED_RANKS = 64
+"""Most ranks named of one divergence."""
+
+
+def ranks_section(
+    timeline: Timeline,
+    causes: RunCauses,
+    expected: int | None,
+    found: RankComparison | None = None,
+) -> RanksSection | None:
+    """The comparison of the ranks: `found`, where the Timeline does not hold all of them, else of
+    those it holds. None where a launcher started fewer than two."""
+    if found is None:
+        ranks = {process.rank for process in timeline.processes} - {None}
+        if len(ranks) < 2 and (expected or 1) < 2:
+            return None
+        found = compare_ranks(summaries_of(timeline, causes), expected)
+    measured = timeline.observes("metrics_rows")
+    counted = len(timeline.counted_ranks)
+    return RanksSection(
+        expected=expected,
+        missing=found.missing[:MAX_MISSING],
+        missing_count=len(found.missing),
+        rows=tuple(_row(summary, measured=measured) for summary in found.ranks[:MAX_ROWS]),
+        divergences=tuple(
+            replace(item, ranks=item.ranks[:MAX_NAMED_RANKS])
+            for item in found.divergences[:MAX_DIVERGENCES]
+        ),
+        stragglers=found.stragglers if measured else (),
+        totals=_totals(found, measured=measured),
+        told=len(ranks_present(timeline)) - counted if counted else None,
+        differing=found.differing,
+        divergences_left_out=found.left_out + max(0, len(found.divergences) - MAX_DIVERGENCES),
+    )
+
+
+def _totals(found: RankComparison, *, measured: bool) -> RankTotals:
+    counts = ("frames", "compiles", "recompiles", "eager_fallbacks")
+    return RankTotals(
+        ranks=len(found.ranks),
+        **{name: sum(getattr(item, name) for item in found.ranks) for name in counts},
+        compile_s=sum(item.compile_s for item in found.ranks) if measured else None,
+    )
+
+
+def _row(summary: RankFingerprint, *, measured: bool) -> RankRow:
+    return record_from(
+        RankRow,
+        summary,
+        rank=summary.rank or 0,
+        compile_s=summary.compile_s if measured else None,
+    )
+
+
+MAX_RANKS = 256
+"""Most ranks that are listed one by one."""
+
+MAX_EVENTS = 200_000
+"""Most events of them together."""
+
+MIN_RANKS = 64
+"""Ranks that are listed however many events they have."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSelection:
+    """The choice."""
+
+    indexes: frozenset[int]
+    """Those of the fingerprints that are listed."""
+    unlike: int
+    """Ranks left out that do what no listed rank does."""
+
+
+def has_room(ranks: int, events: int) -> bool:
+    """Whether all of so many ranks with so many events are listed."""
+    return ranks <= MIN_RANKS or (ranks <= MAX_RANKS and events <= MAX_EVENTS)
+
+
+def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
+    """Which of the ranks are listed; None where all of them are."""
+    if has_room(len(ranks), sum(item.events for item in ranks)):
+        return None
+    chosen: set[int] = set()
+    events = 0
+    for index in _in_order(ranks)[:MAX_RANKS]:
+        events += ranks[index].events
+        if events > MAX_EVENTS and len(chosen) >= MIN_RANKS:
+            break
+        chosen.add(index)
+    if len(chosen) == len(ranks):
+        return None
+    shown = {ranks[index].behaviour for index in chosen}
+    return RankSelection(frozenset(chosen), sum(item.behaviour not in shown for item in ranks))
+
+
+def lead_of(ranks: Sequence[RankFingerprint]) -> int | None:
+    """The index of the rank whose steps are shown, by the rule of `Timeline.lead`."""
+    indexes = [index for index, item in enumerate(ranks) if item.standing]
+    return min(
+        indexes,
+        key=lambda index: (-ranks[index].standing, ranks[index].rank or 0, index),
+        default=None,
+    )
+
+
+def _in_order(ranks: Sequence[RankFingerprint]) -> list[int]:
+    """All indexes, each once: the lead, one for each behaviour, then all by rank."""
+    # A process without a rank comes after those that have one.
+    by_rank = sorted(
+        range(len(ranks)), key=lambda index: (ranks[index].rank is None, ranks[index].rank or 0)
+    )
+    first: dict[tuple[bytes, ...], int] = {}
+    for index in by_rank:
+        first.setdefault(ranks[index].behaviour, index)
+    lead = lead_of(ranks)
+    return list(dict.fromkeys((*([] if lead is None else [lead]), *first.values(), *by_rank)))

@@ -1,21 +1,92 @@
-"""One rank in some tens of kilobytes: what it compiled, why again, what it ran in which order.
+"""One rank in some tens of kilobytes: what it compiled, why again, what it ran in which order; and
+in some hundred bytes, by digests, which are enough to compare all ranks that are not named.
 
 Pure, picklable and mergeable: ranks can be summarised anywhere, and compared where the summaries
-meet.
+meet. A rank finds only what was compiled under its own cache keys, so ranks whose keys differ share
+no entry. The index of the device is part of the keys and differs by design: it is left out, and so
+is the digest of a graph that may hold it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from statistics import median
 
 from compilediag.diagnosis.causes.of_run import RunCauses
-from compilediag.diagnosis.ranks.cache_keys import key_parts
+from compilediag.diagnosis.figures.caches import component_in_words
 from compilediag.timeline.caches import ProcessCaches
-from compilediag.timeline.counts import counts_of, is_compile
+from compilediag.timeline.frames import counts_of, is_compile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
+from compilediag_harness.wire import AOT_AUTOGRAD, FX_GRAPH, CacheLookedUp, Component, digest_of
+
+GRAPH = "gm"
+"""torch's name of the graph among the components of a key."""
+
+_BY_DEVICE = re.compile(r"fx_kwargs\[boxed_forward_device_index\]")
+_INDEX = re.compile(r"(index=|\b(?:cuda|xpu|hpu|mtia):)\d+")
+
+
+def key_parts(
+    caches: Iterable[ProcessCaches], names: Mapping[tuple[str, int], str], most: int
+) -> tuple[str, ...]:
+    """Lines as `0/0 forward: input 0 of the graph = torch.float32, … (3f9ab2c1)`, sorted: each
+    component of each key, and each setting of the compiler once. Equal lines are equal values.
+
+    Args:
+        caches: of the processes of one rank; of a torch or a cache that does not record of what a
+            key is made there are no lines.
+        names: of compiles, by compile id and epoch.
+        most: lines returned at the most.
+    """
+    lines: set[str] = set()
+    for part in caches:
+        for components in (part.settings or {}).values():
+            lines.update(_line("settings", item) for item in components)
+        met: Counter[str] = Counter()
+        for lookup in part.lookups:
+            if lookup.cache in (FX_GRAPH, AOT_AUTOGRAD) and lookup.compile_id:
+                at = names.get((lookup.compile_id, lookup.epoch), lookup.compile_id)
+                at += "" if lookup.cache == FX_GRAPH else ", AOTAutograd"
+                met[at] += 1
+                lines.update(_lines(at if met[at] == 1 else f"{at}, graph {met[at]}", lookup))
+    return tuple(sorted(lines)[:most])
+
+
+def key_differences(lines: tuple[str, ...], usual: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Lines of only one of two ranks. A lookup that only one of them made or described is no
+    difference of keys."""
+    found: list[list[str]] = []
+    for here, there in ((lines, usual), (usual, lines)):
+        described, equal = {_lookup(line) for line in there}, set(there)
+        found.append([each for each in here if each not in equal and _lookup(each) in described])
+    return found[0], found[1]
+
+
+def _lookup(line: str) -> str:
+    return line.partition(": ")[0]
+
+
+def _lines(at: str, lookup: CacheLookedUp) -> Iterable[str]:
+    has_index = any(_INDEX.search(value) for _, value in lookup.components)
+    for item in lookup.components:
+        name = item[0]
+        if not _BY_DEVICE.fullmatch(name) and not (has_index and name == GRAPH):
+            yield _line(at, item)
+
+
+def _line(at: str, component: Component) -> str:
+    """The digest of a value that holds the index of a device is that of one rank: the text stands
+    for it, as far as it goes."""
+    name, value = component
+    digest, text = digest_of(value), value.partition(" ")[2]
+    on_any = _INDEX.sub(r"\1N", text)
+    end = f"({digest})" if on_any == text else "(on the device of the rank)"
+    return f"{at}: {component_in_words(name)} = {on_any} {end}"
+
 
 MAX_IDS = 2000
 """Most compiles, causes, sites and graphs kept of a rank."""
@@ -169,3 +240,74 @@ def _sum(values: Iterable[int | None]) -> int | None:
 def _median(walls: Sequence[float]) -> float | None:
     steady = walls[WARMUP_STEPS:] if len(walls) > 2 * WARMUP_STEPS else walls
     return median(steady) if steady else None
+
+
+MAX_LOSSES = 3
+"""Most texts of what was lost that are kept of a rank."""
+
+LOSS_LENGTH = 300
+
+ASPECTS = (
+    "compile_ids",
+    "recompile_causes",
+    "graph_breaks",
+    "collectives",
+    "cache_hits",
+    "cache_keys",
+)
+"""In what ranks are compared, in the order of `values_of`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankFingerprint(RankCounts):
+    """One rank, or the processes of one source that have none."""
+
+    digests: tuple[bytes, ...] = ()
+    """One for each of `ASPECTS`."""
+    findings: bytes = b""
+    """Digest of its own findings, without counts and seconds."""
+    standing: int = 0
+    """3 where it made steps, 2 where it compiled, 1 where it imported torch; see `lead`."""
+    events: int = 0
+    world_size: int | None = None
+    torn: bool = False
+    lost: tuple[tuple[str, int], ...] = ()
+    """Records lost, by reason."""
+    losses: tuple[tuple[str, str], ...] = ()
+    """Source and reason of evidence that was lost; at most `MAX_LOSSES`."""
+
+    @property
+    def behaviour(self) -> tuple[bytes, ...]:
+        """Equal for ranks that did the same. What caches answered is chance, and their keys are no
+        behaviour."""
+        return (*self.digests[: ASPECTS.index("cache_hits")], self.findings)
+
+
+def values_of(summary: RankSummary) -> tuple[tuple[str, ...], ...]:
+    """What the ranks are compared by, for each of `ASPECTS`."""
+    return (
+        summary.ids,
+        summary.causes,
+        summary.breaks,
+        summary.collectives,
+        summary.cached,
+        summary.key_parts,
+    )
+
+
+def digest(values: Iterable[object]) -> bytes:
+    """Sixteen bytes that stand for the values."""
+    text = repr(tuple(values)).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=16).digest()
+
+
+def fingerprint_of(summary: RankSummary) -> RankFingerprint:
+    """The counts of a summary, and digests of the rest."""
+    counts = {item.name: getattr(summary, item.name) for item in fields(RankCounts)}
+    return RankFingerprint(**counts, digests=tuple(map(digest, values_of(summary))))
+
+
+def first_losses(lost: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The first sources and reasons, each once."""
+    found = dict.fromkeys((source, reason[:LOSS_LENGTH]) for source, reason in lost)
+    return tuple(found)[:MAX_LOSSES]

@@ -19,7 +19,7 @@ from compilediag.diagnosis.rules.make_finding import make_finding, pick, plural,
 from compilediag.diagnosis.rules.recompiles import TEMPORARY
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.timeline.breaks import BreakLine
-from compilediag.timeline.compiles import CompileId, FrameKey
+from compilediag.timeline.compiles import CompileId, FrameId
 from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import Location
@@ -98,7 +98,7 @@ class _Attempted:
 
     compiles: Mapping[str, Sequence[tuple[int, Compile]]]
     """Forward compiles, numbered, by their ids; restarts under those of their compiles."""
-    frames: Mapping[FrameKey, tuple[int, Frame]]
+    frames: Mapping[FrameId, tuple[int, Frame]]
     """The same of frames."""
     resumed: Mapping[tuple[str, str], Sequence[Frame]]
     """By function and file."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from compilediag.diagnosis.figures.compile_seconds import phase_of
+from compilediag.diagnosis.figures.compile_costs import phase_of
 from compilediag.diagnosis.findings import Finding, Rule, Severity
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding
 from compilediag.timeline.caches import ProcessCaches

@@ -11,7 +11,7 @@ from typing import cast
 
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding
-from compilediag.timeline.cudagraphs import skip_reason
+from compilediag.timeline.devices import skip_reason
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, WarningSeen

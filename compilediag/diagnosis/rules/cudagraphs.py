@@ -11,7 +11,7 @@ from compilediag.diagnosis.findings import Finding, Rule, Severity
 from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.diagnosis.rules.sizes import Padded, called_sizes, padded_to
 from compilediag.timeline.compiles import frame_id_of
-from compilediag.timeline.cudagraphs import CudagraphRun, frame_of
+from compilediag.timeline.devices import CudagraphRun, frame_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CudagraphRecorded, Location
 

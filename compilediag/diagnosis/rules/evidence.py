@@ -14,7 +14,7 @@ from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.diagnosis.rules.breaks import eager_places, sends_to_eager
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, shorten
 from compilediag.receipt.schema.evidence import BreakEvidence
-from compilediag.timeline.compiles import Compile, FrameKey
+from compilediag.timeline.compiles import Compile, FrameId
 from compilediag.timeline.invocations import StanceCalls
 from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import Timeline
@@ -136,7 +136,7 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
         and frame.limit_hit_step is None
         and ownership_of(frame.where.file, timeline.user_roots) != "torch"
     ]
-    compiles: dict[FrameKey, list[Compile]] = {}
+    compiles: dict[FrameId, list[Compile]] = {}
     for item in timeline.compiles:
         if item.forward:
             compiles.setdefault(item.key, []).append(item)

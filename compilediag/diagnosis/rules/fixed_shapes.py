@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.diagnosis.figures.fixed_shapes import planned_padding
+from compilediag.diagnosis.figures.invocations import planned_padding
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import and_more, make_finding, pick, plural
 from compilediag.timeline.fixed_shapes import FixedShapeRun

@@ -16,7 +16,7 @@ from compilediag.diagnosis.findings import Cause, Finding, Rule
 from compilediag.diagnosis.rules.compiled_autograd import find_autograd_recaptures
 from compilediag.diagnosis.rules.constraints import find_violated_constraints
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
-from compilediag.timeline.compiles import Compile, FrameKey, Recompile
+from compilediag.timeline.compiles import Compile, FrameId, Recompile
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     EntryDiff,
@@ -144,8 +144,8 @@ def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
         )
 
 
-def _recompiles_by_frame(timeline: Timeline) -> Mapping[FrameKey, list[Recompile]]:
-    found: dict[FrameKey, list[Recompile]] = {}
+def _recompiles_by_frame(timeline: Timeline) -> Mapping[FrameId, list[Recompile]]:
+    found: dict[FrameId, list[Recompile]] = {}
     for item in timeline.compiles:
         if item.recompile is not None:
             found.setdefault(item.key, []).append(item.recompile)

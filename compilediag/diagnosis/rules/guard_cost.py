@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from compilediag.diagnosis.figures.guard_cost import guard_cost
+from compilediag.diagnosis.figures.compile_costs import guard_cost
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
-from compilediag.timeline.compile_costs import GuardSet
+from compilediag.timeline.compiles import GuardSet
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from compilediag.diagnosis.figures.compile_seconds import (
+from compilediag.diagnosis.figures.compile_costs import (
     CompileSeconds,
     by_frame,
     compile_seconds,

@@ -17,7 +17,7 @@ from compilediag.diagnosis.rules.marks import marking, since_first_call
 from compilediag.diagnosis.rules.recompiles import CARRIED, TEMPORARY, Wording
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.timeline.call_sizes import varying_sizes
+from compilediag.timeline.invocations import varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
-from compilediag.timeline.syncs import SyncLine, lines_of
-from compilediag.timeline.timeline import SyncSample, Timeline
+from compilediag.timeline.devices import SyncLine, lines_of
+from compilediag.timeline.timeline import SampledStep, Timeline
 from compilediag_harness.wire import Location
 
 MIN_READS = 16
@@ -51,7 +51,7 @@ def find_sync_loops(timeline: Timeline) -> Iterable[Finding]:
                 yield finding
 
 
-def min_reads(samples: Sequence[SyncSample]) -> int:
+def min_reads(samples: Sequence[SampledStep]) -> int:
     """Reads in one step from which on they are a finding."""
     return MIN_READS if any(sample.on_device for sample in samples) else MIN_READS_ON_HOST
 
@@ -66,7 +66,7 @@ def _finding(
     head: Location,
     lines: Sequence[SyncLine],
     reads: int,
-    samples: Sequence[SyncSample],
+    samples: Sequence[SampledStep],
 ) -> Finding:
     on_device = any(sample.on_device for sample in samples)
     looped = any(line.loop is not None for line in lines)

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from statistics import median
 
 from compilediag.diagnosis.figures.goodput import MAIN_THREAD
-from compilediag.diagnosis.figures.timings import spans_of
+from compilediag.diagnosis.figures.steps import spans_of
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.diagnosis.rules.syncs import min_reads
-from compilediag.timeline.syncs import lines_of
+from compilediag.timeline.devices import lines_of
 from compilediag.timeline.timeline import Timeline
 
 MIN_STEPS = 3

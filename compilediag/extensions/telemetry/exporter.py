@@ -21,7 +21,7 @@ from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
 from compilediag.extensions.telemetry.metrics import MetricsSnapshot, flat_values
 from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
 from compilediag.extensions.telemetry.worker import ExportStats, ExportWorker, Sink
-from compilediag.readers.tail import JournalTail
+from compilediag.readers.journal import JournalTail
 from compilediag.runs.supervised.supervised_run import TelemetryReport
 
 SHUTDOWN_TIMEOUT_S = 2.0

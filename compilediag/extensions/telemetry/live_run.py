@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from compilediag.diagnosis.figures.compile_seconds import compile_seconds
+from compilediag.diagnosis.figures.compile_costs import compile_seconds
 from compilediag.diagnosis.figures.goodput import (
     CATEGORIES,
     MAIN_THREAD,

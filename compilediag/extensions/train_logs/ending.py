@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from signal import SIGINT
 
 from compilediag.readers.lines import named_rank
-from compilediag.timeline.train_log import LoggedEnding
+from compilediag.timeline.recorded import LoggedEnding
 
 KEPT_LINES = 4000
 """Lines kept after a step line: the first exception is among them."""

@@ -23,9 +23,9 @@ from compilediag.extensions.train_logs.progress_bars import (
     bar_in,
 )
 from compilediag.extensions.train_logs.series import Stream, covered_by, ended_steps, number_of
-from compilediag.readers.compression import open_stream
 from compilediag.readers.lines import named_rank, plain_text, split_lines
-from compilediag.timeline.train_log import TrainLog
+from compilediag.readers.storage import open_stream
+from compilediag.timeline.recorded import TrainLog
 
 LINE_LIMIT = 16_384
 """Longest line read, in bytes; the rest of a longer one is dropped, and the line counted."""

@@ -20,7 +20,7 @@ from compilediag.diagnosis.figures.steps import (
 )
 from compilediag.receipt.schema.invocations import Throughput
 from compilediag.receipt.schema.running import Spike, StepsSection
-from compilediag.timeline.train_log import TrainLog
+from compilediag.timeline.recorded import TrainLog
 
 STEADY_RATIO = 1.5
 """A step is like the later ones when it takes at most so many times as long, or as short."""

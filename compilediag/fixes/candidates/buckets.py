@@ -10,8 +10,10 @@ from compilediag.diagnosis.rules.sizes import MAX_BUCKETS, MAX_WASTE
 from compilediag.fixes.candidates.case import Case
 from compilediag.fixes.changes import Change
 from compilediag.fixes.edits.edit import Edit
-from compilediag.receipt.bucket_plan import CallablePlan, PlanLimits, bucket_plans
-from compilediag.receipt.fixed_shape_code import (
+from compilediag.receipt.bucket_plan import (
+    CallablePlan,
+    PlanLimits,
+    bucket_plans,
     dimensions_of,
     has_size_twice,
     listed_buckets,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from compilediag.receipt.schema.against_eager import NarrowedRecord, NumbersLayer
+from compilediag.receipt.schema.comparisons import NarrowedRecord, NumbersLayer
 
 MAX_RUNS = 14
 

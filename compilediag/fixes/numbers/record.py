@@ -11,8 +11,8 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.fixes.environment import export_line
 from compilediag.fixes.numbers.first_difference import Difference, Numbers, difference_sentence
-from compilediag.receipt.amend import amended
-from compilediag.receipt.schema.against_eager import NarrowedRecord
+from compilediag.receipt.assemble import amended
+from compilediag.receipt.schema.comparisons import NarrowedRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.timeline import Timeline
 

@@ -18,10 +18,10 @@ from dataclasses import replace
 from sys import intern
 from typing import cast
 
-from compilediag.readers import lenient_json
 from compilediag.readers.journal import Journal
-from compilediag.readers.torch_trace.caches import CacheRecords
+from compilediag.readers.lines import parse_json, parse_list
 from compilediag.readers.torch_trace.metadata import (
+    CacheRecords,
     Metadata,
     Metrics,
     StackEntry,
@@ -297,7 +297,7 @@ class TraceProcess:
         elif name == "torch_version":
             self._torch = _version_in(payload) or self._torch
         elif name == "inductor_collective_schedule":
-            found = lenient_json.parse_list(payload) or []
+            found = parse_list(payload) or []
             operations = tuple(short_text(item, 512) for item in found[:OPERATIONS_KEPT])
             self._events.append(CollectivesPlanned(self._t, 0, compile_id, self._epoch, operations))
         else:
@@ -354,7 +354,7 @@ def _reasons_in(payload: bytes) -> tuple[str, ...]:
         # A list has an item a line, one for each cache entry of the frame: there may be thousands.
         items = payload.split(b"\n", REASONS_KEPT + 1)[1 : REASONS_KEPT + 1]
         first = b"[" + b"\n".join(items).rstrip(b"\n],") + b"]"
-        found = lenient_json.parse_list(first) or lenient_json.parse_list(payload)
+        found = parse_list(first) or parse_list(payload)
     if found is None:
         found = [payload.decode("utf-8", "replace")] if payload else []
     return tuple(
@@ -372,7 +372,7 @@ def _utc(seconds: float) -> str:
 
 def _version_in(payload: bytes) -> str | None:
     """The version in torch's own artifact."""
-    value = lenient_json.parse(payload)
+    value = parse_json(payload)
     if isinstance(value, dict):
         fields = cast(dict[str, object], value)
         value = next((item for key, item in fields.items() if "version" in key), None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from compilediag.readers import lenient_json
+from compilediag.readers.lines import parse_object
 from compilediag_harness.wire.phase_stack import PhaseStack, TimedPhases
 
 STACKS_KEPT = 12_000
@@ -99,7 +99,7 @@ class TracePhases:
 
     def _lenient(self, payload: bytes) -> _Timing | None:
         """A record that is no plain JSON, or has fields of other types."""
-        fields = lenient_json.parse_object(payload) or {}
+        fields = parse_object(payload) or {}
         name, at_us, ph = fields.get("name"), fields.get("ts"), fields.get("ph")
         if isinstance(name, str) and isinstance(at_us, (int, float)) and at_us is not True:
             return _Timing(name, at_us, ph if isinstance(ph, str) else "")

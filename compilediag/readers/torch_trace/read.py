@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from compilediag.readers.compression import open_stream
 from compilediag.readers.journal import Journal, with_loss, with_problem
+from compilediag.readers.storage import open_stream
 from compilediag.readers.torch_trace.events import TraceProcess
 from compilediag.readers.torch_trace.metadata import ARTIFACTS, WANTED, decode
 from compilediag.readers.torch_trace.scan import TIMING, Losses, TraceRecord, TraceScanner

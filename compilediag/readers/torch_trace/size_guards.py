@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from compilediag.readers.torch_trace.metadata import (
     Metadata,
-    SizeRecord,
+    SizeGuardRecord,
     StackEntry,
     calls_of_stack,
     compile_id_of,
@@ -89,7 +89,7 @@ class SizeGuardRecords:
                 del self._attempts[next(iter(self._attempts))]
         return attempt
 
-    def _added(self, attempt: _Attempt, record: SizeRecord, compile_id: str) -> None:
+    def _added(self, attempt: _Attempt, record: SizeGuardRecord, compile_id: str) -> None:
         attempt.recent = len(attempt.guards) < GUARDS_KEPT
         if not attempt.recent:
             attempt.left_out += 1
@@ -141,7 +141,7 @@ def _name(entry: StackEntry) -> str:
     return text_of(entry.function, 256) or ""
 
 
-def _fixed(attempt: _Attempt, record: SizeRecord) -> None:
+def _fixed(attempt: _Attempt, record: SizeGuardRecord) -> None:
     """A symbol became a constant, by the condition added last."""
     if attempt.recent:
         last = attempt.guards[-1]

@@ -2,8 +2,7 @@
 
 from msgspec import field
 
-from compilediag.receipt.schema.places import FrameName
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import FrameName, Record
 
 
 class CacheUsed(Record, frozen=True, kw_only=True):
@@ -52,7 +51,7 @@ class CacheLookupRecord(Record, frozen=True, kw_only=True):
     components_left_out: int = 0
 
 
-class CacheFolder(Record, frozen=True, kw_only=True):
+class CachePlace(Record, frozen=True, kw_only=True):
     """Where inductor's caches lie."""
 
     folder: str
@@ -69,7 +68,7 @@ class CacheSection(Record, frozen=True, kw_only=True):
     refusals: tuple[CacheRefusal, ...] = ()
     lookups: tuple[CacheLookupRecord, ...] = ()
     lookups_left_out: int = 0
-    folder: CacheFolder | None = None
+    folder: CachePlace | None = None
 
 
 class PrecompiledRecord(Record, frozen=True, kw_only=True):

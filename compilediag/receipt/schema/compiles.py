@@ -4,9 +4,59 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from compilediag.receipt.schema.compile_costs import CompileMemorySection, GuardsSection
-from compilediag.receipt.schema.places import FrameName
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import FrameName, Record
+
+
+class FrameGuards(Record, frozen=True, kw_only=True):
+    """The guards of one frame, by the compile of it whose guards take least."""
+
+    frame: FrameName
+    evaluated: int | None
+    in_python: int | None
+    eval_us: float | None
+    runs_per_step: float | None
+    us_per_step: float | None
+    kinds: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class WarmRuns(Record, frozen=True, kw_only=True):
+    """Calls of one callable in which nothing compiled."""
+
+    callable: str
+    calls: int
+    before_graph_us: float | None
+
+
+class GuardsSection(Record, frozen=True, kw_only=True):
+    """The guards of the lead process against its step."""
+
+    step_s: float | None
+    us_per_step: float | None
+    share: float | None
+    frames: tuple[FrameGuards, ...] = ()
+    calls: tuple[WarmRuns, ...] = ()
+
+
+class CompileGrowth(Record, frozen=True, kw_only=True):
+    """Host memory around one compile."""
+
+    compile_id: str
+    epoch: int
+    process: int
+    forward: bool
+    grown_bytes: int
+    """Resident after it beyond what was before; negative where it shrank."""
+    peak_bytes: int | None
+    """The most that was resident during it; None where the process had held more before."""
+
+
+class CompileMemorySection(Record, frozen=True, kw_only=True):
+    """Host memory around the compiles of the lead process."""
+
+    compiles: int
+    grown_bytes: int
+    peak_bytes: int | None
+    events: tuple[CompileGrowth, ...] = ()
 
 
 class VariantCounts(Record, frozen=True, kw_only=True):
@@ -102,7 +152,7 @@ class EventCause(Record, frozen=True, kw_only=True):
     changed_at: ChangedAt | None = None
 
 
-class FalseGuard(Record, frozen=True, kw_only=True):
+class MissedGuard(Record, frozen=True, kw_only=True):
     """One guard of a cache entry that was false."""
 
     variable: str
@@ -116,7 +166,7 @@ class MissedEntry(Record, frozen=True, kw_only=True):
     """A cache entry that did not fit."""
 
     compile_id: str
-    guards: tuple[FalseGuard, ...]
+    guards: tuple[MissedGuard, ...]
     left_out: int | None = 0
 
 

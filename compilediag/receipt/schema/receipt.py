@@ -11,25 +11,23 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from compilediag.receipt.schema.against_eager import AgainstEagerSection
 from compilediag.receipt.schema.caches import CacheSection, PrecompiledRecord
 from compilediag.receipt.schema.cadence import CadenceSection
-from compilediag.receipt.schema.cold_and_warm import ColdAndWarmSection
+from compilediag.receipt.schema.comparisons import AgainstEagerSection, ColdAndWarmSection
 from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, WitnessSection
 from compilediag.receipt.schema.identity import Completeness, Environment, Header
-from compilediag.receipt.schema.invocations import Invocation, Throughput
-from compilediag.receipt.schema.memory import MemorySection
+from compilediag.receipt.schema.invocations import Invocation, ShapesSection, Throughput
 from compilediag.receipt.schema.ranks import RanksSection
 from compilediag.receipt.schema.record import Record
 from compilediag.receipt.schema.running import (
     CudagraphSection,
     GoodputSection,
+    MemorySection,
     Overhead,
     StepsSection,
     SyncsSection,
     Timing,
 )
-from compilediag.receipt.schema.shapes import ShapesSection
 from compilediag.receipt.schema.tracked import (
     AblationRecord,
     CostSection,

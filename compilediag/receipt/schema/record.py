@@ -1,4 +1,4 @@
-"""The base of every part of a receipt, and a record as a flat list of its fields."""
+"""The base of every part of a receipt, the name of a frame, and a record as a flat list."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, cast
@@ -40,3 +40,11 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from flatten(item, f"{path}.{key}" if path else key)
     else:
         yield path, value
+
+
+class FrameName(Record, frozen=True, kw_only=True):
+    """A frame by its code object; `line` is the first line of the function."""
+
+    function: str
+    file: str
+    line: int

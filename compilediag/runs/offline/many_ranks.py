@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.selection import MAX_EVENTS, MAX_RANKS, MIN_RANKS
-from compilediag.diagnosis.ranks.summary import RankSummary
+from compilediag.diagnosis.ranks.divergence import MAX_EVENTS, MAX_RANKS, MIN_RANKS
+from compilediag.diagnosis.ranks.summary import RankFingerprint, RankSummary
 from compilediag.errors import UsageError
-from compilediag.readers.inputs import Source, TrainLogReader
+from compilediag.readers.inputs import Input, TrainLogReader
 from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import receipt_in
@@ -93,13 +92,13 @@ def options_here(
     return ReceiptOptions(name, world_size, out, os.getcwd(), warmup, elsewhere)
 
 
-def are_many(sources: Sequence[Source]) -> bool:
+def are_many(sources: Sequence[Input]) -> bool:
     """There are more ranks than a receipt lists in any case."""
     return len(readable_in(sources)) > MIN_RANKS
 
 
 def receipt_of_many(
-    sources: tuple[Source, ...],
+    sources: tuple[Input, ...],
     options: ReceiptOptions,
     executor: Executor | None = None,
     trainers: TrainLogReader | None = None,
@@ -112,7 +111,7 @@ def receipt_of_many(
     readable = readable_in(sources)
     held = list(_read_all(readable, options, executor))
 
-    def sources_of(part: RankPart) -> tuple[Source, ...]:
+    def sources_of(part: RankPart) -> tuple[Input, ...]:
         return tuple(readable[index] for index in part.sources)
 
     def merge(spread: Sequence[RankPart]) -> Iterable[RankFingerprint]:
@@ -166,7 +165,7 @@ class _SourceRanks(NamedTuple):
 
 
 def _read_all(
-    readable: Sequence[Source], options: ReceiptOptions, executor: Executor | None
+    readable: Sequence[Input], options: ReceiptOptions, executor: Executor | None
 ) -> Iterator[_SourceRanks]:
     lowest = lowest_ranks(readable)
     numbered = [(source, index in lowest) for index, source in enumerate(readable)]
@@ -181,7 +180,7 @@ def _read_all(
             yield found._replace(receipts=())
 
 
-def lowest_ranks(readable: Sequence[Source]) -> frozenset[int]:
+def lowest_ranks(readable: Sequence[Input]) -> frozenset[int]:
     """Indexes of the sources that are probably listed: those of the lowest ranks, by file name."""
     ranks = [rank_named(source) for source in readable]
     order = sorted(range(len(readable)), key=lambda at: (ranks[at] is None, ranks[at] or 0, at))
@@ -215,7 +214,7 @@ def workers_at(address: str) -> Generator[Executor, None, None]:
 # What follows runs in workers.
 
 
-def _read_some(tasks: Sequence[tuple[Source, bool]], options: ReceiptOptions) -> list[_SourceRanks]:
+def _read_some(tasks: Sequence[tuple[Input, bool]], options: ReceiptOptions) -> list[_SourceRanks]:
     """Sources, each with whether its journals are to be returned."""
     found: list[_SourceRanks] = []
     for source, returned in tasks:
@@ -228,7 +227,7 @@ def _read_some(tasks: Sequence[tuple[Source, bool]], options: ReceiptOptions) ->
 
 
 def _merge_sources(
-    task: tuple[RankPart, tuple[Source, ...]], options: ReceiptOptions
+    task: tuple[RankPart, tuple[Input, ...]], options: ReceiptOptions
 ) -> tuple[RankFingerprint, Receipt | None]:
     """A rank with several sources."""
     part, sources = task

@@ -10,16 +10,21 @@ from typing import NamedTuple
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.ranks.divergence import RankComparison, SummaryOf, compare_fingerprints
-from compilediag.diagnosis.ranks.fingerprint import (
+from compilediag.diagnosis.ranks.divergence import (
+    RankComparison,
+    SummaryOf,
+    compare_fingerprints,
+    select_ranks,
+)
+from compilediag.diagnosis.ranks.summary import (
     RankFingerprint,
+    RankSummary,
     digest,
     fingerprint_of,
     first_losses,
+    summaries_of,
 )
-from compilediag.diagnosis.ranks.selection import select_ranks
-from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
-from compilediag.readers.inputs import Source
+from compilediag.readers.inputs import Input
 from compilediag.readers.journal import Journal
 from compilediag.receipt.run_metadata import JournalFacts
 from compilediag.runs.metadata import sum_losses
@@ -131,7 +136,7 @@ def summary_in(journals: Journals) -> RankSummary:
     return _summaries(journals)[0]
 
 
-def summarise(source: Source) -> tuple[RankSummary, ...]:
+def summarise(source: Input) -> tuple[RankSummary, ...]:
     """The ranks of one source as `compare_ranks` compares them, in some hundred bytes a rank.
 
     For runs of more ranks than one receipt can hold. Picklable both ways. A rank that wrote several

@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from compilediag.diagnosis.ranks.fingerprint import RankFingerprint
-from compilediag.diagnosis.ranks.selection import has_room
-from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Source
+from compilediag.diagnosis.ranks.divergence import has_room
+from compilediag.diagnosis.ranks.summary import RankFingerprint
+from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Input
 from compilediag.readers.journal import JOURNAL_START, Journal
 from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
@@ -141,7 +141,7 @@ def _with_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadat
     )
 
 
-def _unread(sources: Sequence[Source]) -> tuple[EvidenceLost, ...]:
+def _unread(sources: Sequence[Input]) -> tuple[EvidenceLost, ...]:
     """Files that may hold a part of the run, and were not read."""
     closed = [item for item in sources if item.kind == UNREADABLE]
     reasons = [f"{os.path.basename(item.path)}: {item.why}" for item in closed[:MAX_NAMES]]

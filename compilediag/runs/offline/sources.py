@@ -14,7 +14,7 @@ from compilediag.readers.inputs import (
     RUN,
     TEXT,
     TRACE,
-    Source,
+    Input,
     TrainLogReader,
     built_in_reader,
     merge,
@@ -26,12 +26,11 @@ from compilediag.readers.inputs import (
 from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.parallel import cores, map_ordered
 from compilediag.readers.storage import is_uri, local_path, size_of
-from compilediag.readers.torch_logs.counts import read_text_log
-from compilediag.readers.torch_logs.events import read_text_events
+from compilediag.readers.torch_logs import read_text_events, read_text_log
 from compilediag.readers.torch_trace.read import rank_in_name, read_trace
 from compilediag.runs.run_directory import joined_logs, text_logs
+from compilediag.timeline.recorded import TrainLog
 from compilediag.timeline.timeline import TextLog
-from compilediag.timeline.train_log import TrainLog
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -51,7 +50,7 @@ class LoadedSources:
     """One a process, ordered by rank."""
     text_log: TextLog | None = None
     """A second opinion, where text logs lie beside traces or journals."""
-    sources: tuple[Source, ...] = ()
+    sources: tuple[Input, ...] = ()
     named: frozenset[int] = frozenset()
     """Ranks in file names, also of files that hold nothing."""
     root: str = field(default_factory=os.getcwd)
@@ -77,9 +76,7 @@ def read_record(paths: Sequence[str], executor: Executor | None = None) -> Loade
     return read_sources(find_sources(paths), executor)
 
 
-def find_sources(
-    paths: Sequence[str], trainers: TrainLogReader | None = None
-) -> tuple[Source, ...]:
+def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
     """What lies at and below the paths; `patterns` are the lines that trainers print.
 
     Raises:
@@ -116,7 +113,7 @@ def _looked_for() -> str:
 
 
 def read_sources(
-    sources: tuple[Source, ...],
+    sources: tuple[Input, ...],
     executor: Executor | None = None,
     trainers: TrainLogReader | None = None,
 ) -> LoadedSources:
@@ -126,7 +123,7 @@ def read_sources(
 
 
 def load(
-    sources: tuple[Source, ...],
+    sources: tuple[Input, ...],
     journals: Sequence[Journal],
     root: str | None = None,
     trainers: TrainLogReader | None = None,
@@ -151,7 +148,7 @@ def load(
     )
 
 
-def workers_worth(sources: Sequence[Source]) -> int:
+def workers_worth(sources: Sequence[Input]) -> int:
     """How many processes should read the sources: one a core, and one where they are small."""
     paths = [source.path for source in readable_in(sources)]
     if len(paths) < MIN_PARALLEL_SOURCES and sum(map(_size, paths)) < MIN_PARALLEL_BYTES:
@@ -159,25 +156,25 @@ def workers_worth(sources: Sequence[Source]) -> int:
     return max(1, min(cores(), len(paths)))
 
 
-def readable_in(sources: Sequence[Source]) -> list[Source]:
+def readable_in(sources: Sequence[Input]) -> list[Input]:
     """Those that `read_source` reads: each holds processes of its own."""
     return [source for source in sources if source.kind in {TRACE, RUN}]
 
 
-def read_source(source: Source) -> tuple[Journal, ...]:
+def read_source(source: Input) -> tuple[Journal, ...]:
     """The processes of one trace or run directory: one task of many. Picklable both ways."""
     if source.kind == TRACE:
         return read_trace(source.path)
     return read_run(source.path) if source.kind == RUN else ()
 
 
-def ranks_named(sources: Sequence[Source]) -> frozenset[int]:
+def ranks_named(sources: Sequence[Input]) -> frozenset[int]:
     """Ranks in the names of traces, also of traces that hold nothing."""
     named = (rank_named(item) for item in sources)
     return frozenset(rank for rank in named if rank is not None)
 
 
-def rank_named(source: Source) -> int | None:
+def rank_named(source: Input) -> int | None:
     """The rank in the name of a trace."""
     return rank_in_name(os.path.basename(source.path)) if source.kind == TRACE else None
 

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from compilediag.readers.journal import Journal, read_run
-from compilediag.readers.torch_logs.counts import read_text_log
+from compilediag.readers.torch_logs import read_text_log
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt

@@ -10,8 +10,12 @@ from dataclasses import replace
 
 import msgspec
 
-from compilediag.compare.cold_and_warm.conclude import ColdAndWarm, conclude, not_concluded
-from compilediag.compare.cold_and_warm.record import with_starts
+from compilediag.compare.cold_and_warm import (
+    ColdAndWarm,
+    conclude,
+    not_concluded,
+    with_starts,
+)
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RECEIPT_NAME
 from compilediag.runs.run_directory import save_receipt

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, cast
 
-from compilediag.readers.lenient_json import parse
+from compilediag.readers.lines import parse_json
 from compilediag.readers.storage import open_regular
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF
 from compilediag.runs.supervised.child import ExitInfo, child_environment, start, supervise
@@ -129,7 +129,7 @@ def _notes_in(folder: str) -> Iterator[dict[str, Any]]:
             continue
         with file:
             while line := file.readline(MAX_LINE_BYTES):
-                raw = parse(line)
+                raw = parse_json(line)
                 if isinstance(raw, dict):
                     yield cast("dict[str, Any]", raw)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from compilediag.readers.tail import JournalTail
+from compilediag.readers.journal import JournalTail
 from compilediag.runs.supervised.signals import ProcessTree
 from compilediag_harness.wire import InterruptLost
 

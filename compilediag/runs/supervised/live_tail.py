@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from compilediag.readers.tail import JournalTail
+from compilediag.readers.journal import JournalTail
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.runs.pipeline import receipt_of
 from compilediag.runs.supervised.options import LiveMode

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import click
 
-from compilediag.compare.gate.expression import Limit, parse_limits
+from compilediag.compare.gate.limits import Limit, parse_limits
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, option
 
 if TYPE_CHECKING:
-    from compilediag.receipt.prices import PriceTable
+    from compilediag.receipt.run_metadata import CostEstimate
     from compilediag_harness.base.process_options import WitnessPlan
 
 LiveMode = Literal["title", "lines", "both"]
@@ -305,7 +305,7 @@ class RunOptions(TrialOptions):
     )
     groups: Mapping[str, str] | None = option("", "", toml=dict, tables=("probe",))
     """Templates of pyproject.toml, by the names of their groups."""
-    prices: PriceTable | None = None
+    prices: CostEstimate | None = None
     """What an hour of a device costs, from `price_file`; None: no cost is estimated."""
     telemetry: TelemetrySettings | None = None
     """Where metrics of the run are sent while it goes on."""

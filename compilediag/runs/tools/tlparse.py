@@ -18,8 +18,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from compilediag.readers.compression import open_stream
-from compilediag.readers.storage import is_uri
+from compilediag.readers.storage import is_uri, open_stream
 from compilediag.runs.run_directory import ARTIFACTS, REPORTS
 from compilediag.runs.tools.tlparse_log import TooLarge, copy_log
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from compilediag.readers.compression import open_stream
-from compilediag.readers.lenient_json import map_json, parse
+from compilediag.readers.lines import map_json, parse_json
+from compilediag.readers.storage import open_stream
 from compilediag.runs.run_directory import ARTIFACTS, TRACES
 from compilediag_harness.redaction.redactor import Redactor
 
@@ -147,7 +147,7 @@ def _records(lines: Iterable[bytes], copied: Copied) -> Iterator[_Record]:
 
 
 def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | None:
-    raw = parse(record.metadata)
+    raw = parse_json(record.metadata)
     fields = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
     event = next(iter(fields), None)
     if event not in EVENTS:

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from compilediag.compare.against_eager.arms import Arm, arm_of
-from compilediag.compare.against_eager.conclude import Pair, problem_of
-from compilediag.receipt.schema.against_eager import ArmRecord
+from compilediag.compare.against_eager.conclude import Arm, Pair, arm_of, problem_of
+from compilediag.receipt.schema.comparisons import ArmRecord
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.tools.ab import in_turns
 from compilediag.runs.trials.campaign import why_not

@@ -15,7 +15,7 @@ from compilediag.fixes.numbers.first_difference import (
     still_differs,
 )
 from compilediag.fixes.numbers.narrowing import narrowing
-from compilediag.receipt.schema.against_eager import NarrowedRecord
+from compilediag.receipt.schema.comparisons import NarrowedRecord
 from compilediag.runs.trials.against_eager import Pairs, make_run
 from compilediag.runs.trials.campaign import why_not
 from compilediag.runs.trials.one import SEED, Trial

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.errors import UsageError
-from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.recorded import CadenceGroup
 
 Origin = Literal["code", "argument", "environment"]
 

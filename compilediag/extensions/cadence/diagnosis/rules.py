@@ -17,7 +17,7 @@ from compilediag.extensions.cadence.diagnosis.samples import (
     VariantEvidence,
     evidence_of,
 )
-from compilediag.timeline.cadence import CadenceGroup
+from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Timeline
 
 CHANCE = 0.05

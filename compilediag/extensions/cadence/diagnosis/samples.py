@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compilediag.timeline.cadence import CadenceGroup
-from compilediag.timeline.timeline import Compile, Step, SyncSample, Timeline
+from compilediag.timeline.recorded import CadenceGroup
+from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
 
 _ENTRY = re.compile(r"^\S*/\S*:\s*")
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d{6,}")
@@ -121,7 +121,7 @@ def _calls(timeline: Timeline, steps: Sequence[Step]) -> dict[int, int]:
     }
 
 
-def _sample(step: Step, analysis_s: float, reads: SyncSample | None) -> StepSample:
+def _sample(step: Step, analysis_s: float, reads: SampledStep | None) -> StepSample:
     measured: dict[str, float | None] = {name: getattr(step, f"{name}_s") for name in PHASES}
     phases = {name: seconds for name, seconds in measured.items() if seconds is not None}
     phases["rest"] = max(0.0, step.wall_s - sum(phases.values()))

@@ -1,0 +1,297 @@
+"""What a second start compiles again although the first had compiled it, why, and its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import NamedTuple
+
+from compilediag.diagnosis.figures.caches import (
+    KeyChange,
+    cache_use,
+    in_words,
+    key_changes,
+    what_to_change,
+)
+from compilediag.diagnosis.figures.compile_costs import compile_seconds
+from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.rules.make_finding import make_finding
+from compilediag.receipt.assemble import amended
+from compilediag.receipt.schema.comparisons import (
+    ColdAndWarmSection,
+    CompiledAgainRecord,
+    WhyCompiledAgain,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.timeline.caches import ProcessCaches
+from compilediag.timeline.timeline import Compile, Timeline
+from compilediag_harness.wire import (
+    AOT_AUTOGRAD,
+    BYPASS,
+    DISABLED,
+    FAILED,
+    FX_GRAPH,
+    HIT,
+    CacheLookedUp,
+    Location,
+)
+
+ANSWERS = ("hits", "misses", "bypasses", "disabled", "failed")
+AGAIN_KEPT, CHANGES_KEPT = 100, 20
+"""Most compiles listed, and components of each."""
+
+OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
+"""The caches whose hit spares a compile. The first of them has components of its keys."""
+
+GUARD_MISS = "guard_miss"
+
+_REFUSED: tuple[tuple[str, WhyCompiledAgain, str], ...] = (
+    (BYPASS, "bypass", "torch does not cache it"),
+    (DISABLED, "disabled", "its cache is switched off"),
+    (FAILED, "failed", "the cache failed"),
+)
+
+
+class CompiledAgain(NamedTuple):
+    """A compile of the second start that was not taken from a cache."""
+
+    record: CompiledAgainRecord
+    frame: Location | None
+    changes: tuple[KeyChange, ...]
+    """Components of the key that differ from the first start; empty where the key is the same, or
+    torch did not tell of what it is made."""
+
+
+class ColdAndWarm(NamedTuple):
+    """Two starts, compared."""
+
+    section: ColdAndWarmSection
+    again: tuple[CompiledAgain, ...] = ()
+    """All of them; the section lists the first."""
+
+
+def not_concluded(problem: str) -> ColdAndWarm:
+    """The outcome where the starts cannot be compared."""
+    return ColdAndWarm(ColdAndWarmSection(verdict="not_concluded", problem=problem))
+
+
+def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
+    """What the second start pays again.
+
+    Args:
+        cold: the first start, whose caches were empty.
+        warm: the second, with the caches that the first one left.
+        folder: where those of inductor are to lie; a program may choose another.
+    """
+    if problem := _problem(cold, warm, folder):
+        return not_concluded(problem)
+    cold_seconds, warm_seconds = compile_seconds(cold.compiles), compile_seconds(warm.compiles)
+    again = tuple(_compiled_again(cold, warm))
+    left_out = len(again) - AGAIN_KEPT
+    more = (f"{left_out} more compiles are not listed",) if left_out > 0 else ()
+    section = ColdAndWarmSection(
+        verdict="compiles_again" if again else "from_caches",
+        cold_s=None if cold_seconds is None else cold_seconds.total,
+        warm_s=None if warm_seconds is None else warm_seconds.total,
+        cold_by_phase={} if cold_seconds is None else cold_seconds.by_phase,
+        cold_answers={
+            use.cache: {name: getattr(use, name) for name in ANSWERS}
+            for use in cache_use(cold.caches)
+        },
+        compiles=len(_by_compile(warm)),
+        again=tuple(each.record for each in again[:AGAIN_KEPT]),
+        notes=(*_not_written(cold), *more),
+    )
+    return ColdAndWarm(section, again)
+
+
+def _problem(cold: Timeline, warm: Timeline, folder: str) -> str | None:
+    for part in (*cold.caches, *warm.caches):
+        if part.folder is not None and part.folder.folder != folder:
+            return (
+                f"the program chose its own cache folder, {part.folder.folder}, which was not "
+                "empty or is not that of the other start: leave TORCHINDUCTOR_CACHE_DIR to the "
+                "environment"
+            )
+    if not any(compile_.has_row for compile_ in (*cold.compiles, *warm.compiles)):
+        return "the program compiled nothing: no start has anything to take from a cache"
+    if not _by_compile(warm):
+        return (
+            "no compile looked into a cache of graphs: only inductor has one, and this program "
+            "uses another backend, or has the caches switched off"
+        )
+    return None
+
+
+def _not_written(cold: Timeline) -> Iterable[str]:
+    """WhyCompiledAgain the first start left no entries, each reason once."""
+    problems = [each.problem for part in cold.caches for each in part.writes or () if each.problem]
+    for problem in dict.fromkeys(problems):
+        times = problems.count(problem)
+        what = "1 entry" if times == 1 else f"{times} entries"
+        yield f"the first start could not write {what} of a cache: {problem}"
+
+
+_CompileKey = tuple[int, int, str]
+"""Rank or number of the process, epoch, compile id."""
+
+
+def _by_compile(timeline: Timeline) -> dict[_CompileKey, list[tuple[ProcessCaches, CacheLookedUp]]]:
+    """Lookups of caches of graphs by the compile that made them."""
+    found: dict[_CompileKey, list[tuple[ProcessCaches, CacheLookedUp]]] = {}
+    for part in timeline.caches:
+        for lookup in part.lookups:
+            if lookup.cache in OF_GRAPHS and lookup.compile_id:
+                key = (_number(timeline, part.process), lookup.epoch, lookup.compile_id)
+                found.setdefault(key, []).append((part, lookup))
+    return found
+
+
+def _number(timeline: Timeline, process: int) -> int:
+    rank = timeline.processes[process].rank if process < len(timeline.processes) else None
+    return process if rank is None else rank
+
+
+def _compiles(timeline: Timeline) -> dict[_CompileKey, list[Compile]]:
+    found: dict[_CompileKey, list[Compile]] = {}
+    for item in timeline.compiles:
+        key = (_number(timeline, item.id.process), item.id.epoch, item.id.compile_id)
+        found.setdefault(key, []).append(item)
+    return found
+
+
+def _compiled_again(cold: Timeline, warm: Timeline) -> Iterable[CompiledAgain]:
+    before, compiles, compiled_before = _by_compile(cold), _compiles(warm), _compiles(cold)
+    cold_keys = {(each.cache, each.key) for part in cold.caches for each in part.lookups}
+    for key, lookups in _by_compile(warm).items():
+        missed = [
+            pair for pair in lookups if pair[1].outcome != HIT and not _is_spared(pair, lookups)
+        ]
+        if not missed:
+            continue
+        frame, frame_before = _frame(compiles.get(key)), _frame(compiled_before.get(key))
+        same_frame = frame is None or frame_before is None or _same(frame, frame_before)
+        why, reason, changes = _why(lookups, missed, before.get(key, []) * same_frame, cold_keys)
+        rows = [item.seconds for item in compiles.get(key, ()) if item.has_row]
+        record = CompiledAgainRecord(
+            compile_id=key[2],
+            place="" if frame is None else f"{frame.function} at {frame.file}:{frame.line}",
+            why=why,
+            reason=reason,
+            seconds=sum(rows) if rows else None,
+            changes={item.name: (item.before, item.after) for item in changes[:CHANGES_KEPT]},
+        )
+        yield CompiledAgain(record, frame, changes)
+
+
+def _is_spared(
+    pair: tuple[ProcessCaches, CacheLookedUp], lookups: list[tuple[ProcessCaches, CacheLookedUp]]
+) -> bool:
+    """A graph that AOTAutograd's entry referred to and that was found in the end is no compile."""
+    lookup = pair[1]
+    return bool(lookup.key) and any(
+        other.outcome == HIT and other.cache == lookup.cache and other.key == lookup.key
+        for _, other in lookups
+    )
+
+
+def _frame(compiles: list[Compile] | None) -> Location | None:
+    return next((each.frame for each in compiles or () if each.frame.file), None)
+
+
+def _same(left: Location, right: Location) -> bool:
+    return (left.file, left.line, left.function) == (right.file, right.line, right.function)
+
+
+_Found = tuple[WhyCompiledAgain, str, tuple[KeyChange, ...]]
+_Lookups = list[tuple[ProcessCaches, CacheLookedUp]]
+
+
+def _why(
+    lookups: _Lookups, missed: _Lookups, before: _Lookups, cold_keys: set[tuple[str, str]]
+) -> _Found:
+    """WhyCompiledAgain a compile was not taken from a cache; torch's own reason comes first."""
+    for outcome, why, words in _REFUSED:
+        for _, lookup in missed:
+            if lookup.outcome == outcome:
+                said = f": {lookup.reason}" if lookup.reason else ""
+                return why, f"{words}{said}", ()
+    if any(lookup.status == GUARD_MISS for _, lookup in missed):
+        return "guard_miss", "an entry was there, for other sizes", ()
+    if all((lookup.cache, lookup.key) in cold_keys for _, lookup in missed):
+        return "entry_gone", "the key is the same, and the entry of the first start was gone", ()
+    if not before:
+        return "not_compiled_before", "the first start compiled nothing like it there", ()
+    changes = _changes(lookups, before)
+    what = in_words(changes) or "torch does not record in what"
+    return "key_changed", f"its key is another at each start: {what}", changes
+
+
+def _changes(lookups: _Lookups, before: _Lookups) -> tuple[KeyChange, ...]:
+    """Of the first lookup, paired by cache and order, whose components differ."""
+    for cache in OF_GRAPHS:
+        now = [pair for pair in lookups if pair[1].cache == cache]
+        then = [pair for pair in before if pair[1].cache == cache]
+        # Other counts of lookups: nothing says which of them belong together.
+        for (part, lookup), (part_before, lookup_before) in zip(
+            now if len(now) == len(then) else (), then, strict=False
+        ):
+            if lookup.outcome != HIT and lookup.key != lookup_before.key:
+                left, right = part_before.components_of(lookup_before), part.components_of(lookup)
+                changes = key_changes(left, right)
+                if changes:
+                    return changes
+    return ()
+
+
+NAMED = 20
+"""Most components in the evidence of a finding."""
+
+
+def with_starts(
+    receipt: Receipt, warm: Timeline, found: ColdAndWarm, secret_values: Sequence[str] = ()
+) -> Receipt:
+    """The receipt of the second start with its section `cold_and_warm`, and the findings of CD612
+    after its own; both redacted and bounded like the rest.
+
+    Args:
+        receipt: of the second start.
+        warm: what it was made from.
+        found: the comparison with the first start.
+        secret_values: what must not stand in a receipt.
+    """
+    more = changing_keys(warm, found)
+    return amended(receipt, warm, more, secret_values, cold_and_warm=found.section)
+
+
+def changing_keys(warm: Timeline, found: ColdAndWarm) -> Iterable[Finding]:
+    """One for each function and set of components that differ; none where torch does not record of
+    what the key is made."""
+    groups: dict[object, list[CompiledAgain]] = {}
+    for each in found.again:
+        if each.changes:
+            names = tuple(item.name for item in each.changes)
+            groups.setdefault((each.frame, names), []).append(each)
+    for group in groups.values():
+        first = group[0]
+        name = first.frame.function if first.frame is not None else "a graph"
+        yield make_finding(
+            warm,
+            "CD612",
+            f"{name} is compiled again at every start: its cache key changes ("
+            f"{in_words(first.changes, 2)})",
+            what_to_change(first.changes),
+            location=first.frame,
+            count=len(group),
+            cost_s=_seconds(group),
+            evidence={
+                "compile_ids": [each.record.compile_id for each in group],
+                "components": [asdict(item) for item in first.changes[:NAMED]],
+                "components_left_out": max(0, len(first.changes) - NAMED),
+            },
+        )
+
+
+def _seconds(group: Iterable[CompiledAgain]) -> float | None:
+    known = [each.record.seconds for each in group]
+    return sum(item for item in known if item is not None) if None not in known else None

@@ -1,1 +1,0 @@
-"""A program started twice with the same caches, which were empty before."""

@@ -1,0 +1,249 @@
+"""What compiling costs: seconds by phase, and guards on each call of what was compiled.
+
+What a phase took does not hold what the phases within it took, so the sum is the compile's time,
+but for what torch does not time: "other". An evaluation of guards is measured right after others,
+so that it is the least that a call pays. torch's own figure is of one with empty caches of the
+processor, which no loop ever sees.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from statistics import median
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from compilediag.diagnosis.figures.goodput import is_recompile_time, recompile_ids
+from compilediag.diagnosis.figures.invocations import invocations_in
+from compilediag.receipt.schema.compiles import (
+    CompileSeconds,
+    CompileTime,
+    FrameGuards,
+    FrameSeconds,
+    GuardsSection,
+    WarmRuns,
+)
+from compilediag.receipt.schema.record import record_from
+from compilediag.timeline.compiles import GuardSet, TimedWarmCalls
+from compilediag.timeline.timeline import Compile, Timeline
+from compilediag_harness.wire import Location
+
+OTHER = "other"
+
+_NAMES: tuple[tuple[str, str], ...] = (
+    ("autotuning", r".*(?:autotun|benchmark|do_bench)"),
+    (
+        "kernel_builds",
+        (
+            r"compile_file|async_compile|PyCodeCache|(?:cpp|cuda|triton).*compile|CachingAutotuner|"
+            r".*precompile_config|reload_kernel|aoti_|StaticAutotuner"
+        ),
+    ),
+    (
+        "caches",
+        (
+            r"AOTAutogradCache|FxGraphCache|fx_graph_cache|inductor_codecache|CacheBase|CompiledArtifact|"
+            r"TritonBundler|GraphPickler|pgo\.|.*(?:remote_cache|cache_load|cache_save|cache_lookup)"
+        ),
+    ),
+    (
+        "code_generation",
+        r".*codegen(?!_and_compile)|.*Codegen\w*\.|CppWrapper|code_gen|generate_kernel_code",
+    ),
+    (
+        "lowering",
+        r"GraphLowering|Scheduler|fx_codegen_and_compile|inductor_compile|compile_fx_inner",
+    ),
+    (
+        "graph_passes",
+        (
+            r"pass\.|_?recursive_(?:pre|joint|post)_grad|.*grad_passes|joint_graph_passes|fx\.|min_cut|"
+            r"_recursive_joint|additional_fake_tensor_prop|insert_deferred|convert_conv_weights"
+        ),
+    ),
+    ("aot_autograd", r"aot_|create_aot_dispatcher|invoke_subgraph|AOT"),
+    ("backend", r"backend_compile|compile_fx\b|inductor_import|OutputGraph\.call_user_compiler"),
+    ("guards", r"build_guards|.*guard"),
+    ("garbage_collection", r"gc$"),
+    (
+        "dynamo",
+        (
+            r"entire_frame_compile|entire_backward_compile|_compile\.|compile_attempt|bytecode|dynamo|"
+            r"compile_inner|convert_frame|fullgraph_capture|compiler_collective"
+        ),
+    ),
+)
+"""Phases by what torch calls what it times, in 2.7 to 2.15; the first that matches counts."""
+
+PHASES = (*(name for name, _ in reversed(_NAMES)), OTHER)
+"""In about the order in which a compile comes to them."""
+
+FRAMES_WITH_SECONDS = 200
+"""Frames whose compile seconds are taken apart, the most expensive first."""
+
+
+def compile_time(timeline: Timeline) -> CompileTime:
+    """Backward compiles and failed attempts cost time too: the total is of all attempts."""
+    if not timeline.observes("metrics_rows"):
+        return CompileTime(total=None, first_compile=None, recompile=None, backend=None)
+    if not timeline.compiles:
+        return CompileTime(total=0.0, first_compile=0.0, recompile=0.0, backend=0.0)
+    ids = recompile_ids(timeline)
+    seconds: dict[bool, list[float]] = {False: [], True: []}
+    for item in timeline.compiles:
+        seconds[is_recompile_time(item, ids)].append(item.seconds)
+    first, again = sum(seconds[False]), sum(seconds[True])
+    backend = [item.backend_s for item in timeline.compiles if item.backend_s is not None]
+    return CompileTime(
+        total=first + again,
+        first_compile=first,
+        recompile=again,
+        backend=sum(backend) if backend else None,
+    )
+
+
+def seconds_section(timeline: Timeline) -> CompileSeconds | None:
+    """None where torch's timing of one of the compiles was not seen."""
+    whole = compile_seconds(timeline.compiles)
+    if whole is None:
+        return None
+    dearest = by_frame(timeline.compiles)[:FRAMES_WITH_SECONDS]
+    frames = tuple(record_from(FrameSeconds, found, frame=where) for where, found in dearest)
+    return replace(whole, frames=frames)
+
+
+def compile_seconds(compiles: Iterable[Compile]) -> CompileSeconds | None:
+    """The sum of compiles; None where torch's timing of one of them was not seen, or there is
+    none."""
+    timed = [item for item in compiles if item.has_row]
+    if not timed or any(item.phases is None for item in timed):
+        return None
+    found = dict.fromkeys(PHASES, 0.0)
+    for item in timed:
+        for name, seconds in item.phases or ():
+            found[phase_of(name)] += seconds
+    total = sum(item.seconds for item in timed)
+    found[OTHER] += total - sum(found.values())
+    return CompileSeconds(
+        attempts=len(timed),
+        total=total,
+        by_phase={name: value for name, value in found.items() if abs(value) >= 1e-6},
+        restarted=sum(item.restarted_s or 0.0 for item in timed),
+    )
+
+
+@cache
+def phase_of(name: str) -> str:
+    """The phase that torch's name for something it times belongs to."""
+    return next((phase for phase, pattern in _NAMES if re.match(pattern, name)), OTHER)
+
+
+def compiles_by_frame(compiles: Iterable[Compile]) -> dict[Location, list[Compile]]:
+    """The compiles of each function. A backward compile names no function: it is its forward's."""
+    attempts = list(compiles)
+    functions = {item.key: item.frame for item in reversed(attempts) if item.forward}
+    frames: dict[Location, list[Compile]] = {}
+    for item in attempts:
+        frames.setdefault(functions.get(item.key, item.frame), []).append(item)
+    return frames
+
+
+def by_frame(compiles: Iterable[Compile]) -> list[tuple[Location, CompileSeconds]]:
+    """Of each compiled function, the most expensive first."""
+    frames = compiles_by_frame(compiles)
+    found = [(frame, compile_seconds(items)) for frame, items in frames.items()]
+    known = [(frame, seconds) for frame, seconds in found if seconds is not None]
+    return sorted(known, key=lambda item: -item[1].total)
+
+
+KEPT = 200
+"""Frames and callables that a receipt lists: those that cost most."""
+
+
+class GuardCost(NamedTuple):
+    """The guards of the lead process."""
+
+    figures: GuardsSection
+    """Of all frames, those that cost most first."""
+    dearest: GuardSet
+    """The guards of the first of them."""
+
+
+def guards_section(timeline: Timeline) -> GuardsSection | None:
+    """What a receipt lists; None where no guards were looked at."""
+    found = guard_cost(timeline)
+    if found is None:
+        return None
+    figures = found.figures
+    return replace(figures, frames=figures.frames[:KEPT], calls=figures.calls[:KEPT])
+
+
+def guard_cost(timeline: Timeline) -> GuardCost | None:
+    """None where no guards were looked at."""
+    process = timeline.lead
+    frames = {item.id: item.frame for item in timeline.compiles if item.guarded and item.forward}
+    by_frame: dict[Location, list[GuardSet]] = {}
+    for item in timeline.guard_sets:
+        if item.id.process == process and item.id in frames:
+            by_frame.setdefault(frames[item.id], []).append(item)
+    if not by_frame:
+        return None
+    warm = [item for item in timeline.warm_calls if item.process == process]
+    runs = _runs_per_step(timeline, warm)
+    least = {frame: min(sets, key=_cost) for frame, sets in by_frame.items()}
+    found = [(_of_frame(frame, guards, runs.get(frame)), guards) for frame, guards in least.items()]
+    found.sort(key=lambda pair: -(pair[0].us_per_step or 0.0))
+    known = [item.us_per_step for item, _ in found if item.us_per_step is not None]
+    us_per_step = sum(known) if known else None
+    walls = [s.wall_s for s in timeline.steps if s.process == process and not s.compile_s]
+    step_s = median(walls) if walls else None
+    figures = GuardsSection(
+        step_s=step_s,
+        us_per_step=us_per_step,
+        share=None if us_per_step is None or not step_s else us_per_step / 1e6 / step_s,
+        frames=tuple(item for item, _ in found),
+        calls=tuple(
+            WarmRuns(
+                callable=f"{at.function} ({at.file}:{at.line})",
+                calls=item.calls,
+                before_graph_us=item.before_graph_us,
+            )
+            for item in warm
+            for at in (item.function,)
+        ),
+    )
+    return GuardCost(figures, found[0][1])
+
+
+def _of_frame(frame: Location, guards: GuardSet, runs: float | None) -> FrameGuards:
+    """`runs` in a step: None where no warm call of it, or no step, was seen."""
+    return record_from(
+        FrameGuards,
+        guards,
+        frame=frame,
+        kinds=dict(guards.kinds),
+        runs_per_step=runs,
+        us_per_step=None if runs is None or guards.eval_us is None else guards.eval_us * runs,
+    )
+
+
+def _cost(item: GuardSet) -> float:
+    return float("inf") if item.eval_us is None else item.eval_us
+
+
+def _runs_per_step(timeline: Timeline, warm: Iterable[TimedWarmCalls]) -> dict[Location, float]:
+    """How often the graph of each frame runs in a step, by the calls that were looked at."""
+    calls: dict[Location, float] = {}
+    for item in invocations_in(timeline):
+        if item.per_step is not None:
+            function = item.calls.function
+            calls[function] = calls.get(function, 0.0) + item.per_step.median
+    runs: dict[Location, float] = {}
+    for item in warm:
+        for frame, count in item.runs:
+            often = count / item.calls * calls.get(item.function, 0.0)
+            runs[frame] = runs.get(frame, 0.0) + often
+    return {frame: often for frame, often in runs.items() if often > 0.0}

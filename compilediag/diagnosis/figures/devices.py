@@ -1,0 +1,166 @@
+"""Memory of the host and of CUDA devices, reads that wait for a device, and CUDA graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from compilediag.diagnosis.figures.recorded import logged_allocator
+from compilediag.receipt.schema.compiles import CompileMemorySection
+from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.running import (
+    Allocator,
+    CudagraphSection,
+    DeviceRecord,
+    MemorySection,
+    SyncLineRecord,
+    SyncsSection,
+)
+from compilediag.timeline.devices import DeviceUse, SyncLine, lines_of, skip_reason
+from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.timeline import Timeline, lead_process
+
+COMPILES_KEPT = 200
+"""Most compiles listed: those that grew most."""
+
+_CURRENT = ("allocated_bytes", "reserved_bytes", "active_bytes", "inactive_split_bytes")
+_COUNTS = (
+    "num_alloc_retries",
+    "num_ooms",
+    "num_device_alloc",
+    "num_device_free",
+    "num_sync_all_streams",
+)
+
+
+def memory_section(timeline: Timeline) -> MemorySection:
+    """The highest host peak of any process; the devices of the lead process."""
+    peaks = [
+        process.ended.host_peak_bytes
+        for process in timeline.processes
+        if process.ended is not None and process.ended.host_peak_bytes is not None
+    ]
+    lead = timeline.lead
+    devices = [item for item in timeline.device_memory if item.process == lead]
+    fullest = max(devices, key=lambda item: item.peak.get("reserved_bytes", 0), default=None)
+    none = () if has_gpu(timeline) is False else None
+    return MemorySection(
+        host_peak_bytes=max(peaks, default=None),
+        devices=tuple(_device(item) for item in devices) or none,
+        allocator=logged_allocator(timeline) if fullest is None else _allocator(fullest),
+        hint=None if fullest is None else fullest.hint,
+    )
+
+
+def has_gpu(timeline: Timeline) -> bool | None:
+    """Whether there is a CUDA device; None where it was not recorded."""
+    lead = lead_process(timeline)
+    if lead is None or "gpus" not in lead.facts:
+        return None
+    return bool(lead.facts["gpus"])
+
+
+def _allocator(item: DeviceUse) -> Allocator:
+    return record_from(Allocator, _device(item))
+
+
+def _device(item: DeviceUse) -> DeviceRecord:
+    last = item.last
+    return record_from(
+        DeviceRecord,
+        item,
+        **{name: last.current.get(name) for name in _CURRENT},
+        **{name: last.counts.get(name) for name in _COUNTS},
+        allocated_peak_bytes=item.peak.get("allocated_bytes"),
+        reserved_peak_bytes=item.peak.get("reserved_bytes"),
+        largest_growing_bucket=item.growth,
+    )
+
+
+def compile_memory(timeline: Timeline) -> CompileMemorySection | None:
+    """None where the memory around no compile was read."""
+    own = [item for item in timeline.compile_memory if item.process == timeline.lead]
+    if not own:
+        return None
+    # The process's highest so far when a compile raised it: of several the highest is the last.
+    peaks = [item.peak_bytes for item in own if item.peak_bytes is not None]
+    return CompileMemorySection(
+        compiles=len(own),
+        grown_bytes=sum(item.grown_bytes for item in own),
+        peak_bytes=max(peaks, default=None),
+        events=tuple(sorted(own, key=lambda item: -item.grown_bytes)[:COMPILES_KEPT]),
+    )
+
+
+def cudagraph_section(timeline: Timeline) -> CudagraphSection:
+    """Of the lead process. Not applicable without a CUDA device: torch then counts every graph as
+    skipped."""
+    applicable = has_gpu(timeline)
+    lead = timeline.lead
+    run = next((item for item in timeline.cudagraphs if item.process == lead), None)
+    if applicable is False and (run is None or not run.recordings):
+        return CudagraphSection(applicable=False)
+    if run is None:
+        # The trees were never imported: there was nothing to record.
+        ended = (process := lead_process(timeline)) is not None and process.ended is not None
+        none = 0 if applicable and ended else None
+        return CudagraphSection(applicable=applicable, recordings=none, replays=none)
+    if run.lost is not None:
+        return CudagraphSection(applicable=applicable, pool_bytes=run.pool_bytes)
+    return record_from(
+        CudagraphSection,
+        run,
+        applicable=True,
+        recordings_by_reason=run.reasons,
+        skips_by_reason=_skips_by_reason(timeline),
+        distinct_shapes=run.distinct_sizes,
+        threads=len({item.thread for item in run.recorded}),
+        padding_waste_fraction=_padding_in_graphs(timeline, lead),
+    )
+
+
+def _padding_in_graphs(timeline: Timeline, process: int) -> float | None:
+    """Of one callable: rows of two may cost very different work, and are not added up."""
+    own = [item for item in timeline.fixed_shapes if item.process == process]
+    padded = [item.graph_padding for item in own if item.graph_calls]
+    return padded[0] if len(padded) == 1 else None
+
+
+def _skips_by_reason(timeline: Timeline) -> dict[str, int]:
+    """As torch warned: it warns of most only once, and of some not at all."""
+    reasons = (skip_reason(warning.text) for warning in timeline.warnings)
+    return dict(Counter(reason for reason in reasons if reason is not None))
+
+
+MAX_LINES = 256
+"""Lines kept: those with most reads."""
+
+
+def syncs_section(timeline: Timeline) -> SyncsSection | None:
+    """None when no step was sampled: zero would be a claim about the others."""
+    process = timeline.lead
+    samples = [sample for sample in timeline.syncs if sample.process == process]
+    if not samples:
+        return None
+    lines = lines_of(samples)
+    timed = [sample.seconds for sample in samples if sample.seconds is not None]
+    return SyncsSection(
+        sampled_steps=len(samples),
+        on_device=any(sample.on_device for sample in samples),
+        complete=all(sample.complete for sample in samples) and len(lines) <= MAX_LINES,
+        lines=tuple(_line(line, timeline) for line in lines[:MAX_LINES]),
+        seconds=sum(timed) if len(timed) == len(samples) else None,
+    )
+
+
+def _line(line: SyncLine, timeline: Timeline) -> SyncLineRecord:
+    return record_from(
+        SyncLineRecord,
+        line,
+        file=line.place.file,
+        line=line.place.line,
+        function=line.place.function,
+        ownership=ownership_of(line.place.file, timeline.user_roots),
+        loop_line=line.loop,
+        most_in_a_step=line.most,
+        steps=len(line.steps),
+    )

@@ -1,0 +1,143 @@
+"""What the program and its trainer recorded themselves: tracked runs, reports, profiles, steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from compilediag import extension_points
+from compilediag.receipt.schema.invocations import Throughput
+from compilediag.receipt.schema.receipt import Artifact
+from compilediag.receipt.schema.record import record_from
+from compilediag.receipt.schema.running import Allocator, StepsSection
+from compilediag.receipt.schema.tracked import (
+    AblationRecord,
+    MetricRecord,
+    PipelineSection,
+    Profile,
+    TrackedRecord,
+)
+from compilediag.timeline.recorded import TrainLog
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import AblationWritten, RunTracked, plain
+
+Steps = Callable[[TrainLog, int | None], StepsSection | None]
+WithPrinted = Callable[[Throughput | None, TrainLog, int | None], Throughput]
+
+_READER = "the output of a trainer"
+
+
+def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
+    """The steps that the trainer printed; None where it printed none, or no number of them."""
+    if timeline.train_log is None:
+        return None
+    steps: Steps = extension_points.load(extension_points.TRAIN_LOG_STEPS, _READER)
+    return steps(timeline.train_log, warmup)
+
+
+def with_logged(
+    measured: Throughput | None, timeline: Timeline, warmup: int | None
+) -> Throughput | None:
+    """The throughput with the figures the trainer printed; what was measured is not replaced."""
+    if timeline.train_log is None:
+        return measured
+    add: WithPrinted = extension_points.load(extension_points.TRAIN_LOG_THROUGHPUT, _READER)
+    return add(measured, timeline.train_log, warmup)
+
+
+def logged_allocator(timeline: Timeline) -> Allocator:
+    """The peaks that the trainer printed."""
+    if timeline.train_log is None:
+        return Allocator()
+    peaks = {name: int(peak) for name, peak in timeline.train_log.peaks.items()}
+    return msgspec.convert(peaks, Allocator)
+
+
+def logged_losses_finite(timeline: Timeline) -> bool | None:
+    """Of the losses that the trainer printed; None where it printed none."""
+    log = timeline.train_log
+    if log is None or not (log.losses or log.losses_not_finite):
+        return None
+    return not log.losses_not_finite
+
+
+def logged_counts(timeline: Timeline) -> dict[str, int]:
+    """How much of a trainer's output was read, and how much of it was of no use."""
+    log = timeline.train_log
+    return {} if log is None else {f"train_log_{name}": n for name, n in log.counts.items()}
+
+
+MAX_RUNS = 200
+"""Tracked runs listed in one receipt; `completeness.reasons` counts the others."""
+
+MAX_REPORTS = 200
+
+ARTIFACTS_FOLDER = "artifacts"
+
+
+def loops_section(timeline: Timeline) -> PipelineSection | None:
+    """Loops of producers and consumers; None where the program measured none, or the extension that
+    judges them is missing."""
+    point = extension_points.PIPELINE_SECTION
+    if not timeline.pipelines or not extension_points.is_installed(point):
+        return None
+    section: Callable[[Timeline], PipelineSection | None] = extension_points.load(point, "a loop")
+    return section(timeline)
+
+
+def tracked_section(timeline: Timeline) -> tuple[TrackedRecord, ...]:
+    """The newest runs of the lead process, else of the first that has any."""
+    return tuple(_record(run) for run in _runs(timeline)[-MAX_RUNS:])
+
+
+def unlisted_runs(timeline: Timeline) -> str | None:
+    """How many runs are not listed, as a sentence."""
+    if not timeline.tracked and not timeline.tracked_left_out:
+        return None
+    count = max(len(_runs(timeline)) - MAX_RUNS, 0) + timeline.tracked_left_out
+    return f"tracked: {count} more runs are not listed" if count else None
+
+
+def _runs(timeline: Timeline) -> list[RunTracked]:
+    lead = timeline.lead
+    processes = [item.process for item in timeline.tracked]
+    chosen = lead if lead in processes else min(processes, default=lead)
+    return [item for item in timeline.tracked if item.process == chosen]
+
+
+def _record(run: RunTracked) -> TrackedRecord:
+    metrics = tuple(
+        record_from(MetricRecord, item, median_of=item.median_of or None) for item in run.metrics
+    )
+    return record_from(TrackedRecord, run, config=plain(run.config), metrics=metrics)
+
+
+def ablations_section(timeline: Timeline) -> tuple[AblationRecord, ...]:
+    """The reports of all processes; of files written twice the last."""
+    return tuple(record_from(AblationRecord, item) for item in _reports(timeline))
+
+
+def ablation_artifacts(timeline: Timeline) -> tuple[Artifact, ...]:
+    """The files of these reports, as links."""
+    return tuple(
+        record_from(Artifact, item, role="ablation", media_type="application/json")
+        for item in _reports(timeline)
+    )
+
+
+def _reports(timeline: Timeline) -> Sequence[AblationWritten]:
+    return list({item.uri: item for item in timeline.ablations}.values())[-MAX_REPORTS:]
+
+
+def profiles_section(timeline: Timeline) -> tuple[Profile, ...]:
+    """Every window of every process, in the order they ended. A file's name never leads out of the
+    folder."""
+    return tuple(
+        record_from(
+            Profile,
+            item,
+            uri=f"{ARTIFACTS_FOLDER}/{item.file}" if item.file and "/" not in item.file else None,
+        )
+        for item in timeline.profiles
+    )

@@ -1,0 +1,1 @@
+"""What a run cost, by the price table that a user gives."""

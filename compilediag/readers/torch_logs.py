@@ -1,0 +1,355 @@
+"""TORCH_LOGS text: counted as a second opinion, and made events where it is the only record.
+
+What it holds is why torch compiled again and where graphs broke: no first compile, no graph, no
+seconds. What it lacks is listed, and a run of which nothing else is there is never called clean.
+Counting is independent of the events. Any bytes are accepted; what looks like a recompile or a
+break and is not understood is counted as unknown, never skipped: torch's wording changes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from compilediag.readers.journal import Journal, with_loss, with_problem
+from compilediag.readers.lines import plain_text, split_lines
+from compilediag.readers.storage import open_stream
+from compilediag.timeline.timeline import TextLog
+from compilediag_harness.wire import (
+    LINES_LEFT_OUT,
+    LOG_OVER_LIMIT,
+    WIRE_VERSION,
+    Compiled,
+    Event,
+    GraphBroke,
+    Location,
+    ProcessStarted,
+    Recompiled,
+    TorchSeen,
+    WarningSeen,
+    clip,
+)
+
+LINE_LIMIT = 65_536
+"""Longest line read, in bytes; the rest of a longer one is dropped."""
+
+PROFILE_LIMIT = 64
+"""Most messages about a stored profile that are kept."""
+
+# [rank0]:V1120 17:12:26.334000 8288 torch/_dynamo/guards.py:5396] [0/1] [__recompiles] text
+PREFIX = re.compile(
+    r"(?P<key>(?:\[rank(?P<rank>\d{1,9})\]:)?[VDIWECF]\d{4} "
+    r"\d\d:\d\d:\d\d\.\d{1,9} (?P<pid>\d{1,20}) "
+    r"[^\]\n]{1,4096}:\d{1,9}\](?: \[(?P<id>!?[\d/_]{1,64})\])?(?: \[(?P<tag>__\w{1,64})\])?) ?"
+)
+RECOMPILING = re.compile(r"Recompiling function .{1,4096} in .{1,4096}:\d{1,9}\s{0,4}$")
+_BREAK_LINE = re.compile(
+    r"Graph break (?:\([^)]{1,200}\) )?in user code at "
+    r"(?P<file>.{1,4096}):(?P<line>\d{1,9})\s{0,4}$"
+)
+_SKIP = re.compile(r"Graph break: ")
+_NO_BREAK = re.compile(r"WON'T CONVERT ")
+_STACK_LINE = re.compile(
+    r' {2}File "(?P<file>.{1,4096})", line (?P<line>\d{1,9})(?:, in .{0,4096})?$'
+)
+_TRACEBACK = "Traceback (most recent call last)"
+LIMIT = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
+_PROFILE = re.compile(r"get_code_state .{0,4096} hit (?:local|remote)\b")
+_LEFT_OUT = re.compile(re.escape(LINES_LEFT_OUT).replace(r"\{\}", r"(\d{1,9})") + "$")
+_LOOKS_LIKE_OURS = re.compile(
+    r"Recompiling function |Graph [Bb]reak (?:\(user stack|in user code)"
+    r"|torch\._dynamo hit config\."
+)
+
+
+def read_text_log(chunks: Iterable[bytes]) -> TextLog:
+    """Counts recompiles, limit warnings and break sites in the bytes of a text log.
+
+    Never raises for what the bytes hold: bad UTF-8 is replaced, terminal escapes are removed, a
+    torn last line sets `torn`, and what is not understood is counted in `unknown_lines`.
+    Lines without torch's prefix are the program's own output and are ignored, unless they look
+    like torch's words (then they are unknown).
+    """
+    reader = _Reader()
+    torn = False
+    for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
+        torn = not line.ended
+        if line.raw:
+            reader.take(plain_text(line.raw))
+    reader.close()
+    return TextLog(
+        recompiling_lines=reader.recompiling,
+        limit_warnings=reader.limits,
+        break_sites=frozenset(reader.sites),
+        profile_uses=tuple(reader.profiles),
+        log_lines=reader.log_lines,
+        unknown_lines=reader.unknown,
+        torn=torn,
+        lines_left_out=reader.left_out,
+        over_limit=reader.over_limit,
+    )
+
+
+@dataclass(slots=True)
+class _Message:
+    """The message that following lines with an equal prefix continue."""
+
+    key: str
+    kind: str
+    site: tuple[str, int] | None = None
+    """Innermost frame so far of a skip report, whose first line has no location."""
+
+
+@dataclass(slots=True)
+class _Reader:
+    """State between the lines: which message each process has open; several may share one log."""
+
+    recompiling: int = 0
+    limits: int = 0
+    unknown: int = 0
+    log_lines: int = 0
+    left_out: int = 0
+    over_limit: bool = False
+    sites: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    profiles: list[str] = field(default_factory=list[str])
+    _open: dict[str, _Message] = field(default_factory=dict[str, _Message])
+
+    def take(self, line: str) -> None:
+        prefix = PREFIX.search(line)
+        if prefix is None:
+            self.unknown += _LOOKS_LIKE_OURS.search(line) is not None
+            return
+        self.log_lines += 1
+        pid, key, text = prefix["pid"], prefix["key"], line[prefix.end() :]
+        tag = prefix["tag"] or ""
+        if left_out := _LEFT_OUT.match(text):
+            self.left_out += int(left_out[1])
+        elif text == LOG_OVER_LIMIT:
+            self.over_limit = True
+        elif tag.startswith("__recompiles"):
+            self._recompile_line(pid, key, text)
+        elif tag == "__graph_breaks":
+            self._break_line(pid, key, text)
+        elif not tag:
+            self._plain_line(text)
+
+    def close(self) -> None:
+        """Ends every open message: the site of a skip report is known only then."""
+        for pid in tuple(self._open):
+            self._end(pid)
+
+    def _end(self, pid: str) -> None:
+        message = self._open.pop(pid, None)
+        if message is not None and message.site is not None:
+            self.sites.add(message.site)
+
+    def _begin(self, pid: str, key: str, kind: str) -> None:
+        self._end(pid)
+        self._open[pid] = _Message(key, kind)
+
+    def _continues(self, pid: str, key: str) -> _Message | None:
+        message = self._open.get(pid)
+        return message if message is not None and message.key == key else None
+
+    def _recompile_line(self, pid: str, key: str, text: str) -> None:
+        if RECOMPILING.match(text):
+            self._begin(pid, key, "recompile")
+            self.recompiling += 1
+        elif not self._continues(pid, key) or not (text.startswith("    ") or not text.strip()):
+            self.unknown += 1
+
+    def _break_line(self, pid: str, key: str, text: str) -> None:
+        if site := _BREAK_LINE.match(text):
+            self._begin(pid, key, "break")
+            self.sites.add((site["file"], int(site["line"])))
+        elif _SKIP.match(text):
+            self._begin(pid, key, "skip")
+        elif _NO_BREAK.match(text):
+            # An error of the backend; its graph break follows as a message of its own.
+            self._begin(pid, key, "error")
+        elif (message := self._continues(pid, key)) is None:
+            self.unknown += 1
+        elif message.kind == "skip":
+            _skip_line(message, text)
+
+    def _plain_line(self, text: str) -> None:
+        if LIMIT.match(text):
+            self.limits += 1
+        elif _PROFILE.match(text) and len(self.profiles) < PROFILE_LIMIT:
+            self.profiles.append(text[:512])
+
+
+def _skip_line(message: _Message, text: str) -> None:
+    """The user's stack comes first, innermost frame last; Dynamo's own traceback follows."""
+    if text.startswith(_TRACEBACK):
+        message.kind = "traceback"
+    elif frame := _STACK_LINE.match(text):
+        message.site = (frame["file"], int(frame["line"]))
+
+
+MESSAGES_KEPT = 20_000
+"""Most recompiles and breaks kept of one log; later ones are counted as lost."""
+
+MESSAGE_LINES = 400
+"""Most lines kept of one message."""
+
+HOOKS = {"metrics_rows": False, "recompile_reasons": True, "steps": False, "guards": False}
+
+NOT_IN_A_LOG = {
+    "metrics_rows": "a text log tells recompiles and graph breaks: compiles, frames and graphs "
+    "without one, and seconds, are not in it",
+    "guards": "a text log holds the first false guard of each cache entry, and no other",
+    "steps": "a text log does not tell steps: nothing can be said per step",
+}
+"""What cannot be observed in a text log, by hook."""
+
+_CAUSE = re.compile(r"\s{0,16}(?:- ){1,2}(?=!?\d{1,9}/)")
+_BREAK = re.compile(r"Graph break\b")
+_REPEATED = "user stack suppressed due to duplicate graph break"
+_RECOMPILED = re.compile(r"Recompiling function (.{1,4096}) in (.{1,4096}):(\d{1,9})\s{0,4}$")
+
+
+def read_text_events(path: str) -> tuple[Journal, ...]:
+    """The processes that wrote into the text log at `path`."""
+    stream = open_stream(path)
+    found = events_of_text(stream.chunks(), os.path.basename(path))
+    return with_problem(found, "text_log", stream.problem)
+
+
+def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[Journal, ...]:
+    """The same for a log's bytes. Processes that share one log are distinguished by rank and id."""
+    processes: dict[tuple[str | None, str], _Process] = {}
+    torn = False
+    for line in split_lines(chunks, LINE_LIMIT, carriage_returns=True):
+        torn = not line.ended
+        text = plain_text(line.raw)
+        prefix = PREFIX.search(text)
+        if prefix is None:
+            continue
+        key = (prefix["rank"], prefix["pid"])
+        if key in processes or len(processes) < MESSAGES_KEPT:
+            processes.setdefault(key, _Process(*key)).take(prefix, text[prefix.end() :])
+    if not processes:
+        return (Journal(name, _Process(None, "0").opening(), torn, {"empty": 1}),)
+    first, *others = (process.finished(name) for process in processes.values())
+    return (replace(first, torn_tail=torn), *others)
+
+
+@dataclass(slots=True)
+class _Process:
+    """One process's messages, in order; a message is the lines that share a prefix."""
+
+    rank: str | None
+    pid: str
+    events: list[Event] = field(default_factory=list[Event])
+    epoch: int = 0
+    lost: int = 0
+    _key: str = ""
+    _id: str = ""
+    _lines: list[str] = field(default_factory=list[str])
+    _rows: dict[str, int] = field(default_factory=dict[str, int])
+    """Compile ids recompiled in this epoch, with the index of their row among the events."""
+
+    def take(self, prefix: re.Match[str], text: str) -> None:
+        """One line of the log."""
+        tag = prefix["tag"] or ""
+        begins = RECOMPILING.match(text) or (tag == "__graph_breaks" and _BREAK.match(text))
+        if prefix["key"] != self._key or begins:
+            self._end()
+            self._key, self._id = prefix["key"], (prefix["id"] or "").partition("_")[0]
+        if tag.startswith("__recompiles") or tag == "__graph_breaks":
+            if len(self._lines) < MESSAGE_LINES:
+                self._lines.append(text)
+        elif not tag and LIMIT.match(text):
+            self._limit(text)
+
+    def opening(self) -> tuple[Event, ...]:
+        """What can be said of the process itself."""
+        pid = int(self.pid) if len(self.pid) < 16 else 0
+        rank = None if self.rank is None else int(self.rank)
+        return (
+            ProcessStarted(0.0, WIRE_VERSION, pid, 0, rank, None, (), "", "", "", ""),
+            TorchSeen(0.0, "", None, dict(HOOKS), dict(NOT_IN_A_LOG)),
+        )
+
+    def finished(self, name: str) -> Journal:
+        """All events of the process."""
+        self._end()
+        journal = Journal(name, (*self.opening(), *self.events))
+        if not self.lost:
+            return journal
+        journal = replace(journal, lost={"over_limit": self.lost})
+        return with_loss(journal, "text_log", f"{self.lost} messages over the limit")
+
+    def _end(self) -> None:
+        lines, self._lines = self._lines, []
+        if not lines:
+            return
+        if len(self.events) >= 2 * MESSAGES_KEPT:
+            self.lost += 1
+        elif found := _RECOMPILED.match(lines[0]):
+            frame = Location(found[2], int(found[3]), found[1])
+            self._recompile(frame, _reasons(lines[1:]))
+        elif _BREAK.match(lines[0]):
+            text = "\n".join(lines)
+            t = float(len(self.events))
+            self.events.append(
+                GraphBroke(t, 0, self._id, self.epoch, clip(text), _REPEATED in lines[0])
+            )
+
+    def _recompile(self, frame: Location, reasons: tuple[str, ...]) -> None:
+        """torch was about to compile; that it did is assumed unless a limit is reported as hit."""
+        if self._id in self._rows:
+            self.epoch += 1
+            self._rows.clear()
+        t = float(len(self.events))
+        self.events.append(Recompiled(t, 0, self._id, self.epoch, frame, reasons, (), 0.0))
+        self._rows[self._id] = len(self.events)
+        self.events.append(_row(t, self._id, self.epoch, frame, reasons))
+
+    def _limit(self, text: str) -> None:
+        self.events.append(
+            WarningSeen(float(len(self.events)), 0, self._id, "torch._dynamo", clip(text, 4096))
+        )
+        index = self._rows.get(self._id)
+        row = None if index is None else self.events[index]
+        if index is not None and isinstance(row, Compiled):
+            self.events[index] = replace(
+                row, guarded=False, fail_type="RecompileLimit", fail_reason=text
+            )
+
+
+def _reasons(lines: Iterable[str]) -> tuple[str, ...]:
+    """The printed reasons: each line with a compile id begins one, other lines are its stack."""
+    found: list[str] = []
+    for line in lines:
+        cause = _CAUSE.match(line)
+        if cause is not None:
+            found.append(line[cause.end() :])
+        elif found and line.lstrip().startswith("- "):
+            found[-1] += "\n" + line.lstrip().removeprefix("- ")
+    return tuple(clip(text, 4096) for text in found[:8])
+
+
+def _row(
+    t: float, compile_id: str, epoch: int, frame: Location, reasons: tuple[str, ...]
+) -> Compiled:
+    return Compiled(
+        t=t,
+        step=0,
+        compile_id=compile_id,
+        epoch=epoch,
+        frame=frame,
+        forward=True,
+        guarded=True,
+        seconds=0.0,
+        backend_s=None,
+        graph_ops=None,
+        guards=None,
+        cache_size=None,
+        recompile_reason=reasons[0] if reasons else None,
+        fail_type=None,
+        fail_reason=None,
+    )

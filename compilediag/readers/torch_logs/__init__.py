@@ -1,1 +1,0 @@
-"""TORCH_LOGS text: counted, and read as events."""

@@ -1,0 +1,334 @@
+"""The devices of a run: their memory, the synchronisations with them, CUDA graphs.
+
+Growth of memory is measured from the first reading in steady state to the last: what the first
+steps allocate is no growth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from compilediag.receipt.schema.running import GrowingBucket
+from compilediag.timeline.compiles import frame_id_of
+from compilediag_harness.wire import (
+    CudagraphRecorded,
+    CudagraphsRan,
+    DeviceMemoryRead,
+    Location,
+    PackedBuffer,
+    SyncsSampled,
+)
+
+STEADY_FROM_STEP = 2
+"""Steps before it allocate gradients and the state of optimizers."""
+
+MIN_BYTES = 64 << 20
+"""Growth, and unused split blocks, below it are not worth a hint."""
+
+FLAT = 0.1
+"""Allocated is flat when it grows by less than this share of what reserved grows by."""
+
+SPLIT_SHARE = 0.25
+"""Share of the reserved bytes in inactive split blocks that is worth a hint."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceUse:
+    """One device of one process."""
+
+    process: int
+    device: int
+    last: DeviceMemoryRead
+    peak: dict[str, int]
+    """Over all readings: the program may reset torch's own peaks."""
+    growth: GrowingBucket | None
+    """None: fewer than two readings in steady state, or nothing grew."""
+    hint: str | None
+
+
+def devices_of(process: int, reads: Iterable[DeviceMemoryRead]) -> list[DeviceUse]:
+    """The devices of one process, by their index."""
+    by_device: dict[int, list[DeviceMemoryRead]] = {}
+    for read in reads:
+        by_device.setdefault(read.device, []).append(read)
+    return [_device(process, device, by_device[device]) for device in sorted(by_device)]
+
+
+def _device(process: int, device: int, reads: Sequence[DeviceMemoryRead]) -> DeviceUse:
+    peak: dict[str, int] = {}
+    for read in reads:
+        for name, value in read.peak.items():
+            peak[name] = max(peak.get(name, 0), value)
+    steady = [read for read in reads if read.step >= STEADY_FROM_STEP]
+    return DeviceUse(
+        process=process,
+        device=device,
+        last=reads[-1],
+        peak=peak,
+        growth=_growth(steady),
+        hint=_hint(reads[-1], steady),
+    )
+
+
+def _growth(steady: Sequence[DeviceMemoryRead]) -> GrowingBucket | None:
+    """Pools before their sum, because they are more specific."""
+    if len(steady) < 2:
+        return None
+    grown = _grown(steady)
+    pools = {name: value for name, value in grown.items() if "." in name} or grown
+    bucket = max(pools, key=lambda name: pools[name], default=None)
+    if bucket is None or pools[bucket] <= 0:
+        return None
+    return GrowingBucket(
+        bucket=bucket,
+        grown_bytes=pools[bucket],
+        first_step=steady[0].step,
+        last_step=steady[-1].step,
+    )
+
+
+def _grown(steady: Sequence[DeviceMemoryRead]) -> dict[str, int]:
+    first, last = steady[0].current, steady[-1].current
+    return {name: last[name] - first[name] for name in last if name in first}
+
+
+def _hint(last: DeviceMemoryRead, steady: Sequence[DeviceMemoryRead]) -> str | None:
+    """The gravest of what the counters show."""
+    ooms, retries = last.counts.get("num_ooms", 0), last.counts.get("num_alloc_retries", 0)
+    if ooms:
+        return f"out of memory {ooms} times"
+    if retries:
+        return f"the allocator emptied its cache and tried again {retries} times: memory is tight"
+    grown = _grown(steady) if len(steady) >= 2 else {}
+    reserved, allocated = grown.get("reserved_bytes", 0), grown.get("allocated_bytes", 0)
+    if reserved >= MIN_BYTES and allocated < FLAT * reserved:
+        return (
+            f"fragmentation: reserved grew by {_mib(reserved)} MiB while allocated "
+            f"{'grew by' if allocated >= 0 else 'shrank by'} {_mib(abs(allocated))} MiB"
+        )
+    split, held = last.current.get("inactive_split_bytes", 0), last.current.get("reserved_bytes", 0)
+    if split >= MIN_BYTES and split >= SPLIT_SHARE * held:
+        return f"fragmentation: {split / held:.0%} of reserved is in unused split blocks"
+    if allocated >= MIN_BYTES:
+        return f"allocated grew by {_mib(allocated)} MiB since step {steady[0].step}"
+    return None
+
+
+def _mib(size: int) -> int:
+    return round(size / (1 << 20))
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSite:
+    """Reads of one kind on one of the user's lines, in one sampled step."""
+
+    place: Location
+    kind: str
+    """"item", "bool", "cpu"...; see `SyncsSampled`."""
+    loop: int | None
+    """First line of the innermost loop around it in its function, where one is known."""
+    spans: tuple[str, ...]
+    """Names of the spans that were open, outermost first."""
+    count: int
+    seconds: float | None = None
+    """Inside the calls, waiting included; None: not timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledStep:
+    """Where one whole step made the host wait for tensor data; empty where it did not."""
+
+    process: int
+    step: int
+    on_device: bool
+    """The tensors were on a device; False: the reads would wait if they were."""
+    complete: bool
+    """False when the step held more than were counted."""
+    sites: tuple[SyncSite, ...]
+    seconds: float | None = None
+    """Inside all of the reads; None where not every one was timed."""
+    noting_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What noting them made the step longer by, by phase."""
+    packed: tuple[PackedBuffer, ...] = ()
+    """Buffers that the step filled and then wrote into."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncLine:
+    """Reads of one kind on one line, over all sampled steps of a process."""
+
+    place: Location
+    kind: str
+    loop: int | None
+    count: int
+    most: int
+    """In the step that held most."""
+    steps: tuple[int, ...]
+    """Sampled steps that held any."""
+    seconds: float | None = None
+    """Inside the calls, in all of these steps; None where they were not timed in one of them."""
+
+
+def sample_of(process: int, event: SyncsSampled) -> SampledStep:
+    """One step. Tuples of different lengths come from a doctored record: what all have is kept."""
+    columns = event.places, event.kinds, event.loops, event.spans, event.counts
+    rows = list(zip(*columns, strict=False))
+    timed = len(event.seconds) == len(rows)
+    seconds = event.seconds if timed else (None,) * len(rows)
+    return SampledStep(
+        process,
+        event.step,
+        event.on_device,
+        event.complete,
+        tuple(
+            SyncSite(place, kind, loop or None, names, count, spent)
+            for (place, kind, loop, names, count), spent in zip(rows, seconds, strict=True)
+            if count > 0
+        ),
+        sum(event.seconds) if timed and event.complete else None,
+        event.noting_s,
+        event.packed,
+    )
+
+
+def lines_of(
+    samples: Iterable[SampledStep], wanted: Callable[[SyncSite], bool] = lambda _: True
+) -> tuple[SyncLine, ...]:
+    """The lines of the samples of one process, those with most reads first."""
+    grouped: dict[tuple[Location, str], list[tuple[int, SyncSite]]] = {}
+    for sample in samples:
+        for site in sample.sites:
+            if wanted(site):
+                grouped.setdefault((site.place, site.kind), []).append((sample.step, site))
+    return tuple(sorted(map(_line, grouped.values()), key=lambda line: -line.count))
+
+
+def _line(found: Sequence[tuple[int, SyncSite]]) -> SyncLine:
+    """Reads of one kind on one line, each with its step."""
+    sites = [site for _, site in found]
+    by_step: Counter[int] = Counter()
+    for step, site in found:
+        by_step[step] += site.count
+    seconds = [site.seconds for site in sites if site.seconds is not None]
+    return SyncLine(
+        place=sites[0].place,
+        kind=sites[0].kind,
+        loop=next((site.loop for site in reversed(sites) if site.loop is not None), None),
+        count=sum(by_step.values()),
+        most=max(by_step.values()),
+        steps=tuple(sorted(by_step)),
+        seconds=sum(seconds) if len(seconds) == len(sites) else None,
+    )
+
+
+_SKIP = re.compile(r"skipping cudagraphs? due to (?P<reason>.+)", re.DOTALL | re.IGNORECASE)
+_VARIES = re.compile(r"\d+")
+_LIMIT = "exceeding max re-recording limit"
+
+
+class GraphCounts(NamedTuple):
+    """The graphs of one compile."""
+
+    recordings: int
+    replays: int
+    warmups: int
+
+
+@dataclass(frozen=True, slots=True)
+class CudagraphRun:
+    """The CUDA graphs of one process."""
+
+    process: int
+    recorded: tuple[CudagraphRecorded, ...]
+    """One by one: all, or the first so many."""
+    counts: dict[str, GraphCounts]
+    """By compile id; of all recordings."""
+    skips: int | None
+    """torch's own count, silent ones included; None where the process did not end in order."""
+    live_graphs: int | None
+    pool_bytes: int | None
+    lost: str | None
+    """Why nothing could be watched, if so."""
+
+    @property
+    def recordings(self) -> int:
+        return sum(item.recordings for item in self.counts.values())
+
+    @property
+    def replays(self) -> int:
+        return sum(item.replays for item in self.counts.values())
+
+    @property
+    def warmups(self) -> int:
+        return sum(item.warmups for item in self.counts.values())
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Recordings by reason; those that were only counted are "not told"."""
+        found = dict(Counter(item.reason for item in self.recorded))
+        if left := self.recordings - len(self.recorded):
+            found["not told"] = left
+        return found
+
+    @property
+    def distinct_sizes(self) -> int:
+        """Of the inputs, over all recorded functions."""
+        return len({(frame_of(item), item.mode, item.sizes) for item in self.recorded})
+
+
+def frame_of(item: CudagraphRecorded) -> tuple[int, str]:
+    """Epoch and frame id: each size of `dynamic=False` has a compile id of its own."""
+    return item.epoch, frame_id_of(item.compile_id)
+
+
+def cudagraphs_of(
+    process: int, events: Sequence[CudagraphRecorded | CudagraphsRan]
+) -> list[CudagraphRun]:
+    """The run of one process, from at least one event."""
+    recorded = [event for event in events if isinstance(event, CudagraphRecorded)]
+    batches = [event for event in events if isinstance(event, CudagraphsRan)]
+    last = batches[-1] if batches else None
+    return [
+        CudagraphRun(
+            process=process,
+            recorded=tuple(recorded),
+            counts=_counts(recorded, batches),
+            skips=None if last is None else last.skips,
+            live_graphs=None if last is None else last.live_graphs,
+            pool_bytes=None if last is None else last.pool_bytes,
+            lost=None if last is None else last.lost,
+        )
+    ]
+
+
+def _counts(
+    recorded: Iterable[CudagraphRecorded], batches: Iterable[CudagraphsRan]
+) -> dict[str, GraphCounts]:
+    """Of a process that was killed the last batch is missing: what was recorded one by one
+    counts."""
+    sums: dict[str, GraphCounts] = {}
+    for batch in batches:
+        rows = zip(batch.compile_ids, batch.recordings, batch.replays, batch.warmups, strict=False)
+        for compile_id, *counts in rows:
+            total = sums.get(compile_id, GraphCounts(0, 0, 0))
+            sums[compile_id] = GraphCounts(*(a + b for a, b in zip(total, counts, strict=True)))
+    for compile_id, count in Counter(item.compile_id for item in recorded).items():
+        total = sums.get(compile_id, GraphCounts(0, 0, 0))
+        sums[compile_id] = total._replace(recordings=max(total.recordings, count))
+    return sums
+
+
+def skip_reason(text: str) -> str | None:
+    """torch's reason for leaving a CUDA graph out, from its warning; numbers are left out, so that
+    equal reasons are equal. None for another text."""
+    found = _SKIP.search(text)
+    if found is None:
+        return None
+    if _LIMIT in text:
+        return "re-recording limit"
+    reason = found["reason"].split("\n")[0].split(". Found from")[0]
+    return _VARIES.sub("N", reason.strip().rstrip(".:"))[:200]

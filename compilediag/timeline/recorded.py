@@ -1,0 +1,240 @@
+"""What the program and its trainer recorded: tracked runs, loops of producers, printed steps, and
+periodic work that it declared with `cadence()`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from compilediag_harness.wire import (
+    CadenceAsked,
+    CadenceDeclared,
+    CadenceFired,
+    PipelineWorked,
+    RunTracked,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEnding:
+    """Why the run did not end well, by its log."""
+
+    status: str
+    """"failed", "killed" or "interrupted"."""
+    reason: str
+    exit_code: int | None = None
+    """As the launcher printed it, 128 + signal when killed; None where it printed none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainLog:
+    """The step lines of one trainer in one rank, in their order, and what stands around them.
+
+    All series have one place a line and hold NaN where a line has no such number.
+    """
+
+    trainer: str
+    rank: str | None
+    """The name in the lines, such as "rank0"; None where they have none."""
+    numbers: Sequence[float] = ()
+    """The number of the step, as the trainer counts."""
+    seconds: Sequence[float] = ()
+    """Wall seconds of a step."""
+    covered: Sequence[float] = ()
+    """Of how many steps those seconds are the mean."""
+    clock: str | None = None
+    """Where the seconds are from: "trainer", "timestamps" of the lines, a progress "bar"."""
+    ended_steps: int | None = None
+    """Steps that ended, by their numbers; None where lines have none."""
+    rates: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    """Other series by the name of their field: "tokens_per_s", "mfu"..."""
+    last: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Of fields that are no rates, the last value: "loss", "grad_norm". May be NaN."""
+    peaks: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Of peaks of memory the highest, in bytes."""
+    whole: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What the trainer printed of the whole run at its end: "train_s", "steps_per_s"..."""
+    losses: int = 0
+    losses_not_finite: int = 0
+    finished: bool = False
+    """The trainer printed that it had ended."""
+    ending: LoggedEnding | None = None
+    tail: str | None = None
+    """The end of the output; the receipt cuts it."""
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How much was read, and how much of it could not be used: see docs/howto/trainlog.md."""
+    notes: tuple[str, ...] = ()
+    """What must be known to read the figures, one sentence each."""
+
+    @property
+    def step_lines(self) -> int:
+        """Lines with a step."""
+        return len(self.numbers)
+
+
+_LOSS = re.compile(r"(?:.*[/.\-: _])?loss", re.IGNORECASE | re.DOTALL)
+
+
+def newest_of(_: int, records: Iterable[RunTracked]) -> list[RunTracked]:
+    """Each run of one process as it was recorded last, in the order in which they began."""
+    last = {record.number: record for record in records}
+    return [last[number] for number in sorted(last)]
+
+
+def losses_finite(runs: Iterable[RunTracked]) -> bool | None:
+    """Whether every loss that was recorded is finite; None where none was. A loss is a metric with
+    "loss" for the last word of its name."""
+    losses = [metric for run in runs for metric in run.metrics if _LOSS.fullmatch(metric.name)]
+    if any(metric.not_finite for metric in losses):
+        return False
+    return True if any(metric.count for metric in losses) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """One training step, one call of inference, or one wait for samples."""
+
+    stage: str
+    """"train", "infer", "wait"."""
+    start: float
+    wall_s: float
+    samples: int
+    thread: int
+    slot: int
+    """-1 where the program named none."""
+
+    @property
+    def end(self) -> float:
+        return self.start + self.wall_s
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineLoop:
+    """One loop of one process, in the order its stage runs ended."""
+
+    process: int
+    name: str
+    slots: int | None
+    """As declared."""
+    stages: tuple[StageRun, ...]
+    pool: tuple[tuple[float, int], ...]
+    """When, and how many samples the pool held."""
+
+
+def loops_of(process: int, batches: Iterable[PipelineWorked]) -> list[PipelineLoop]:
+    """The loops of one process, each once."""
+    by_name: dict[str, list[PipelineWorked]] = {}
+    for batch in batches:
+        by_name.setdefault(batch.name, []).append(batch)
+    return [
+        PipelineLoop(
+            process=process,
+            name=name,
+            slots=parts[-1].slots,
+            stages=tuple(item for part in parts for item in _stage_runs(part)),
+            pool=tuple(
+                pair for part in parts for pair in zip(part.pool_at, part.pool_sizes, strict=False)
+            ),
+        )
+        for name, parts in by_name.items()
+    ]
+
+
+def _stage_runs(batch: PipelineWorked) -> Iterable[StageRun]:
+    columns = (batch.stages, batch.starts, batch.walls, batch.samples)
+    for row in zip(*columns, batch.threads, batch.infer_slots, strict=False):
+        yield StageRun(*row)
+
+
+CadenceEvent = CadenceDeclared | CadenceAsked | CadenceFired
+
+
+@dataclass(frozen=True, slots=True)
+class CadenceGroup:
+    """Periodic work that the program declared with `cadence()`."""
+
+    process: int
+    name: str
+    every: int
+    """The period in force, in steps; 0 when a probe had switched it off."""
+    offset: int
+    own_every: int
+    """The program's own period."""
+    fires: tuple[int, ...]
+    """The steps in which it fired, each once, in order: of one firing in two steps the first."""
+    shift: int | None
+    """The program's number of a step minus ours; None when the program never checked the group."""
+    ends: tuple[int, ...] = ()
+    """Parallel to `fires`: the last step of each firing. Where a step ends with the optimizer, work
+    before and after it in one round of the program's loop lies in two of our steps. Empty: `fires`.
+    """
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Every step in which a firing went on."""
+        return tuple(s for first in self.fires for s in (first, *self.rest_of(first)))
+
+    def rest_of(self, step: int) -> range:
+        """The steps after `step` that the firing which began there went on in."""
+        last = dict(zip(self.fires, self.ends, strict=False)).get(step, step)
+        return range(step + 1, last + 1)
+
+
+def groups_of(process: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGroup, ...]:
+    """The groups of one process in the order of their declaration; the newest of a name holds."""
+    declared: dict[str, CadenceDeclared] = {}
+    shifts: dict[str, int] = {}
+    fires: dict[str, list[_Firing]] = {}
+    for event in events:
+        match event:
+            case CadenceDeclared():
+                declared[event.name] = event
+            case CadenceAsked():
+                shifts.setdefault(event.name, event.number - event.step)
+            case CadenceFired():
+                numbers = event.numbers or event.steps
+                for index, step, number in zip(event.name, event.steps, numbers, strict=False):
+                    if index < len(event.names):
+                        _add(fires.setdefault(event.names[index], []), number, step)
+    spans = {name: _spans(firings) for name, firings in fires.items()}
+    return tuple(
+        CadenceGroup(
+            process=process,
+            name=name,
+            every=event.every,
+            offset=event.offset,
+            own_every=event.own_every,
+            fires=tuple(spans.get(name, {})),
+            shift=shifts.get(name),
+            ends=tuple(spans.get(name, {}).values()),
+        )
+        for name, event in declared.items()
+    )
+
+
+@dataclass(slots=True)
+class _Firing:
+    number: int
+    first: int
+    last: int
+
+
+def _add(firings: list[_Firing], number: int, step: int) -> None:
+    """A number that comes again in a later round is another firing: the program counts anew."""
+    if firings and firings[-1].number == number and 0 <= step - firings[-1].last <= 1:
+        firings[-1].last = step
+    else:
+        firings.append(_Firing(number, step, step))
+
+
+def _spans(firings: Iterable[_Firing]) -> dict[int, int]:
+    """First steps, each once and in order, to the last ones; the next firing ends one."""
+    spans: dict[int, int] = {}
+    for firing in sorted(firings, key=lambda item: (item.first, item.last)):
+        spans[firing.first] = firing.last
+    starts = list(spans)
+    for start, following in pairwise(starts):
+        spans[start] = min(spans[start], following - 1)
+    return spans
