@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     )
     from compilediag_harness.extensions.tracker.tracker import Tracker, tracker
     from compilediag_harness.shapes.fixed import FixedShape
-    from compilediag_harness.steps.drive import drive
-    from compilediag_harness.steps.steps import step
+    from compilediag_harness.steps.steps import drive, step
     from compilediag_harness.user_api.cadence import Cadence, cadence
     from compilediag_harness.user_api.spans import span
 
@@ -67,7 +66,7 @@ _HOMES = {
     "cadence": "compilediag_harness.user_api.cadence",
     "load_ipython_extension": "compilediag.notebook",
     "unload_ipython_extension": "compilediag.notebook",
-    "drive": "compilediag_harness.steps.drive",
+    "drive": "compilediag_harness.steps.steps",
     "pipeline": _EXTENSIONS,
     "read_ablation": _EXTENSIONS,
     "span": "compilediag_harness.user_api.spans",

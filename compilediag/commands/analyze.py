@@ -40,7 +40,7 @@ from compilediag.runs.offline.many_ranks import (
 from compilediag.runs.offline.sources import LoadedSources
 from compilediag.runs.run_directory import make_run_dir, named_run
 from compilediag.runs.tools.tlparse import link_reports
-from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.redaction.redactor import secret_values
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

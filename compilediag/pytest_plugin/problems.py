@@ -14,8 +14,7 @@ from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.format import count
 from compilediag.views.text import clean
-from compilediag_harness.redaction.known_values import secret_values
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 
 _NOUNS = {
     "recompiles": "recompile",
@@ -65,7 +64,7 @@ def failure_text(problems: Sequence[Problem], block: str = "") -> str:
     for problem in problems:
         lines.append(f"compilediag: {about}{problem.headline}")
         lines += [f"  {line}" for line in problem.details]
-    return Redactor(secret_values(sys.argv, os.environ)).text("\n".join(lines), is_name=True)
+    return Redactor(secret_values(sys.argv, os.environ)).text("\n".join(lines))
 
 
 def counted(name: str, number: int) -> str:

@@ -53,8 +53,7 @@ from compilediag.receipt.schema.record import Record, record_from
 from compilediag.receipt.schema.running import Overhead
 from compilediag.timeline.recorded import losses_finite
 from compilediag.timeline.timeline import Timeline, lead_process, ranks_present
-from compilediag_harness.redaction.known_values import secret_values
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:

@@ -133,7 +133,7 @@ class WatchResult:
         from compilediag.runs.metadata import receipt_identity
         from compilediag.runs.pipeline import receipt_of
         from compilediag.timeline.fold import fold
-        from compilediag_harness.redaction.known_values import secret_values
+        from compilediag_harness.redaction.redactor import secret_values
 
         status = "complete" if self._failure is None else "failed"
         return receipt_of(

@@ -59,7 +59,7 @@ def _process(
     number: int, process: ProcessTracks, origin_ns: int, redactor: Redactor
 ) -> Iterator[Event]:
     pid = number + 1
-    name = redactor.text(process.name, is_name=True)
+    name = redactor.text(process.name)
     yield _named("process_name", pid, 0, name)
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": number}}
     tid = 0

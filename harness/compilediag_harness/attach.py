@@ -11,35 +11,33 @@ import os
 import sys
 import time
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, SessionSinks
-from compilediag_harness.collectors import invocations, profiling, stances, trace_redaction
+from compilediag_harness.blame import source_locations
+from compilediag_harness.collectors import invocations, memory, signals, trace_redaction
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
-from compilediag_harness.source import source_locations
 from compilediag_harness.steps import steps
 from compilediag_harness.torch_internals import (
     dynamo_skip,
     environment,
-    host_memory,
     torch_api,
     torch_caches,
     torch_calls,
     torch_compiles,
     torch_cudagraphs,
+    torch_disabling,
     torch_guards,
     torch_logs,
     torch_names,
     torch_precompiled,
-    torch_sizes,
-    torch_stances,
 )
-from compilediag_harness.user_api import checkpoints
+from compilediag_harness.user_api import spans
 from compilediag_harness.wire import EnvironmentRead, ProcessEnded, TorchSeen
 
 _MAX_REQUESTS = 32
@@ -67,23 +65,24 @@ class Attachment:
         """Arms every hook for the moment its module is imported."""
         for module, action in (
             ("torch", self._torch_imported),
-            (torch_names.UTILS, self._metrics_imported),
-            (torch_names.GUARDS, self._guards_imported),
-            (torch_names.SYMBOLIC_SHAPES, self._symbolic_shapes_imported),
-            (torch_names.CONVERT_FRAME, self._convert_frame_imported),
-            (torch_names.EVAL_FRAME, self._eval_frame_imported),
-            (torch_names.SYMBOLIC_CONVERT, self._translator_imported),
-            (torch_logs.CUDAGRAPH_UTILS, self._cudagraph_utils_imported),
+            (torch_names.EVAL_FRAME, torch_calls.watch_compiled_calls),
             (torch_names.DYNAMO, self._dynamo_imported),
-            (torch_names.EXPORT, self._export_imported),
-            (torch_api.DISTRIBUTED_SAVER, self._saver_imported),
+            (torch_api.DISTRIBUTED_SAVER, spans.watch_distributed_saves),
             (torch_cudagraphs.TREES, self._collectors.trees_imported),
         ):
             self._imports.on_import(module, self._shielded(module, action))
         # Of this package: what is imported later is kept out of Dynamo as well.
         self._imports.on_package(__name__.partition(".")[0], dynamo_skip.bind_if_imported)
-        caches, precompiled = self._collectors.caches, self._collectors.precompiled
+        collectors, exported = self._collectors, self._export_begun
+        caches, precompiled = collectors.caches, collectors.precompiled
         for module, install in (
+            (torch_names.UTILS, collectors.metrics_imported),
+            (torch_names.GUARDS, lambda: [torch_guards.on_guards_built(collectors.guards_built)]),
+            (torch_names.SYMBOLIC_SHAPES, collectors.symbolic_shapes_imported),
+            (torch_names.CONVERT_FRAME, collectors.convert_frame_imported),
+            (torch_names.SYMBOLIC_CONVERT, collectors.translator_imported),
+            (torch_logs.CUDAGRAPH_UTILS, collectors.cudagraph_utils_imported),
+            (torch_names.EXPORT, lambda: [torch_compiles.on_export(exported)]),
             (torch_names.UTILS, caches.events_imported),
             (torch_caches.CODECACHE, caches.graphs_imported),
             (torch_caches.AOT_CACHE, caches.aot_imported),
@@ -93,10 +92,10 @@ class Attachment:
             (torch_precompiled.PACKAGE, precompiled.packages_imported),
             (torch_precompiled.AOT_COMPILE, precompiled.aot_imported),
         ):
-            self._imports.on_import(module, self._shielded(module, self._kept(install)))
+            self._imports.on_import(module, self._shielded(module, partial(self._keep, install)))
 
     def _shielded(
-        self, where: str, action: Callable[[], None]
+        self, where: str, action: Callable[[], object]
     ) -> Callable[[types.ModuleType], None]:
         def act(module: types.ModuleType) -> None:
             started = time.monotonic()
@@ -108,29 +107,23 @@ class Attachment:
 
         return act
 
-    def _kept(self, install: Callable[[], Iterable[torch_names.Remover]]) -> Callable[[], None]:
-        def act() -> None:
-            self._undo += install()
-
-        return act
-
-    def _metrics_imported(self) -> None:
-        self._undo += self._collectors.metrics_imported()
+    def _keep(self, install: Callable[[], torch_names.Removers]) -> None:
+        self._undo += [remover for remover in install() if remover is not None]
 
     def _torch_imported(self) -> None:
         session = self.session
         self._torch = torch = sys.modules["torch"]
         self._collectors.torch_imported(torch)
-        self._keep(torch_logs.on_logs_initialised(self._redact_trace))
+        self._keep(lambda: [torch_logs.on_logs_initialised(self._redact_trace)])
         self._redact_trace()
         self._report_torch()
         self._read_environment()
         steps.install(session, torch)
-        checkpoints.install()
+        spans.watch_saves()
         invocations.sinks.install(session)  # after the steps: their clock reads first
         for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.install(session)
-        profiling.install(session, torch)
+        signals.install(session, torch)
         self._collectors.steps_installed()
         if (
             session.trial is not None
@@ -138,48 +131,15 @@ class Attachment:
             session.trial.torch_imported(session, torch)
         dynamo_skip.keep_out_of_dynamo(torch)
 
-    def _guards_imported(self) -> None:
-        self._keep(torch_guards.on_guards_built(self._collectors.guards_built))
-
-    def _symbolic_shapes_imported(self) -> None:
-        sizes = self._collectors.sizes
-        if sizes is not None:
-            self._keep(torch_sizes.on_conditions(sizes.added, sizes.fixed))
-
-    def _convert_frame_imported(self) -> None:
-        self._keep(torch_guards.on_recompile_reasons(self._collectors.recompiled))
-        if self._collectors.logs is not None:
-            self._undo += self._collectors.logs.convert_frame_imported()
-
-    def _translator_imported(self) -> None:
-        if self._collectors.logs is not None:
-            self._undo += self._collectors.logs.translator_imported()
-
-    def _cudagraph_utils_imported(self) -> None:
-        if self._collectors.logs is not None:
-            self._undo += self._collectors.logs.cudagraphs_imported()
-
-    def _eval_frame_imported(self) -> None:
-        torch_calls.watch_compiled_calls()
-
-    def _export_imported(self) -> None:
-        self._keep(torch_compiles.on_export(self._export_begun))
-
-    def _saver_imported(self) -> None:
-        checkpoints.saver_imported()
-
     def _dynamo_imported(self) -> None:
-        if self._collectors.compiles is not None:
-            self._keep(torch_compiles.on_compile_start(self._collectors.compile_started))
-            self._keep(torch_compiles.on_compile_end(self._collectors.compile_ended))
-        self._keep(torch_stances.on_stance_set(stances.stance_set))
-        self._keep(torch_compiles.on_reset(self._reset))
-        self._keep(torch_compiles.on_compile_request(self._compile_requested))
+        self._keep(self._collectors.dynamo_imported)
+        self._keep(
+            lambda: (
+                torch_disabling.on_stance_set(invocations.stance_set),
+                torch_compiles.on_compile_request(self._compile_requested),
+            )
+        )
         self._report_torch()
-
-    def _keep(self, remover: torch_names.Remover | None) -> None:
-        if remover is not None:
-            self._undo.append(remover)
 
     # --- what the hooks call -----------------------------------------------------------------
 
@@ -200,10 +160,6 @@ class Attachment:
             trace_redaction.install(self.session)
         except Exception as error:
             self.session.fault(trace_redaction.FAULT, error)
-
-    def _reset(self) -> None:
-        if self._collectors.compiles is not None:
-            self._collectors.compiles.reset()
 
     def _report_torch(self) -> None:
         torch = self._torch
@@ -230,34 +186,22 @@ class Attachment:
 
     def finish(self, failure: str | None) -> None:
         """Looks a last time, writes what is not written, and emits how the process ends."""
-        session, collectors = self.session, self._collectors
-        memory, cudagraphs = collectors.memory, collectors.cudagraphs
+        session, collectors, trial = self.session, self._collectors, self.session.trial
         collectors.stop_sampling()
-        trial = session.trial
         for what, action in (
             ("trial", trial.finish if trial is not None else None),
             ("steps", lambda: steps.finish(session)),
             *((name, partial(sinks.finish, session)) for name, sinks in self._recorded.items()),
             ("fixed shapes", lambda: shape_log.sinks.finish(session)),
             ("invocations", lambda: invocations.sinks.finish(session)),
-            ("profiling", lambda: profiling.finish(session)),
-            ("memory", memory.read if memory is not None else None),
-            ("CUDA graphs", cudagraphs.finish if cudagraphs is not None else None),
-            ("last look", collectors.final_check),
-            (
-                "warm calls",
-                collectors.warm_calls.finish if collectors.warm_calls is not None else None,
-            ),
-            ("witness", collectors.witness.finish if collectors.witness is not None else None),
-            ("hooks", collectors.report_hooks),
+            ("profiling", lambda: signals.finish(session)),
+            *collectors.last_actions(),
             ("environment", self._read_environment if self._torch is not None else None),
         ):
-            try:
-                if action is not None:
-                    action()
-            except Exception as error:
-                session.fault(f"finish: {what}", error)
-        session.emit(self.progress(failure, _imported_files(session)))
+            if action is not None:
+                _try(session, what, action)
+        files = _try(session, "imported files", source_locations.imported_files)
+        session.emit(self.progress(failure, files))
 
     def progress(
         self, failure: str | None = None, sources: tuple[str, ...] | None = None
@@ -269,7 +213,7 @@ class Attachment:
             self._collectors.counters(),
             session.collector_s,
             session.records_dropped,
-            host_memory.peak()[0],
+            memory.peak()[0],
             failure,
             dict(session.records_left_out),
             sources,
@@ -287,16 +231,16 @@ class Attachment:
             sinks.uninstall(session)
         trace_redaction.uninstall(session)
         invocations.uninstall(session)
-        profiling.uninstall(session)
+        signals.uninstall(session)
         if session.trial is not None:
             session.trial.uninstall()
 
 
-def _imported_files(session: Session) -> tuple[str, ...] | None:
+def _try(session: Session, what: str, action: Callable[[], Any]) -> Any:
     try:
-        return source_locations.imported_files()
+        return action()
     except Exception as error:
-        session.fault("finish: imported files", error)
+        session.fault(f"finish: {what}", error)
         return None
 
 

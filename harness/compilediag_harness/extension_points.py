@@ -29,6 +29,9 @@ RECORDED = {
 }
 """The `SessionSinks` of what programs record themselves, by the word for a fault of theirs."""
 
+PACKING = "packing:PackingSample"
+"""Keeps what a sampled step writes into buffers that it has filled before."""
+
 EXPERIMENTS = "experiments:install"
 """Logs metrics to the experiment that the program has open, from a run's folder."""
 

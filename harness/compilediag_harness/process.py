@@ -230,9 +230,9 @@ def start(run_dir: str) -> Attached:
     # The options are decoded when torch is imported, which takes `json`; a quote inside a string of
     # JSON has a backslash before it, so that this is the key.
     if '"profile_dir":' in os.environ.get("COMPILEDIAG_OPTIONS", ""):
-        from compilediag_harness.collectors import profiling
+        from compilediag_harness.collectors import signals
 
-        profiling.arm()  # now, for a signal before torch is there would end the program
+        signals.arm()  # now, for a signal before torch is there would end the program
     if plan := os.environ.get("COMPILEDIAG_TRIAL"):
         attached.begin_trial(plan)
     atexit.register(attached.finish)

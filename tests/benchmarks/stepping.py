@@ -81,8 +81,8 @@ def spans(bench: Bench) -> Iterator[Row]:
 
 def step_clock(bench: Bench) -> Iterator[Row]:
     """Every hook of a usual step: a batch, a compiled call, a backward, an optimizer step."""
-    from compilediag_harness.base.step_phases import BACKWARD, DATA_WAIT
     from compilediag_harness.steps import step_hooks, steps
+    from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT
 
     session, torch = _listening(bench, "step_clock")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)

@@ -270,11 +270,11 @@ def test_an_interrupt_that_torch_loses_ends_the_target_all_the_same() -> None:
 WATCHING = """
 import types
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import interrupts
-interrupts.LOOK_EVERY_S = interrupts.LOST_AFTER_S = 0.0
+from compilediag_harness.collectors import signals
+signals.LOOK_EVERY_S = signals.LOST_AFTER_S = 0.0
 events = []
 atexit.register(lambda: print({event.certain for event in events}))
-watch = interrupts.InterruptWatch(Session(events.append), os.path.abspath("torch"))
+watch = signals.InterruptWatch(Session(events.append), os.path.abspath("torch"))
 guards = types.ModuleType("guards")
 code = '''
 import signal

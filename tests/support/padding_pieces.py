@@ -28,9 +28,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree
 
+from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.fixed import FixedShape
 from compilediag_harness.shapes.padding_report import PaddingReport
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
 
 ROWS, WIDTH, IDS = 11, 6, 5
 BUCKETS = [8, 16]

@@ -67,8 +67,8 @@ def test_sizes_above_the_cap_are_not_tried(clock: list[float]) -> None:
     """With `cap=512` nothing runs at 1024; several axes and an empty example are refused."""
     import torch
 
+    from compilediag_harness.shapes.dims import ShapeUnusable
     from compilediag_harness.shapes.fixed import FixedShape
-    from compilediag_harness.shapes.shape_errors import ShapeUnusable
 
     met: list[int] = []
 

@@ -23,14 +23,12 @@ from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_guards  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
     Compiled,
-    EnvironmentRead,
     EvidenceLost,
     FaultOccurred,
     FrameSkipped,
     GraphBroke,
     HazardsChecked,
     Recompiled,
-    UnguardedChanged,
     encode,
 )
 
@@ -283,150 +281,6 @@ def test_a_guarded_text_of_a_megabyte_is_cut():
         assert len(encode(event)) < 20_000
 
 
-def test_the_attempt_at_the_limit_is_no_recompile_and_the_frame_ran_eager():
-    """12 ints: 8 graphs, 8 questions, 7 recompiles, one limit; then silence."""
-
-    def scale(x, n):
-        return x * n
-
-    function = compiled(scale, dynamic=False)
-    with observed() as seen:
-        for n in range(12):
-            function(torch.ones(2), n)
-    timeline = fold([seen])
-    assert len(seen.of(Recompiled)) == 8
-    assert len(timeline.counted_recompiles) == 7
-    assert sum((row.graph_op_count or 0) > 0 for row in seen.rows if row.has_guarded_code) == 8
-    (frame,) = timeline.frames
-    assert frame.limit_hit_step is not None
-    assert frame.ran_eager
-    assert timeline.compiles[-1].kind == "limit"
-
-
-def test_a_reset_starts_a_new_epoch():
-    """The same id before and after `torch._dynamo.reset()` is two frames."""
-
-    def double(x):
-        return x * 2
-
-    function = compiled(double)
-    with observed() as seen:
-        function(torch.ones(2))
-        torch._dynamo.reset()
-        function(torch.ones(2))
-    timeline = fold([seen])
-    assert [c.compile_id for c in timeline.compiles] == ["0/0", "0/0"]
-    assert [frame.key.epoch for frame in timeline.frames] == [0, 1]
-    assert timeline.counted_recompiles == ()
-
-
-def test_one_break_site_stays_one_when_its_frame_recompiles():
-    """torch reports the site again at each recompile; it is one site with a count."""
-
-    def broken(x, n):
-        y = x * n
-        torch._dynamo.graph_break()
-        return y + 1
-
-    function = compiled(broken, dynamic=False)
-    with observed() as seen:
-        for n in range(3):
-            function(torch.ones(2), n)
-    assert len(seen.of(GraphBroke)) > 1
-    (site,) = fold([seen]).breaks
-    assert site.file == __file__
-    assert site.function == "broken"
-    assert site.count == len(seen.of(GraphBroke))
-
-
-def test_a_break_in_a_loop_runs_the_frame_eager():
-    """No graph is made of such a frame, and the frame says so."""
-
-    def looped(x):
-        for _ in range(2):
-            x = x + 1
-            torch._dynamo.graph_break()
-        return x
-
-    with observed() as seen:
-        compiled(looped)(torch.ones(2))
-    (frame,) = [f for f in fold([seen]).frames if f.where.function == "looped"]
-    assert frame.ran_eager
-    assert frame.graphs == 0
-
-
-def test_a_generator_function_is_seen_although_it_has_no_metrics_row():
-    """torch refuses it without a row; its INFO log tells."""
-
-    def items(x):
-        yield x + 1
-
-    with observed() as seen:
-        list(compiled(items)(torch.ones(2)))
-    assert seen.rows == []
-    (skipped,) = fold([seen]).skipped
-    assert skipped.frame.function == "items"
-    assert "generator" in skipped.reason
-
-
-def test_blame_goes_to_the_hook_that_reads_not_to_the_path_that_reached_it_first():
-    """Two hooks share one object: the path names the first module, the line is in the second."""
-
-    class Shared:
-        value = 1
-
-    shared = Shared()
-
-    def early(module, inputs, output):
-        return output + 0 * (shared is None)
-
-    def late(module, inputs, output):
-        return output * shared.value
-
-    first, second = torch.nn.Identity(), torch.nn.Identity()
-    first.register_forward_hook(early)
-    second.register_forward_hook(late)
-
-    def run(x):
-        return second(first(x))
-
-    function = compiled(run, dynamic=False)
-    with observed() as seen:
-        function(torch.ones(2))
-        shared.value = 2
-        function(torch.ones(2))
-    (event,) = seen.of(Recompiled)
-    (guard,) = event.entries[0].guards
-    assert guard.user is not None
-    assert guard.user.function == "late"
-
-
-def test_a_lazy_buffer_that_shows_as_an_int_guard_is_told_with_its_writer():
-    """The length kept beside the cache is guarded, not the cache itself."""
-
-    class Rotary(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cached_len = 0
-            self.cache = None
-
-        def forward(self, x):
-            if self.cached_len < x.shape[0]:
-                self.cached_len = x.shape[0]
-                self.cache = torch.zeros(x.shape[0])
-            return x + self.cache
-
-    function = compiled(Rotary())
-    with observed() as seen:
-        function(torch.ones(8))
-        function(torch.ones(8))
-    (event,) = seen.of(Recompiled)
-    sources = {guard.source: guard for guard in event.entries[0].guards}
-    int_guard = next(g for s, g in sources.items() if s.endswith(".cached_len"))
-    assert int_guard.actual == "8"
-    assert int_guard.writers[0].function == "Rotary.forward"
-
-
 def written(function, *given):
     with observed() as seen:
         for values in given:
@@ -462,31 +316,6 @@ def test_of_methods_of_a_package_the_inlined_one(tmp_path):
         found = written(compiled(library.Counted()), *[torch.ones(2)] * 3)
     names = {tuple(w.function for w in each) for each in found}
     assert names == {("Counted.forward",)}
-
-
-def test_armed_hazards_are_found_after_a_step_and_nowhere_else():
-    """A module that changes its own guarded state is armed; a clean one is not."""
-
-    class Counter(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.calls = 0
-
-        def forward(self, x):
-            self.calls += 1
-            return x + self.calls
-
-    class Clean(torch.nn.Module):
-        def forward(self, x):
-            return x + 1
-
-    for kind, armed in ((Counter, True), (Clean, False)):
-        # The module is kept alive: a hazard is about live objects.
-        function = compiled(module := kind())
-        with observed() as seen:
-            function(torch.ones(2))
-        checks = [e for e in seen.of(HazardsChecked) if e.frame.function == "forward"]
-        assert bool(checks and checks[-1].guards) is armed, (kind, module)
 
 
 def test_an_argument_of_the_next_call_is_no_hazard():
@@ -526,30 +355,6 @@ def test_a_dead_cache_entry_does_not_disarm_a_hazard(monkeypatch):
         monkeypatch.setattr(torch_guards, "cache_entries", lambda code: [dead])
     (hazards,) = fold([seen]).hazards
     assert hazards.guards, module
-
-
-def test_a_hook_registered_after_the_compile_is_told_because_no_guard_sees_it():
-    """torch ignores the hook: the result is stale, and the tool says so."""
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Identity())
-
-    def run(x):
-        return model[1](model[0](x))
-
-    calls = []
-
-    def late(module, inputs, output):
-        calls.append(1)
-
-    function = compiled(run)
-    with observed() as seen:
-        function(torch.ones(1, 2))
-        model[0].register_forward_hook(late)
-        function(torch.ones(1, 2))
-    told = [
-        (event.what, event.where and event.where.function) for event in seen.of(UnguardedChanged)
-    ]
-    assert calls == []
-    assert told == [("forward_hook", "late")]
 
 
 def test_silenced_loggers_lose_nothing():
@@ -659,21 +464,6 @@ def test_modules_of_torch_that_dynamo_runs_as_they_are():
     assert ("forward", container.__file__) in skipped
     assert {function for function, _ in skipped} == {"forward"}
     assert seen.rows == []
-
-
-def test_an_export_is_no_frame():
-    """torch's row of a strict export arrives, and counts as none."""
-
-    class Model(torch.nn.Module):
-        def forward(self, x):
-            return x.relu()
-
-    with observed() as seen:
-        torch.export.export(Model(), (torch.ones(2),), strict=True)
-    run = fold([seen])
-    assert len(seen.rows) == len(run.ahead_of_time) == 1
-    assert (run.counts.frames, run.counts.eager_fallbacks) == (0, 0)
-    assert any(event.facts.get("exported") for event in seen.of(EnvironmentRead))
 
 
 def test_of_a_shape_condition_it_is_not_known_whether_it_is_new():

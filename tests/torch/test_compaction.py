@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from compilediag_harness.shapes.compaction import ActiveCount  # noqa: E402
+from compilediag_harness.shapes.dims import ShapeUnusable  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
-from compilediag_harness.shapes.shape_errors import ShapeUnusable  # noqa: E402
 
 
 class State(NamedTuple):

@@ -22,7 +22,7 @@ from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.collectors.cudagraphs import MAX_RECORDED, CudagraphCollector  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
-from compilediag_harness.torch_internals import cudagraph_trees  # noqa: E402
+from compilediag_harness.torch_internals import torch_cudagraphs  # noqa: E402
 from compilediag_harness.wire import CudagraphRecorded, Event, FaultOccurred  # noqa: E402
 
 pytestmark = [
@@ -238,7 +238,7 @@ def test_a_fault_of_ours_reaches_nobody(watched: Watched) -> None:
     """Where we cannot read what torch has, the model runs on and the fault is told."""
     model, (weight,) = Model(), weights(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cudagraph_trees, "tree_of", raising)
+        patch.setattr(torch_cudagraphs, "tree_of", raising)
         for _ in range(3):
             model(weight)
     assert [event.where for event in watched.events if isinstance(event, FaultOccurred)] == [

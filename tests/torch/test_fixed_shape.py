@@ -18,10 +18,10 @@ from compilediag.runs.watch import watch  # noqa: E402
 from compilediag.timeline.fixed_shapes import fixed_shapes_of  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402
+from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
-from compilediag_harness.shapes.shape_errors import CompiledAfterWarmup, ShapeUnusable  # noqa: E402
 from compilediag_harness.shapes.side_effects import restored_eager  # noqa: E402
-from compilediag_harness.torch_internals import torch_stances  # noqa: E402
+from compilediag_harness.torch_internals import torch_disabling  # noqa: E402
 from compilediag_harness.wire import FixedShapeUsed  # noqa: E402
 
 nn = torch.nn
@@ -193,14 +193,14 @@ def test_trials_in_two_threads_leave_compiling_as_it_was() -> None:
     and nothing in the process compiled again."""
     import torch._dynamo
 
-    before = torch_stances.stance()
+    before = torch_disabling.stance()
     first, second = restored_eager(torch, torch.sin), restored_eager(torch, torch.cos)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert torch_stances.stance() == "force_eager"
+    assert torch_disabling.stance() == "force_eager"
     second.__exit__(None, None, None)
-    assert torch_stances.stance() == before == "default"
+    assert torch_disabling.stance() == before == "default"
 
 
 # --- containers -------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from attached import watched as watching
 
 from compilediag.timeline.fold import fold
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import disabled_calls
-from compilediag_harness.wire import DisabledCallsEnded, Event, FaultOccurred
+from compilediag_harness.wire import DisabledCallsEnded, Event
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -21,14 +22,8 @@ torch = pytest.importorskip("torch")
 @pytest.fixture
 def session() -> Iterator[tuple[Session, list[Event]]]:
     """A session with every collector."""
-    torch._dynamo.reset()
-    told: list[Event] = []
-    one = Session(told.append)
-    attach.install(one)
-    yield one, told
-    attach.uninstall(one)
-    torch._dynamo.reset()
-    assert not [event for event in told if isinstance(event, FaultOccurred)]
+    with watching() as told:
+        yield told.session, told
 
 
 def traced(_module: Any, _inputs: Any, output: Any) -> Any:

@@ -33,7 +33,7 @@ from compilediag_harness.collectors.invocations import (
     samples,
     to_text,
 )
-from compilediag_harness.torch_internals import torch_stances
+from compilediag_harness.torch_internals import torch_disabling
 from compilediag_harness.wire import CompiledCallsMade, Location, StepsEnded
 
 torch: Any = pytest.importorskip("torch")
@@ -376,23 +376,23 @@ def test_the_process_that_tells() -> None:
 def test_the_programs_stance_stays_its_own_beside_a_trial_of_ours() -> None:
     """A trial of `FixedShape` runs eager for itself, and puts back what the program had set: calls
     after it are the program's under its own stance."""
-    from compilediag_harness.collectors import stances
+    from compilediag_harness.collectors import invocations
     from compilediag_harness.shapes.side_effects import restored_eager
 
-    remove = torch_stances.on_stance_set(stances.stance_set)
+    remove = torch_disabling.on_stance_set(invocations.stance_set)
     assert remove is not None
     try:
         torch.compiler.set_stance("eager_on_recompile")
-        before = stances.eager_stance()
+        before = invocations.eager_stance()
         assert before is not None
         assert before[0] == "eager_on_recompile"
         assert before[1] is not None
         assert before[1].file == __file__
         with restored_eager(torch, torch.sin):
-            assert stances.eager_stance() is None
-        assert stances.eager_stance() == before
+            assert invocations.eager_stance() is None
+        assert invocations.eager_stance() == before
         torch.compiler.set_stance("default")
-        assert stances.eager_stance() is None
+        assert invocations.eager_stance() is None
     finally:
         torch.compiler.set_stance("default")
         remove()

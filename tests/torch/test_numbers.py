@@ -7,10 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
-from attached import attached
+from attached import watched
 
 torch = pytest.importorskip("torch")
 
@@ -19,24 +18,9 @@ from compilediag.fixes.numbers.first_difference import numbers_of, still_differs
 from compilediag.fixes.numbers.narrowing import narrowing  # noqa: E402
 from compilediag.fixes.numbers.record import VARIABLE  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
-from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.trials.trial import Trial  # noqa: E402
-from compilediag_harness.wire import FaultOccurred, SettingChange, TrialPlan  # noqa: E402
+from compilediag_harness.wire import SettingChange, TrialPlan  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-
-@contextmanager
-def trying(plan):
-    torch._dynamo.reset()
-    events = []
-    session = Session(events.append)
-    session.trial = Trial(plan)
-    session.trial.begin()
-    with attached(session):
-        yield events
-    torch._dynamo.reset()
-    assert not [each for each in events if isinstance(each, FaultOccurred)]
 
 
 def wrong(graph, inputs):
@@ -75,7 +59,7 @@ def program(backend):
 
 
 def shadowed(backend, *settings):
-    with trying(TrialPlan(seed=1, shadow=True, settings=settings)) as events:
+    with watched(trial=TrialPlan(seed=1, shadow=True, settings=settings)) as events:
         result = program(backend)
     return fold([events]), result
 
@@ -86,7 +70,7 @@ def test_the_callable_with_other_numbers_is_found_and_nothing_is_disturbed():
     numbers = numbers_of(timeline)
     assert [each.function.function for each in numbers.differences] == ["Head.forward"]
     assert (numbers.differences[0].record.call, numbers.differences[0].record.step) == (0, 0)
-    with trying(TrialPlan(seed=1)):
+    with watched(trial=TrialPlan(seed=1)):
         assert program(wrong) == result
 
 
@@ -162,7 +146,7 @@ def test_a_pass_of_inductor_is_found_and_the_line_followed(tmp_path, monkeypatch
     import wrong_pass  # pyright: ignore[reportMissingImports]
 
     def run(*settings):
-        with trying(TrialPlan(seed=1, shadow=True, settings=settings)) as events:
+        with watched(trial=TrialPlan(seed=1, shadow=True, settings=settings)) as events:
             wrong_pass.program()
         return fold([events])
 

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 from torch.utils import _pytree  # noqa: E402
 
+from compilediag_harness.shapes.dims import ShapeUnusable  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
-from compilediag_harness.shapes.shape_errors import ShapeUnusable  # noqa: E402
 
 ROWS, WIDTH = 3, 4
 

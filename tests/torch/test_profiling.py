@@ -19,8 +19,8 @@ import pytest
 from compilediag.diagnosis.figures.recorded import profiles_section
 from compilediag.timeline.fold import fold
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import profiling
-from compilediag_harness.collectors.profiling import MAX_STEPS, Profiling
+from compilediag_harness.collectors import signals
+from compilediag_harness.collectors.signals import MAX_STEPS, Profiling
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import Event, ProfileEnded
 
@@ -46,7 +46,7 @@ class FakeProfiler:
 @pytest.fixture
 def torch_module(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """A torch whose profiler is made by hand."""
-    monkeypatch.setattr(profiling, "_requested", False)
+    monkeypatch.setattr(signals, "_requested", False)
     monkeypatch.setattr(torch_api, "profiler_enabled", lambda: False)
     monkeypatch.setattr(torch_api, "cuda_in_use", lambda _: False)
     activity = types.SimpleNamespace(CPU="cpu", CUDA="cuda")
@@ -62,7 +62,7 @@ def window(torch_module: Any, tmp_path: Path) -> tuple[Profiling, list[Event]]:
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, begin: bool) -> None:
-    monkeypatch.setattr(profiling, "_requested", begin)
+    monkeypatch.setattr(signals, "_requested", begin)
 
 
 @pytest.fixture
@@ -70,9 +70,9 @@ def default_signals() -> Iterator[None]:
     """The default action for both signals, and ours gone again after the test."""
     both = (signal.SIGUSR1, signal.SIGUSR2)
     before = [signal.signal(one, signal.SIG_DFL) for one in both]
-    armed, profiling._armed = profiling._armed, False
+    armed, signals._armed = signals._armed, False
     yield
-    profiling._armed = armed
+    signals._armed = armed
     for one, handler in zip(both, before, strict=True):
         signal.signal(one, handler)
 
@@ -80,7 +80,7 @@ def default_signals() -> Iterator[None]:
 def test_signals_are_the_program_s_unless_asked_for(default_signals: None) -> None:
     """Where they were not taken over, no session watches a step."""
     session = Session(lambda _: None)
-    profiling.install(session, None)
+    signals.install(session, None)
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL
     assert session.step_listeners == []
@@ -89,19 +89,19 @@ def test_signals_are_the_program_s_unless_asked_for(default_signals: None) -> No
 def test_a_program_s_own_handler_stays(default_signals: None) -> None:
     """Also where it has one for the second signal only, or ignores it."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-    profiling.arm()
+    signals.arm()
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN
 
 
 def test_the_signals_set_a_flag(default_signals: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no more: what runs when a signal arrives is the program's."""
-    monkeypatch.setattr(profiling, "_requested", False)
-    profiling.arm()
+    monkeypatch.setattr(signals, "_requested", False)
+    signals.arm()
     os.kill(os.getpid(), signal.SIGUSR1)
-    assert profiling._requested is True
+    assert signals._requested is True
     os.kill(os.getpid(), signal.SIGUSR2)
-    assert profiling._requested is False
+    assert signals._requested is False
 
 
 def test_a_window_is_between_steps(
@@ -149,7 +149,7 @@ def test_a_large_trace_is_removed(
     window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """And said to have been."""
-    monkeypatch.setattr(profiling, "MAX_BYTES", 9)
+    monkeypatch.setattr(signals, "MAX_BYTES", 9)
     profiles, events = window
     ask(monkeypatch, True)
     profiles.step_ended(0, False)
@@ -180,14 +180,14 @@ def test_windows_are_counted(
     window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that is sent signals for ever does not fill the disk."""
-    monkeypatch.setattr(profiling, "MAX_WINDOWS", 2)
+    monkeypatch.setattr(signals, "MAX_WINDOWS", 2)
     profiles, events = window
     for step in range(0, 10, 2):
         ask(monkeypatch, True)
         profiles.step_ended(step, False)
         profiles.end(step + 1)
     assert len(told(events)) == 2
-    assert profiling._requested is False
+    assert signals._requested is False
 
 
 def test_the_program_s_own_profiler_is_left_alone(

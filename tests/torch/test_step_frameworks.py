@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attached import Events, watched
 
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness import attach
-from compilediag_harness.base.session import Session
-from compilediag_harness.wire import Event, FaultOccurred
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -24,25 +23,16 @@ torch = pytest.importorskip("torch")
 
 
 @pytest.fixture
-def observed() -> Iterator[Session]:
-    """A session with every collector; `told` has its events."""
-    torch._dynamo.reset()
-    one = Session(TOLD.append)
-    attach.install(one)
-    yield one
-    attach.uninstall(one)
-    TOLD.clear()
-    torch._dynamo.reset()
+def observed() -> Iterator[Events]:
+    """The events of a session with every collector."""
+    with watched() as events:
+        yield events
 
 
-TOLD: list[Event] = []
-
-
-def seen(session: Session, steps: int) -> Timeline:
+def seen(events: Events, steps: int) -> Timeline:
     """The run, after checking what holds for each of them."""
-    attach.finish(session)
-    assert not [event for event in TOLD if isinstance(event, FaultOccurred)]
-    timeline = fold([list(TOLD)])
+    attach.finish(events.session)
+    timeline = fold([list(events)])
     assert len(timeline.steps) == steps
     assert timeline.partial_phases == ()
     for step in timeline.steps:
@@ -59,7 +49,7 @@ def network() -> Any:
     return torch.compile(torch.nn.Sequential(*layers), backend="eager")
 
 
-def test_accelerate_with_gradient_accumulation(observed: Session) -> None:
+def test_accelerate_with_gradient_accumulation(observed: Events) -> None:
     """Two micro-batches a step."""
     accelerate: Any = pytest.importorskip("accelerate")
     accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
@@ -75,7 +65,7 @@ def test_accelerate_with_gradient_accumulation(observed: Session) -> None:
     seen(observed, steps=4)
 
 
-def test_lightning(observed: Session, tmp_path: Path) -> None:
+def test_lightning(observed: Events, tmp_path: Path) -> None:
     """Forward and backward run inside the optimizer's step, and are told apart from it; the
     trainer's checkpoint is one."""
     lightning: Any = pytest.importorskip("lightning")
@@ -103,7 +93,7 @@ def test_lightning(observed: Session, tmp_path: Path) -> None:
     assert "checkpoint" in {span.name for span in timeline.spans}
 
 
-def test_the_trainer_of_transformers(observed: Session, tmp_path: Path) -> None:
+def test_the_trainer_of_transformers(observed: Events, tmp_path: Path) -> None:
     """With `torch_compile=True`, and a checkpoint in the middle."""
     transformers: Any = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")

@@ -18,7 +18,7 @@ from compilediag.timeline.timeline import Step, Timeline
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import step_hooks, steps
 from compilediag_harness.torch_internals import torch_calls
-from compilediag_harness.user_api import checkpoints, spans
+from compilediag_harness.user_api import spans
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event
 
@@ -113,6 +113,12 @@ def phases(step: Step) -> dict[str, float | None]:
     return {**measured, "rest": rest}
 
 
+def spent(*, rest: float, **known: float) -> dict[str, float | None]:
+    """The phases of a step; those that are not named were not seen."""
+    unseen = dict.fromkeys(("data_wait", "forward", "backward", "optimizer", "spans"))
+    return {**unseen, **known, "rest": rest}
+
+
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
     """A program whose clock is its own."""
@@ -136,14 +142,7 @@ def test_a_plain_loop(program: Program) -> None:
         optimizer.step()
         program.takes(0.25)
     first, *later = program.steps()
-    assert first == {
-        "data_wait": 1,
-        "forward": 8,
-        "backward": 4,
-        "optimizer": 2,
-        "spans": None,
-        "rest": 0.5,
-    }
+    assert first == spent(data_wait=1, forward=8, backward=4, optimizer=2, rest=0.5)
     assert later == [{**first, "rest": 0.75}] * 2
 
 
@@ -154,8 +153,7 @@ def test_gradient_accumulation(program: Program) -> None:
         for _ in range(4):
             program.loss(forward, backward=4).backward()
         optimizer.step()
-    expected = {"data_wait": None, "forward": 32, "backward": 16, "optimizer": 2, "spans": None}
-    assert program.steps() == [{**expected, "rest": 0}] * 3
+    assert program.steps() == [spent(forward=32, backward=16, optimizer=2, rest=0)] * 3
 
 
 def test_two_optimizers(program: Program) -> None:
@@ -168,16 +166,7 @@ def test_two_optimizers(program: Program) -> None:
         program.loss(second, backward=32).backward()
         of_second.step()
     told = program.steps()
-    assert told[1:] == [
-        {
-            "data_wait": None,
-            "forward": 24,
-            "backward": 36,
-            "optimizer": 3,
-            "spans": None,
-            "rest": 0,
-        }
-    ] * len(told[1:])
+    assert told[1:] == [spent(forward=24, backward=36, optimizer=3, rest=0)] * len(told[1:])
     assert sum(step["forward"] or 0 for step in told) == 72
 
 
@@ -186,21 +175,7 @@ def test_forward_and_backward_in_the_optimizer_s_closure(program: Program) -> No
     forward, optimizer = program.forward(8), program.optimizer(2)
     for _ in range(3):
         optimizer.step(lambda: program.loss(forward, backward=4).backward())
-    told = program.steps()
-    assert (
-        told
-        == [
-            {
-                "data_wait": None,
-                "forward": 8,
-                "backward": 4,
-                "optimizer": 2,
-                "spans": None,
-                "rest": 0,
-            }
-        ]
-        * 3
-    )
+    assert program.steps() == [spent(forward=8, backward=4, optimizer=2, rest=0)] * 3
 
 
 def test_spans_win(program: Program) -> None:
@@ -233,43 +208,6 @@ def test_spans_win(program: Program) -> None:
     ]
 
 
-def test_a_span_named_for_a_phase_is_that_phase(program: Program) -> None:
-    """For an eager model nothing else tells where its forward is; a span of the whole step leaves
-    the phases in it as they are."""
-    optimizer = program.optimizer(2)
-    for _ in range(3):
-        with span("step"):
-            with span("forward"):
-                program.takes(8)
-            optimizer.step()
-    assert (
-        program.steps()[1:]
-        == [
-            {
-                "data_wait": None,
-                "forward": 8,
-                "backward": None,
-                "optimizer": 2,
-                "spans": None,
-                "rest": 0,
-            }
-        ]
-        * 2
-    )
-
-
-def test_a_span_around_the_loop_is_no_phase(program: Program) -> None:
-    """`with span("epoch")` holds the steps."""
-    forward, optimizer = program.forward(8), program.optimizer(2)
-    with span("epoch"):
-        for _ in range(3):
-            program.loss(forward, backward=4).backward()
-            optimizer.step()
-    told = program.steps()
-    assert [step["forward"] for step in told] == [8, 8, 8]
-    assert [step["spans"] for step in told] == [None] * 3
-
-
 def test_a_whole_step_in_one_compiled_function(program: Program) -> None:
     """Where its graph breaks, backward and optimizer run eagerly and are told apart."""
     optimizer = program.optimizer(2)
@@ -297,17 +235,6 @@ def test_a_whole_step_in_one_compiled_function(program: Program) -> None:
     assert [(step["forward"], step["backward"], step["optimizer"]) for step in program.steps()] == [
         (8, 4, 2)
     ] * 3
-
-
-def test_inference_without_an_optimizer(program: Program) -> None:
-    """Steps are calls; what is between two of them belongs to the first."""
-    forward = program.forward(8, grad=False)
-    for _ in range(4):
-        forward(torch.ones(2))
-        program.takes(0.5)
-    told = program.steps()
-    assert [(step["forward"], step["rest"]) for step in told] == [(8, 0.5)] * 4
-    assert {step["backward"] for step in told} == {None}
 
 
 def test_a_backward_that_raises_ends(program: Program) -> None:
@@ -348,7 +275,7 @@ def test_errors_read_as_without_us(program: Program) -> None:
     def save() -> None:
         torch.save(lambda: None, io.BytesIO())
 
-    checkpoints.install()
+    spans.watch_saves()
     for fails in (backward, batch, save):
         with pytest.raises(Exception) as raised:
             fails()

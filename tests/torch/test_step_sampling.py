@@ -11,7 +11,7 @@ import pytest
 
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps import step_hooks, step_sampling, steps
+from compilediag_harness.steps import step_clock, step_hooks, steps
 from compilediag_harness.steps.step_detection import CALL, EXPLICIT, OPTIMIZER
 from compilediag_harness.torch_internals import torch_calls, torch_disabling
 from compilediag_harness.wire import (
@@ -39,9 +39,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
     readings = itertools.count(1)
     torch._dynamo.reset()
     monkeypatch.setattr(step_hooks, "_monotonic", lambda: next(readings) * READING_S)
-    monkeypatch.setattr(step_sampling, "FIRST_STEPS", FIRST)
-    monkeypatch.setattr(step_sampling, "RETRY_STEPS", FIRST // 2)
-    monkeypatch.setattr(step_sampling, "UNSAMPLED_S", 0.05)
+    monkeypatch.setattr(step_clock, "FIRST_STEPS", FIRST)
+    monkeypatch.setattr(step_clock, "RETRY_STEPS", FIRST // 2)
+    monkeypatch.setattr(step_clock, "UNSAMPLED_S", 0.05)
     monkeypatch.setattr(torch_disabling, "_functions_disabled", False)  # by tests before this one
     events: list[Event] = []
     session = Session(events.append, origin=0.0)

@@ -41,47 +41,6 @@ def make() -> tuple[Any, Any]:
     return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def test_a_training_loop(session: tuple[Session, list[Event]]) -> None:
-    """One step an optimizer step; the wait for batches and the optimizer are measured."""
-    model, optimizer = make()
-    for batch in torch.utils.data.DataLoader(torch.randn(10, 4), batch_size=2):
-        with span("encode"):
-            loss = model(batch).sum()
-        loss.backward()
-        optimizer.step()
-    batches = told(session)
-    assert [batch.source for batch in batches] == ["optimizer"] * len(batches)
-    walls = [wall for batch in batches for wall in batch.walls]
-    for phase in ("data_wait", "backward", "optimizer", "spans"):
-        parts = [part for batch in batches for part in getattr(batch, phase)]
-        assert len(parts) == len(walls) == 5
-        assert all(0 < part < wall for part, wall in zip(parts, walls, strict=True))
-    assert len(ended(session)) == 5
-
-
-def test_gradient_accumulation(session: tuple[Session, list[Event]]) -> None:
-    """Micro-batches are parts of one step."""
-    model, optimizer = make()
-    for _ in range(3):
-        for _ in range(4):
-            model(torch.randn(2, 4)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    assert told(session)[0].first == 0
-    assert session[0].step == 3
-
-
-def test_two_optimizers(session: tuple[Session, list[Event]]) -> None:
-    """Discriminator and generator: one step for both."""
-    (first, of_first), (second, of_second) = make(), make()
-    for _ in range(4):
-        for model, optimizer in ((first, of_first), (second, of_second)):
-            model(torch.randn(2, 4)).sum().backward()
-            optimizer.step()
-    assert len(told(session)) > 0
-    assert session[0].step == 4
-
-
 def test_an_optimizer_that_raises_passes_through(session: tuple[Session, list[Event]]) -> None:
     """The user's exception is the user's; the next step counts again."""
     model, optimizer = make()

@@ -20,8 +20,8 @@ torch = pytest.importorskip("torch")
 
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
+from compilediag_harness.blame.writes_in_source import loop_around  # noqa: E402
 from compilediag_harness.collectors import sync_sample, syncs, tensor_reads  # noqa: E402
-from compilediag_harness.source.writes_in_source import loop_around  # noqa: E402
 from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_calls, torch_guards  # noqa: E402
 from compilediag_harness.trials.answers import AnswerReader  # noqa: E402

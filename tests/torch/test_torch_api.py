@@ -19,7 +19,6 @@ from compilediag_harness.torch_internals import (  # noqa: E402
     torch_guards,
     torch_names,
     torch_open_calls,
-    torch_pytree,
     torch_sizes,
 )
 
@@ -421,13 +420,13 @@ def test_registered_containers_are_taken_apart_as_torch_does():
     from torch.utils import _pytree
 
     result = torch.randn(3, 2).sort(0)
-    members = torch_pytree.members_of(result)
+    members = torch_api.members_of(result)
     assert members.names == ("0", "1")
     assert all(map(torch.equal, members.values, _pytree.tree_leaves(result)))
-    again = torch_pytree.remade(result, list(members.values), members.context)
+    again = torch_api.remade(result, list(members.values), members.context)
     assert type(again) is type(result)
-    assert torch_pytree.is_registered(type(result))
-    assert not torch_pytree.is_registered(torch.Tensor)
+    assert torch_api.is_registered(type(result))
+    assert not torch_api.is_registered(torch.Tensor)
 
 
 def test_conditions_on_sizes_come_with_the_traced_line():

@@ -20,7 +20,7 @@ from compilediag.fixes.nothing_worse import batches, padding_points  # noqa: E40
 from compilediag.fixes.observed import Observed, Without  # noqa: E402
 from compilediag.fixes.subject import Subject  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
-from compilediag_harness.source.source_locations import definition_of  # noqa: E402
+from compilediag_harness.blame.source_locations import definition_of  # noqa: E402
 from compilediag_harness.trials import fixed_shapes  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
     PaddedAxis,
@@ -30,7 +30,7 @@ from compilediag_harness.wire import (  # noqa: E402
     TrialPlan,
 )
 from tests.support.built_receipt import built  # noqa: E402
-from tests.torch.test_trials import trying  # noqa: E402
+from tests.torch.test_trials import applied_in, outputs_in, trying  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -137,7 +137,7 @@ class Tried:
 
     @property
     def applied(self):
-        return self.events.applied.get(self.change.label, "never")
+        return applied_in(self.events).get(self.change.label, "never")
 
 
 def place_in(program):
@@ -231,7 +231,7 @@ def test_a_program_with_a_fixed_shape_gives_the_same_answers_at_other_sizes():
             runs.append((program(buckets), events))
     (one, first), (other, second) = runs
     assert one == other
-    assert [(call, answers[0].shape) for call, answers in first.outputs] == [
+    assert [(call, answers[0].shape) for call, answers in outputs_in(first)] == [
         *((0, (5,)), (1, (0,)), (2, (9,))),
     ]
     answers = compare(fold([first]), fold([second]))

@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag_harness.trials.objects import Objects  # noqa: E402
 from compilediag_harness.trials.plan import Notes  # noqa: E402
-from compilediag_harness.wire import Location, ObjectChange, Recompiled, StateRead, TrialPlan  # noqa: E402  # noqa: E402
-from tests.torch.test_trials import compiled, trying  # noqa: E402
+from compilediag_harness.trials.settings import Objects  # noqa: E402
+from compilediag_harness.wire import Location, ObjectChange, Recompiled, StateRead, TrialPlan  # noqa: E402
+from tests.torch.test_trials import applied_in, compiled, trying  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -45,7 +45,7 @@ def test_a_rate_that_is_a_tensor_recompiles_nothing(kind):
         other, tensor = trained(kind)
     assert type(rate) is float
     assert isinstance(tensor, torch.Tensor)
-    assert after.applied == {RATE.label: None}
+    assert applied_in(after) == {RATE.label: None}
     of_rate = [len([r for r in each.of(Recompiled) if "lr" in str(r)]) for each in (before, after)]
     assert of_rate[0] >= 1
     assert of_rate[1] == 0
@@ -129,7 +129,7 @@ def test_a_hook_is_registered_disabled(way):
         expected = hooked()
     with trying(TrialPlan(objects=(change,))) as after:
         found = hooked()
-    assert after.applied == {change.label: None}
+    assert applied_in(after) == {change.label: None}
     assert (len(before.of(Recompiled)) > 0, len(after.of(Recompiled))) == (True, 0)
     assert found[1] == expected[1] == 1
     torch.testing.assert_close(found[0], expected[0])

@@ -12,17 +12,16 @@ import weakref
 from contextlib import contextmanager
 
 import pytest
-from attached import attached
+from attached import watched
 
 torch = pytest.importorskip("torch")
 
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
-from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan  # noqa: E402
-from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors.witness import collector, line_events  # noqa: E402
-from compilediag_harness.wire import FaultOccurred, Recompiled, Witnessed  # noqa: E402
+from compilediag_harness.blame import line_events  # noqa: E402
+from compilediag_harness.blame import witness as witness_module  # noqa: E402
+from compilediag_harness.wire import Recompiled, Witnessed  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -32,24 +31,19 @@ EVERYTHING = WitnessPlan()
 x = torch.ones(2, 4)
 
 
-class Events(list):
-    """What one program made, with torch's own counts of it."""
+def changes_in(events):
+    """Of each recompile, the changes of the guards of its nearest entry."""
+    return [[guard.changed for guard in event.entries[0].guards] for event in events.of(Recompiled)]
 
-    @property
-    def changes(self):
-        """Of each recompile, the changes of the guards of its nearest entry."""
-        found = [event for event in self if isinstance(event, Recompiled)]
-        return [[guard.changed for guard in event.entries[0].guards] for event in found]
 
-    @property
-    def lines(self):
-        """The source text of the line that each recompile's first guard was changed by."""
-        return [text_at(changes[0].stack[0]) for changes in self.changes]
+def lines_in(events):
+    """The source text of the line that each recompile's first guard was changed by."""
+    return [text_at(changes[0].stack[0]) for changes in changes_in(events)]
 
-    @property
-    def summary(self):
-        """What following lines cost."""
-        return next(event for event in self if isinstance(event, Witnessed))
+
+def summary_of(events):
+    """What following lines cost."""
+    return events.of(Witnessed)[0]
 
 
 def text_at(place):
@@ -62,15 +56,9 @@ def text_at(place):
 @contextmanager
 def witnessing(plan=EVERYTHING):
     """Follows lines around a block; the events are complete after it."""
-    torch._dynamo.reset()
     dynamo_utils.counters.clear()
-    events = Events()
-    session = Session(events.append)
-    session.options = ProcessOptions(witness=plan)
-    with attached(session):
+    with watched(ProcessOptions(witness=plan)) as events:
         yield events
-    torch._dynamo.reset()
-    assert not [event for event in events if isinstance(event, FaultOccurred)]
 
 
 def compiled(function):
@@ -101,15 +89,15 @@ def test_a_captured_flag_is_changed_by_the_line_that_sets_it():
         probe(x)
         outer(arm)
         probe(x)
-    [[change]] = events.changes
+    [[change]] = changes_in(events)
     assert (change.old, change.new, change.in_call) == ("False", "True", False)
     assert [text_at(place) for place in change.stack[:2]] == [
         "armed = value  # the line",
         "arm(True)  # the caller",
     ]
     assert change.stack[0].function.endswith("arm")
-    assert events.summary.stopped is None
-    assert events.summary.line_events > 0
+    assert summary_of(events).stopped is None
+    assert summary_of(events).line_events > 0
 
 
 def test_a_captured_dict_that_grows_outside():
@@ -125,7 +113,7 @@ def test_a_captured_dict_that_grows_outside():
         seen["key"] = 2  # the line
         del seen["other"]
         compile_it(x)
-    assert events.lines == ['seen["key"] = 2  # the line']
+    assert lines_in(events) == ['seen["key"] = 2  # the line']
 
 
 class Model(torch.nn.Module):
@@ -177,7 +165,7 @@ def test_an_attribute_of_a_module(change, expected):
         compile_it(x)
         change(model)
         compile_it(x)
-    [line] = events.lines
+    [line] = lines_in(events)
     assert line.startswith(expected)
 
 
@@ -192,7 +180,7 @@ def test_a_global():
         compile_it(x)
         set_global(1)
         compile_it(x)
-    assert events.lines == ["FLAG = value  # the global"]
+    assert lines_in(events) == ["FLAG = value  # the global"]
 
 
 def test_a_buffer_that_forward_grows_is_changed_inside_the_call():
@@ -200,7 +188,7 @@ def test_a_buffer_that_forward_grows_is_changed_inside_the_call():
         compile_it = compiled(Model())
         compile_it(x)  # the call
         compile_it(x)
-    [[change, *_]] = events.changes
+    [[change, *_]] = changes_in(events)
     assert change.in_call
     assert change.new.startswith("Tensor [2, 4]")
     assert [text_at(place) for place in change.stack[:2]] == [
@@ -223,7 +211,7 @@ def test_an_attribute_of_a_class():
         Setting.flag = True  # the class
         compile_it(x)
         Setting.flag = False
-    assert events.lines == ["Setting.flag = True  # the class"]
+    assert lines_in(events) == ["Setting.flag = True  # the class"]
 
 
 @pytest.mark.parametrize("name", ["flag", "other"])
@@ -238,7 +226,7 @@ def test_an_attribute_that_an_object_has_not_yet(name):
         compile_it(x)
         setattr(held, name, True)  # the attribute
         compile_it(x)
-    assert events.lines == ["setattr(held, name, True)  # the attribute"]
+    assert lines_in(events) == ["setattr(held, name, True)  # the attribute"]
 
 
 def test_grad_mode():
@@ -247,7 +235,7 @@ def test_grad_mode():
         compile_it(x)
         with torch.no_grad():  # the mode
             compile_it(x)
-    assert events.lines == ["with torch.no_grad():  # the mode"]
+    assert lines_in(events) == ["with torch.no_grad():  # the mode"]
 
 
 def failing(arm):
@@ -273,8 +261,8 @@ def test_a_change_before_an_exception_and_in_a_generator():
                 list(change(arm))
             probe(x)
             torch._dynamo.reset()
-    assert events.lines == ["armed = value  # the line"] * 2
-    callers = [text_at(changes[0].stack[1]) for changes in events.changes]
+    assert lines_in(events) == ["armed = value  # the line"] * 2
+    callers = [text_at(changes[0].stack[1]) for changes in changes_in(events)]
     assert callers == ["arm(True)", "arm(True)  # the generator"]
 
 
@@ -290,7 +278,7 @@ def test_a_coroutine():
             probe(x)
 
         asyncio.run(work())
-    [[change]] = events.changes
+    [[change]] = changes_in(events)
     assert [text_at(place) for place in change.stack[:2]] == [
         "armed = value  # the line",
         "arm(True)  # awaited",
@@ -306,7 +294,7 @@ def test_a_thread_changes_the_value():
         thread.start()
         thread.join()
         probe(x)
-    [[change]] = events.changes
+    [[change]] = changes_in(events)
     assert change is None or text_at(change.stack[0]) == "armed = value  # the line"
 
 
@@ -320,7 +308,7 @@ def test_a_change_is_nobodys_while_another_thread_runs_lines_of_the_user():
     """A thread that waits has changed nothing; one that has moved since the last look may have."""
     begun, events = threading.Semaphore(0), [threading.Event(), threading.Event()]
     with witnessing():
-        [witness] = collector._witnesses
+        [witness] = witness_module._witnesses
         thread = threading.Thread(target=parked, args=(begun, events))
         thread.start()
         begun.acquire()
@@ -340,11 +328,11 @@ def test_a_change_that_may_be_another_threads_has_no_line(monkeypatch):
     with witnessing() as events:
         probe, arm = armable()
         probe(x)
-        monkeypatch.setattr(collector.Witness, "_alone", lambda witness: False)
+        monkeypatch.setattr(witness_module.Witness, "_alone", lambda witness: False)
         arm(True)
         monkeypatch.undo()
         probe(x)
-    assert events.changes == [[None]]
+    assert changes_in(events) == [[None]]
 
 
 class Poisoned:
@@ -376,7 +364,7 @@ class Poisoned:
 
 def test_no_code_of_the_program_runs_for_a_look():
     def calls(follow):
-        with witnessing() if follow else plain():
+        with witnessing() if follow else watched():
             held = Poisoned()
 
             def probe(value):
@@ -391,20 +379,6 @@ def test_no_code_of_the_program_runs_for_a_look():
         return held.ran
 
     assert calls(follow=True) == calls(follow=False)
-
-
-@contextmanager
-def plain():
-    """Observes without following lines."""
-    torch._dynamo.reset()
-    dynamo_utils.counters.clear()
-    session = Session(lambda event: None)
-    attach.install(session)
-    try:
-        yield
-    finally:
-        attach.uninstall(session)
-        torch._dynamo.reset()
 
 
 def test_what_the_program_drops_is_gone():
@@ -460,7 +434,7 @@ def test_compiles_and_breaks_are_those_of_a_plain_run():
     dynamo_utils.clear_compilation_metrics()
     with witnessing() as events:
         assert counts() == expected
-    assert events.summary.line_events > 20
+    assert summary_of(events).line_events > 20
     assert expected[0]["stats"]["unique_graphs"] > 5
 
 
@@ -470,15 +444,15 @@ def test_only_the_steps_before_a_recompile_are_followed():
         for step in range(8):
             arm(step >= 5)
             probe(x)
-    assert events.lines == ["armed = value  # the line"]
-    few = events.summary.line_events
+    assert lines_in(events) == ["armed = value  # the line"]
+    few = summary_of(events).line_events
     with witnessing() as events:
         probe, arm = armable()
         for step in range(8):
             arm(step >= 5)
             probe(x)
-    assert events.lines == ["armed = value  # the line"]
-    assert 0 < few < events.summary.line_events / 2
+    assert lines_in(events) == ["armed = value  # the line"]
+    assert 0 < few < summary_of(events).line_events / 2
 
 
 def test_a_change_in_a_step_that_is_not_followed_is_nobodys():
@@ -487,7 +461,7 @@ def test_a_change_in_a_step_that_is_not_followed_is_nobodys():
         for step in range(8):
             arm(step >= 2)
             probe(x)
-    assert events.changes == [[None]]
+    assert changes_in(events) == [[None]]
 
 
 def test_only_the_sources_of_the_plan_are_watched():
@@ -496,12 +470,12 @@ def test_only_the_sources_of_the_plan_are_watched():
         probe(x)
         arm(True)
         probe(x)
-    assert events.lines == ["armed = value  # the line"]
-    assert events.summary.values <= 3
+    assert lines_in(events) == ["armed = value  # the line"]
+    assert summary_of(events).values <= 3
 
 
 def test_after_too_many_lines_nothing_is_followed(monkeypatch):
-    monkeypatch.setattr(collector, "MAX_LINES", 3)
+    monkeypatch.setattr(witness_module, "MAX_LINES", 3)
     with witnessing() as events:
         probe, arm = armable()
         probe(x)
@@ -510,9 +484,9 @@ def test_after_too_many_lines_nothing_is_followed(monkeypatch):
         assert sys.gettrace() is None
         arm(True)
         probe(x)
-    assert events.changes == [[None]]
-    assert events.summary.stopped == "after 3 lines"
-    assert events.summary.line_events == 3
+    assert changes_in(events) == [[None]]
+    assert summary_of(events).stopped == "after 3 lines"
+    assert summary_of(events).line_events == 3
 
 
 @pytest.mark.skipif(not BY_TRACE_FUNCTION, reason="sys.monitoring has room for all")
@@ -530,9 +504,9 @@ def test_a_trace_function_that_was_there_first_stays():
             assert sys.gettrace() is theirs
     finally:
         sys.settrace(None)
-    assert events.summary.stopped == line_events.OTHER_TRACER
-    assert events.summary.line_events == 0
-    assert events.changes == [[None]]
+    assert summary_of(events).stopped == line_events.OTHER_TRACER
+    assert summary_of(events).line_events == 0
+    assert changes_in(events) == [[None]]
 
 
 @pytest.mark.skipif(not BY_TRACE_FUNCTION, reason="sys.monitoring has room for all")
@@ -550,8 +524,8 @@ def test_a_trace_function_that_comes_later_stays():
             assert sys.gettrace() is theirs
     finally:
         sys.settrace(None)
-    assert events.summary.stopped == line_events.REPLACED
-    assert events.changes == [[None]]
+    assert summary_of(events).stopped == line_events.REPLACED
+    assert changes_in(events) == [[None]]
 
 
 def test_nothing_is_left_behind():

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.extensions.tracker import tracked_run, user_json
+from compilediag_harness.extensions.tracker import tracked_run
 from compilediag_harness.extensions.tracker.ablations import (
     Ablation,
     AblationInvalid,
@@ -172,7 +172,7 @@ def test_files_that_are_no_report(tmp_path: Path, content: bytes, message: str) 
 
 def test_a_file_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can be no report is not decoded."""
-    monkeypatch.setattr(user_json, "MAX_BYTES", 10)
+    monkeypatch.setattr(tracked_run, "MAX_BYTES", 10)
     path = tmp_path / "ablation.json"
     path.write_bytes(b" " * 11)
     with pytest.raises(ValueError, match="is larger than"):

@@ -7,7 +7,7 @@ import threading
 from typing import Any, cast
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.entering import entered
+from compilediag_harness.blame.user_calls import entered
 from compilediag_harness.wire import UserCall
 
 LIBRARY = """

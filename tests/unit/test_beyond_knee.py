@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import pytest
 from knee_pieces import found, measured, used
 
 from compilediag.diagnosis.figures.invocations import shapes_section
 from compilediag.diagnosis.rules.batch_size import NO_MEMORY
 from compilediag.timeline.fold import fold
+from compilediag_harness.shapes.buckets import BucketsImpossible
+from compilediag_harness.shapes.knee import Knee, find_knee
 
 
 def test_calls_at_a_size_that_loses_are_told_with_the_size_to_stay_at() -> None:
@@ -72,3 +76,103 @@ def test_the_receipt_has_what_was_measured() -> None:
 
 
 # --- measuring ---
+
+
+TABLE = {100: 0.079, 256: 0.122, 512: 0.208, 1024: 3.45}
+"""Seconds of a call that an evaluation was once measured with."""
+
+
+def in_order(series: dict[int, Iterable[float]]) -> Callable[[int], float]:
+    """A measurement that gives each size its times one after the other."""
+    left = {size: iter(times) for size, times in series.items()}
+    return lambda size: next(left[size])
+
+
+def test_the_table_has_its_knee_at_512() -> None:
+    """Throughput rises to 512 and falls to an eighth at 1024: the knee is 512; 1024 is reported as
+    a cliff that was measured again."""
+    found = find_knee(TABLE.__getitem__, TABLE)
+    assert (found.size, found.noise, found.reason) == (512, 0.0, None)
+    assert found.gain == pytest.approx((512 / 0.208) / (256 / 0.122) - 1)
+    cliff = found.measured[-1]
+    assert (cliff.size, cliff.problem, len(cliff.seconds)) == (1024, "past a cliff", 6)
+
+
+def test_a_size_near_the_best_is_enough() -> None:
+    """256 has 97 % of the best throughput: twice the rows are not worth it."""
+    found = find_knee({128: 0.010, 256: 0.0165, 512: 0.032}.__getitem__, [512, 128, 256])
+    assert found.size == 256
+
+
+def test_a_disturbed_call_is_no_cliff() -> None:
+    """Size 256 is slow once, while something else ran: measured again it is fast, and wins."""
+    measure = in_order({128: [0.01] * 5, 256: [0.5] + [0.012] * 9})
+    assert find_knee(measure, [128, 256]).size == 256
+
+
+def test_sizes_are_measured_in_turn() -> None:
+    """All sizes upwards, then all downwards: none has its five calls in one bad moment."""
+    measured: list[int] = []
+
+    def measure(size: int) -> float:
+        measured.append(size)
+        return size / 100 + 1.0
+
+    find_knee(measure, [1, 2, 4], rounds=3)
+    assert measured == [1, 2, 4, 4, 2, 1, 1, 2, 4]
+
+
+def test_noise_above_the_gain_names_no_size() -> None:
+    """256 gains 8 % over 128, and calls at one size differ by more: no size is named."""
+    measure = in_order({128: [1.0, 1.3, 1.0, 1.3, 1.2], 256: [1.85, 2.4, 1.85, 2.4, 2.2]})
+    found = find_knee(measure, [128, 256])
+    assert found.size is None
+    assert found.reason is not None
+    assert found.gain is not None
+    assert found.noise is not None
+    assert found.noise > found.gain > 0
+
+
+def failing(at: int, error: Exception) -> Knee:
+    """Sizes 1 to 8 of which one and all above it raise."""
+
+    def measure(size: int) -> float:
+        if size >= at:
+            raise error
+        return 1.0 + size / 10
+
+    return find_knee(measure, [1, 2, 4, 8])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory"), MemoryError()])
+def test_memory_ends_the_climb(error: Exception) -> None:
+    """A size at which memory is exhausted ends the search; what lies below it still counts."""
+    found = failing(4, error)
+    assert found.size == 2
+    assert [(item.size, item.problem) for item in found.measured][-1] == (4, type(error).__name__)
+
+
+def test_nothing_measured_is_no_knee() -> None:
+    """Where the smallest size fails, or does not fit, nothing is claimed."""
+    assert failing(1, RuntimeError("no")).size is None
+    found = find_knee(lambda _: 1.0, [8, 16], fits=lambda size: size < 8)
+    assert (found.size, found.measured[0].problem) == (None, "does not fit into memory")
+
+
+def test_a_cap_of_memory_ends_the_climb() -> None:
+    """512 does not fit: it is never run, and 256 is the knee."""
+    measured: list[int] = []
+
+    def measure(size: int) -> float:
+        measured.append(size)
+        return 1.0
+
+    assert find_knee(measure, [128, 256, 512], fits=lambda size: size <= 256).size == 256
+    assert max(measured) == 256
+
+
+def test_times_must_be_times() -> None:
+    """No size, a size of 0, and a time of 0 seconds are errors, not results."""
+    for sizes, seconds in (([], 1.0), ([0], 1.0), ([4], 0.0), ([4], float("nan"))):
+        with pytest.raises(BucketsImpossible):
+            find_knee(lambda _, taken=seconds: taken, sizes)

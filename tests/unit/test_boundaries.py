@@ -38,7 +38,7 @@ INSIDE_ROOMS = (
     {"wire", "redaction", "extension_points"},
     {"base"},
     {"torch_internals"},
-    {"source"},
+    {"blame"},
     {"user_api"},
     {"steps"},
     {"shapes"},

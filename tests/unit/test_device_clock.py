@@ -6,9 +6,9 @@ from typing import Any
 
 from compilediag.timeline.fold import fold
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.step_phases import BACKWARD, DATA_WAIT, FORWARD
-from compilediag_harness.steps.device_clock import BATCH, DEPTH, DeviceClock
+from compilediag_harness.steps.phases import BATCH, DEPTH, DeviceClock
 from compilediag_harness.steps.step_clock import StepClock
+from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT, FORWARD
 from compilediag_harness.wire import DeviceStepsTimed, Event, StepsEnded
 
 

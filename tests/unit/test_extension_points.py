@@ -38,6 +38,7 @@ INSIDE_POINTS = (
     *inside_points.API.values(),
     *inside_points.RECORDED.values(),
     inside_points.EXPERIMENTS,
+    inside_points.PACKING,
 )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from compilediag_harness.source import source_locations
-from compilediag_harness.source.source_locations import imported_files, with_full_path
+from compilediag_harness.blame import source_locations
+from compilediag_harness.blame.source_locations import imported_files, with_full_path
 from compilediag_harness.wire import Location
 
 

@@ -13,7 +13,7 @@ from timelines import FILE, process, timeline
 from compilediag.diagnosis.findings import place_of
 from compilediag.diagnosis.rules.packing import find_packing_copies
 from compilediag.timeline.timeline import SampledStep, Step
-from compilediag_harness.source.packing_source import elements_at, packing_at
+from compilediag_harness.extensions.packing import elements_at, packing_at
 from compilediag_harness.wire import Location, PackedBuffer
 
 MIB = 2**20

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag_harness.base.step_phases import (
+from compilediag_harness.steps.phases import KEPT, Phases
+from compilediag_harness.user_api.spans import (
     BACKWARD,
     DATA_WAIT,
     FORWARD,
@@ -14,7 +15,6 @@ from compilediag_harness.base.step_phases import (
     OPTIMIZER,
     SPANS,
 )
-from compilediag_harness.steps.phases import KEPT, Phases
 
 
 def seconds(phases: Phases, at: float) -> dict[str, float]:

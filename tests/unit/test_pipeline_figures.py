@@ -14,8 +14,8 @@ from compilediag.extensions.pipeline.pipelines import (
 from compilediag.timeline.fold import fold
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step
-from compilediag_harness.user_api.pipeline_rates import infer_capacity, max_at_once, rate, slots_of
 from compilediag_harness.wire import PipelineWorked
+from compilediag_harness.wire.user_events import infer_capacity, max_at_once, rate, slots_of
 
 BATCH = 8
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import string
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -16,9 +14,8 @@ from hypothesis import strategies as st
 
 from compilediag.receipt.sanitize import sanitized
 from compilediag_harness.redaction import redactor as redactor_module
-from compilediag_harness.redaction.known_values import secret_values
-from compilediag_harness.redaction.recognise import PLACEHOLDER
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.recognise import PLACEHOLDER, is_harmless_literal, is_secret_name
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 from compilediag_harness.wire import clip
 
 REDACTED = "<redacted>"
@@ -47,7 +44,6 @@ SECRETS = {
     "slack": "xoxb-1234567890-abcdefghij",
     "gitlab": "glpat-abcdefghij0123456789",
     "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
-    "random": "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY",
 }
 """Recognised by their own shape, wherever they stand."""
 
@@ -134,14 +130,6 @@ def test_names_and_surroundings(before: str, after: str) -> None:
 def test_innocent_text_stays(text: str) -> None:
     """Guards, paths, ids, class names and special tokens of a tokenizer are not touched."""
     assert redact_text(text) == (text, {})
-
-
-def test_most_random_strings_are_found() -> None:
-    """Of random strings of 40 letters and digits at least 95 % are recognised without a name."""
-    choice = random.Random(5)
-    alphabet = string.ascii_letters + string.digits
-    texts = ["".join(choice.choices(alphabet, k=40)) for _ in range(1000)]
-    assert sum(redact_text(f"x = {text}")[0] == f"x = {REDACTED}" for text in texts) >= 950
 
 
 def test_argv() -> None:
@@ -300,7 +288,7 @@ def test_the_short_option_of_a_password(arguments: list[str], kept: bool) -> Non
 
 def test_digests_and_other_values_stay() -> None:
     """Digests and ids of our own are no secrets; numbers and None pass through."""
-    tree = {"sha256": SECRETS["random"], "git_commit": SECRETS["random"], "n": 1, "none": None}
+    tree = {"sha256": "0f" * 32, "git_commit": "0f" * 20, "n": 1, "none": None}
     assert sanitized(tree, Redactor())[0] == tree
 
 
@@ -349,3 +337,61 @@ def test_hostile_text_ends(kind: str) -> None:
     piece = HOSTILE[kind]
     text = piece * (100_000 // len(piece))
     assert Redactor().value_at("title", text, secret=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "--api-key",
+        "password",
+        "cfg.dbPassword",
+        "AWS_SECRET_ACCESS_KEY",
+        "G['openai_key']",
+        "accessToken",
+        "--auth",
+        "apiKey",
+        "SESSION_COOKIE",
+        "stateSecret",
+    ],
+)
+def test_secret_names(name: str) -> None:
+    """In every style of writing names."""
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "--tokenizer",
+        "num_tokens",
+        "pad_token",
+        "eos_token_id",
+        "sort_key",
+        "kv_keys",
+        "key_dim",
+        "TOKENIZERS_PARALLELISM",
+        "PWD",
+        "monkey",
+        "passes",
+        "state_dict_keys",
+        "L['x']",
+        "",
+    ],
+)
+def test_innocent_names(name: str) -> None:
+    """Tokens of text, keys of attention and of maps, and words that only contain such a word."""
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize("value", ["1", "-3.5e-4", "True", "none", "off", " 12 ", "999999"])
+def test_harmless_literals(value: str) -> None:
+    """Small numbers and switches are no secrets, whatever they are called."""
+    assert is_harmless_literal(value)
+
+
+@pytest.mark.parametrize("value", ["", "12345678", "x", "1a", "truth"])
+def test_other_values(value: str) -> None:
+    """Long numbers and words may be secrets."""
+    assert not is_harmless_literal(value)

@@ -46,7 +46,6 @@ class Tree(Record, frozen=True):
 
 
 SECRET_WORD = "swordfish"
-RANDOM = "q7Zt2Lk9Vb4Xn6Rm1Pw8Ys3Dc5Fg0Hj"
 LONG = "x y " * MAX_TEXT
 
 CASES: dict[str, tuple[Tree, Tree]] = {
@@ -78,12 +77,6 @@ CASES: dict[str, tuple[Tree, Tree]] = {
         Tree(leaves=(Leaf(variable="token", value="x == 'secret words'"),)),
         Tree(leaves=(Leaf(variable="token", value=f"x == '{REDACTED}'"),)),
     ),
-    "an id of ours": (
-        Tree(leaves=(Leaf(compile_id=RANDOM),), evidence={"sha256": [RANDOM, TOKEN]}),
-        Tree(leaves=(Leaf(compile_id=RANDOM),), evidence={"sha256": [RANDOM, REDACTED]}),
-    ),
-    "a path": (Tree(leaves=(Leaf(file=RANDOM),)), Tree(leaves=(Leaf(file=RANDOM),))),
-    "no path": (Tree(title=RANDOM), Tree(title=REDACTED)),
     "a known value": (
         Tree(title="the swordfish is known", evidence={"k": [SECRET_WORD]}),
         Tree(title=f"the {REDACTED} is known", evidence={"k": [REDACTED]}),

@@ -9,9 +9,16 @@ import pytest
 
 from compilediag.timeline.process import unbatch
 from compilediag_harness.base.session import BATCH_ROWS, Session
-from compilediag_harness.base.step_phases import DATA_WAIT, FORWARD, HOLDS_PHASES, SPANS
 from compilediag_harness.user_api import spans
-from compilediag_harness.user_api.spans import MAIN_THREAD, Row, span
+from compilediag_harness.user_api.spans import (
+    DATA_WAIT,
+    FORWARD,
+    HOLDS_PHASES,
+    MAIN_THREAD,
+    SPANS,
+    Row,
+    span,
+)
 from compilediag_harness.wire import Event, SpanEnded, SpansEnded
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.step_phases import BACKWARD, DATA_WAIT, FORWARD, SPANS
 from compilediag_harness.steps.step_clock import BATCH_STEPS, StepClock
+from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT, FORWARD, SPANS
 from compilediag_harness.wire import Event, StepsEnded
 
 

@@ -10,16 +10,16 @@ from step_sources import NoOptimizers
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Step
 from compilediag_harness.base.session import WATCHED_AFTER_COMPILE, Session
-from compilediag_harness.base.step_phases import DATA_WAIT, FORWARD
-from compilediag_harness.steps import step_sampling
-from compilediag_harness.steps.step_detection import EVERY_MARK, StepSource
-from compilediag_harness.steps.step_sampling import (
+from compilediag_harness.steps import step_clock
+from compilediag_harness.steps.step_clock import (
     BRIEF_S,
     EVERY_STEP_VARIABLE,
     FIRST_STEPS,
     SAMPLED_STEPS,
     UNSAMPLED_S,
 )
+from compilediag_harness.steps.step_detection import EVERY_MARK, StepSource
+from compilediag_harness.user_api.spans import DATA_WAIT, FORWARD
 from compilediag_harness.wire import Event, FaultOccurred, StepsEnded
 
 ORIGIN = 100.0
@@ -235,7 +235,7 @@ def test_marks_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     program = Program()
     program.steps(FIRST_STEPS + 20)
     with monkeypatch.context() as patch:
-        patch.setattr(step_sampling.threading, "get_ident", lambda: -1)
+        patch.setattr(step_clock.threading, "get_ident", lambda: -1)
         assert not program.source.sampling.record(1, program.now)
     assert program.source.sampling.record(1, program.now + WALL)
 

@@ -86,7 +86,6 @@ def test_tokens_are_found(kind: str, place: str) -> None:
         ("machine api.wandb.ai login user password {}", letters(LOWER_HEX, 40)),
         ("RuntimeError: wrong password '{}'", "swordfish"),
         ('the password is "{}", which is refused', "two words"),
-        ("'{}' is not a valid password for admin", "swordfish"),
         ("Command '['mysql', '--password', '{}']' returned 1", "swordfish"),
         ("run with --api-key {} again", "swordfish"),
         ('{{\\"password\\": \\"{}\\"}}', "swordfish"),
@@ -174,7 +173,7 @@ def test_recorded_text_of_torch_stays() -> None:
     for path in paths:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", "replace")
-        assert secrets_in(text, is_name=True) == (), path.name
+        assert secrets_in(text) == (), path.name
 
 
 def test_gitleaks_is_named() -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import memory
 from compilediag_harness.extensions.tracker import tracked_run
 from compilediag_harness.extensions.tracker import tracker as module
 from compilediag_harness.extensions.tracker.tracker import Tracker, tracker
-from compilediag_harness.torch_internals import dynamo_skip, host_memory
+from compilediag_harness.torch_internals import dynamo_skip
 from compilediag_harness.wire import Event, RunTracked, TrackedRunsLeftOut
 
 CONFIG = {"task": "copy", "shots": 5}
@@ -316,24 +317,24 @@ def test_compiled_code_records_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_peak_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From /proc where it is there, else from getrusage, else not measured; never zero."""
     status = tmp_path / "status"
-    monkeypatch.setattr(host_memory, "STATUS", str(status))
+    monkeypatch.setattr(memory, "STATUS", str(status))
     status.write_text("Name:\tx\nVmHWM:\t  1234 kB\nVmRSS:\t  99 kB\n")
-    assert host_memory.peak() == (1234 * 1024, "VmHWM")
+    assert memory.peak() == (1234 * 1024, "VmHWM")
     for content in ("Name:\tx\n", "VmHWM:\n", "VmHWM:\tmany kB\n"):
         status.write_text(content)
-        peak, source = host_memory.peak()
+        peak, source = memory.peak()
         assert source == "getrusage"
         assert peak is not None
         assert peak > 1 << 20
     status.unlink()
-    assert host_memory.peak()[1] == "getrusage"
+    assert memory.peak()[1] == "getrusage"
     monkeypatch.setitem(sys.modules, "resource", None)
-    assert host_memory.peak() == (None, None)
+    assert memory.peak() == (None, None)
 
 
 def test_the_peak_of_a_run_is_told_against_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process keeps the peak of whatever came before: both readings are there."""
     peaks = iter([(100, "VmHWM"), (150, "VmHWM")])
-    monkeypatch.setattr(host_memory, "peak", lambda: next(peaks))
+    monkeypatch.setattr(memory, "peak", lambda: next(peaks))
     found = tracker().start_run().finish_run()
     assert (found.peak_at_start_bytes, found.peak_bytes, found.peak_source) == (100, 150, "VmHWM")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness.source import user_calls
-from compilediag_harness.source.source_locations import is_own, is_own_frame
-from compilediag_harness.source.user_calls import user_call
+from compilediag_harness.blame import user_calls
+from compilediag_harness.blame.source_locations import is_own, is_own_frame
+from compilediag_harness.blame.user_calls import user_call
 from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
 from compilediag_harness.wire import UserCall
 

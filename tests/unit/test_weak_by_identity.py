@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag_harness.base.weak_by_identity import WeakByIdentity, cached_by_code
+from compilediag_harness.base.object_graph import WeakByIdentity, cached_by_code
 
 
 class Opinionated:

@@ -20,11 +20,11 @@ from compilediag.receipt.schema.compiles import WitnessSection
 from compilediag.runs.supervised.repeat import limited, plan_of
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag.views.verdict import render
+from compilediag_harness.base.object_graph import MISSING, Hop, read
 from compilediag_harness.base.process_options import WitnessPlan
-from compilediag_harness.collectors.witness.line_events import Monitoring
-from compilediag_harness.collectors.witness.paths import MISSING, Hop, path_of, read
-from compilediag_harness.collectors.witness.values import differ, look_at, text_of
-from compilediag_harness.collectors.witness.watches import Watches
+from compilediag_harness.blame.guard_sources import path_of
+from compilediag_harness.blame.line_events import Monitoring
+from compilediag_harness.blame.watches import Watches, differ, look_at, text_of
 from compilediag_harness.wire import (
     FalseGuard,
     Location,

@@ -7,8 +7,7 @@ import importlib.util
 import sys
 import weakref
 
-from compilediag_harness.collectors import writers
-from compilediag_harness.source import writes_in_source
+from compilediag_harness.blame import writers, writes_in_source
 
 
 def make_flag():

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from compilediag_harness.source.writes_in_source import MUTATORS, conditions_in, truth_of
+from compilediag_harness.blame.writes_in_source import MUTATORS, conditions_in, truth_of
 
 
 def decides_by(line: str, variable: str) -> bool:

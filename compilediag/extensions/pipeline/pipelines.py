@@ -17,7 +17,7 @@ from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.receipt.schema.tracked import PipelineRecord, PipelineSection, PoolSizes
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.user_api.pipeline_rates import (
+from compilediag_harness.wire.user_events import (
     INFER,
     TRAIN,
     WAIT,

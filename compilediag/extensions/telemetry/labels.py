@@ -52,8 +52,8 @@ class Labels:
             sums[label] = sums.get(label, 0.0) + value
         return sums
 
-    def text(self, text: str, *, place: bool = False) -> str:
-        """A text as an attribute of a span; `place`: it is a path or a name."""
+    def text(self, text: str) -> str:
+        """A text as an attribute of a span."""
         # Truncated only after redaction: half a secret is not recognised. The wire limits the text.
-        shown = self._redactor.text(text, is_name=place)[:TEXT_LIMIT]
+        shown = self._redactor.text(text)[:TEXT_LIMIT]
         return "".join(char if char.isprintable() else " " for char in shown)

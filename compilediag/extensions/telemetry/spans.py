@@ -78,8 +78,8 @@ class SpanBuilder:
         """A backward has the compile id of its forward, and is compiled after it."""
         key = (event.epoch, event.compile_id)
         attributes: dict[str, Value] = {
-            "code.function.name": self.labels.text(event.frame.function, place=True),
-            "code.file.path": self.labels.text(PurePath(event.frame.file).name, place=True),
+            "code.function.name": self.labels.text(event.frame.function),
+            "code.file.path": self.labels.text(PurePath(event.frame.file).name),
             "code.line.number": event.frame.line,
             "compilediag.compile_id": self.labels.text(event.compile_id),
             "compilediag.backward": not event.forward,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from compilediag.readers.lines import parse_object
-from compilediag_harness.wire.phase_stack import PhaseStack, TimedPhases
+from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
 
 STACKS_KEPT = 12_000
 """Most compiles whose phases are followed: as many as have rows that are kept."""

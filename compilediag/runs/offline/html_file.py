@@ -22,8 +22,7 @@ from compilediag.views.html.cards import Excerpt, SourceLine, place_of
 from compilediag.views.html.page import Assets
 from compilediag.views.html.report import Sources, render_report
 from compilediag.views.html.step_series import StepSeries, step_series
-from compilediag_harness.redaction.known_values import secret_values
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt

@@ -16,8 +16,7 @@ from compilediag.runs.offline.own_file import check_file
 from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import foreign_events, render_perfetto
 from compilediag.views.perfetto_tracks import tracks_of
-from compilediag_harness.redaction.known_values import secret_values
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt

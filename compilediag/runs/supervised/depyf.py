@@ -113,7 +113,7 @@ def _written(notes: str, into: str, known: Sequence[str]) -> Iterator[str]:
         identity = compile_id.replace("/", "-").replace("!", "a")
         word = _HARMLESS.sub("_", str(note.get("function")))[:60]
         path = os.path.join(into, f"{identity}-{word}.py")
-        text = redactor.text(_text(compile_id, note), is_name=True)
+        text = redactor.text(_text(compile_id, note))
         try:
             with open(path, "x", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)

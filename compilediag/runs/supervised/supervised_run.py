@@ -13,7 +13,7 @@ from compilediag.runs.run_directory import save_receipt
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.target import Target
-from compilediag_harness.redaction.known_values import secret_values
+from compilediag_harness.redaction.redactor import secret_values
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt

@@ -164,11 +164,11 @@ def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | Non
     lines: list[bytes] = []
     if record.payload or "has_payload" in fields:
         text = b"\n".join(record.payload).decode("utf-8", "replace").translate(_CONTROLS)
-        payload = redactor.text(text, is_name=True).encode("utf-8", "replace")
+        payload = redactor.text(text).encode("utf-8", "replace")
         # As torch does: the digest of the text, which was changed.
         kept["has_payload"] = hashlib.md5(payload, usedforsecurity=False).hexdigest()
         lines = [b"\t" + line for line in payload.split(b"\n")]
-    metadata = redactor.text(json.dumps(kept, ensure_ascii=True), is_name=True)
+    metadata = redactor.text(json.dumps(kept, ensure_ascii=True))
     head = record.head
     path = _HARMLESS.sub("_", head["path"].decode("ascii", "replace").replace(".py", ""))
     prefix = b"%s %s %s.py:%s] " % (head["when"], head["pid"], path.encode(), head["line"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from types import CodeType
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.torch_internals import torch_caches
+from compilediag_harness.torch_internals import torch_caches, torch_precompiled
 from compilediag_harness.torch_internals.torch_compiles import current_compile_id
-from compilediag_harness.torch_internals.torch_names import Remover
+from compilediag_harness.torch_internals.torch_names import Removers
 from compilediag_harness.wire import (
     FX_GRAPH,
     HIT,
@@ -19,6 +20,9 @@ from compilediag_harness.wire import (
     CacheLookedUp,
     CacheSettingsRead,
     CacheWritten,
+    Location,
+    PrecompiledCalled,
+    PrecompiledLoaded,
     lookup_of,
     plain_text,
 )
@@ -43,32 +47,32 @@ class CacheCollector:
 
     # --- installed when what they look at is imported -----------------------------------------
 
-    def events_imported(self) -> tuple[Remover, ...]:
+    def events_imported(self) -> Removers:
         """torch's compile log."""
-        return _installed(torch_caches.on_events(self._instant))
+        return (torch_caches.on_events(self._instant),)
 
-    def graphs_imported(self) -> tuple[Remover, ...]:
+    def graphs_imported(self) -> Removers:
         """Inductor's cache of graphs, and of timings."""
         loads = torch_caches.on_graph_loads(self.looked_up)
         self._loads_seen = loads is not None
         choices = torch_caches.on_choices(self.looked_up)
-        return (*_installed(loads, choices), *torch_caches.on_graph_writes(self.written))
+        return (loads, choices, *torch_caches.on_graph_writes(self.written))
 
-    def aot_imported(self) -> tuple[Remover, ...]:
+    def aot_imported(self) -> Removers:
         """AOTAutograd's cache."""
         return torch_caches.on_aot_writes(self.written)
 
-    def counts_imported(self) -> tuple[Remover, ...]:
+    def counts_imported(self) -> Removers:
         """torch's counts of other caches."""
         return torch_caches.on_counted(self.looked_up)
 
-    def profile_imported(self) -> tuple[Remover, ...]:
+    def profile_imported(self) -> Removers:
         """Profiles of sizes."""
-        return _installed(torch_caches.on_profile(self.looked_up))
+        return (torch_caches.on_profile(self.looked_up),)
 
-    def artifacts_imported(self) -> tuple[Remover, ...]:
+    def artifacts_imported(self) -> Removers:
         """Caches of another run."""
-        return _installed(torch_caches.on_artifacts(self.looked_up))
+        return (torch_caches.on_artifacts(self.looked_up),)
 
     # --- called by the hooks -------------------------------------------------------------------
 
@@ -136,5 +140,43 @@ class CacheCollector:
             self._session.emit(CacheFolderRead(self._session.now(), *folder))
 
 
-def _installed(*removers: Remover | None) -> tuple[Remover, ...]:
-    return tuple(remover for remover in removers if remover is not None)
+MOST = 1000
+"""Functions recorded of one process."""
+
+
+class PrecompiledCollector:
+    """Watches what torch loads in place of compiling."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._left = 2 * MOST
+
+    def packages_imported(self) -> Removers:
+        """Watches packages of precompiled functions."""
+        return (torch_precompiled.on_packages(self._loaded, self._called),)
+
+    def aot_imported(self) -> Removers:
+        """Watches functions that were compiled ahead of time."""
+        return (torch_precompiled.on_loaded_functions(self._loaded, self._called),)
+
+    def _loaded(self, code: CodeType, entries: int) -> None:
+        session = self._session
+        self._emit(PrecompiledLoaded(session.now(), session.step, _place(code), entries))
+
+    def _called(self, code: CodeType) -> None:
+        session = self._session
+        self._emit(PrecompiledCalled(session.now(), session.step, _place(code)))
+
+    def _emit(self, event: PrecompiledLoaded | PrecompiledCalled) -> None:
+        try:
+            if self._left > 0:
+                self._left -= 1
+                self._session.emit(event)
+        except Exception as error:
+            self._session.fault("precompiled", error)
+
+
+def _place(code: CodeType) -> Location:
+    return Location(
+        code.co_filename, code.co_firstlineno, getattr(code, "co_qualname", code.co_name)
+    )

@@ -7,13 +7,13 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.compile_phases import PhaseTimes
-from compilediag_harness.collectors.entering import entered
+from compilediag_harness.blame.source_locations import location_of
+from compilediag_harness.blame.user_calls import entered
+from compilediag_harness.collectors.memory import Resident, resident
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
-from compilediag_harness.source.source_locations import location_of
 from compilediag_harness.torch_internals import torch_compiles
-from compilediag_harness.torch_internals.host_memory import Resident, resident
+from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.torch_internals.torch_names import loaded
 from compilediag_harness.wire import (
     Compiled,

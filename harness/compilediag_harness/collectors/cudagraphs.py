@@ -10,9 +10,9 @@ import threading
 from typing import Any
 
 from compilediag_harness.base.session import BATCH_S, Session
-from compilediag_harness.collectors.entering import entered
-from compilediag_harness.torch_internals import cudagraph_trees, torch_cudagraphs
-from compilediag_harness.torch_internals.cudagraph_trees import Recording
+from compilediag_harness.blame.user_calls import entered
+from compilediag_harness.torch_internals import torch_cudagraphs
+from compilediag_harness.torch_internals.torch_cudagraphs import Recording
 from compilediag_harness.wire import CudagraphRecorded, CudagraphsRan
 
 MAX_RECORDED = 4096
@@ -99,7 +99,7 @@ class CudagraphCollector:
         """Writes what is left, and the totals at the end."""
         self._write(
             skips=self._skips(),
-            live_graphs=cudagraph_trees.live_graphs(),
+            live_graphs=torch_cudagraphs.live_graphs(),
             pool_bytes=torch_cudagraphs.pool_bytes(),
             lost=self._lost,
         )

@@ -15,12 +15,13 @@ from collections.abc import Iterable, Set, Sized
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from compilediag_harness.collectors import guard_facts, leaf_checks, writers
-from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.collectors.leaf_checks import MISSING, Examined
-from compilediag_harness.collectors.reached_by_name import Reach
-from compilediag_harness.source import source_locations
-from compilediag_harness.source.writes_in_source import branches_on, store_beside_read
+from compilediag_harness.base.object_graph import MISSING
+from compilediag_harness.blame import guard_sources, source_locations, writers
+from compilediag_harness.blame.reached_by_name import Reach
+from compilediag_harness.blame.writes_in_source import branches_on, store_beside_read
+from compilediag_harness.collectors import guard_facts, leaf_checks
+from compilediag_harness.collectors.guard_facts import Baselines
+from compilediag_harness.collectors.leaf_checks import Examined
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import (
     EntryDiff,
@@ -33,7 +34,7 @@ from compilediag_harness.wire import (
 )
 
 if TYPE_CHECKING:
-    from compilediag_harness.collectors.witness.collector import Witness
+    from compilediag_harness.blame.witness import Witness
 
 MAX_GUARDS, MAX_OF_A_KIND = 128, 32
 """False guards described of one entry, and of one kind of leaf: where thousands of tensors changed
@@ -211,7 +212,7 @@ def _with_beside(
     leaf: torch_guards.Leaf, user: Location | None, found: tuple[Location, ...]
 ) -> tuple[Location, ...]:
     """The function of a package that reads the attribute first, where it assigns it too."""
-    name = guard_facts.attribute_of(leaf.source)
+    name = guard_sources.attribute_of(leaf.source)
     if user is None or name is None or source_locations.is_own(user.file):
         return found
     line = store_beside_read(user.file, user.line, name)
@@ -225,11 +226,11 @@ def _writers(
 ) -> tuple[Location, ...]:
     inlined = given.baselines.functions_in(given.code, str(examined.entry.compile_id))
     compiled = writers.CompiledCode(given.code, examined.scope, inlined, given.reach)
-    found = guard_facts.holder_of(leaf.source, examined.scope)
+    found = guard_sources.holder_of(leaf.source, examined.scope)
     if leaf.kind == "DICT_CONTAINS" and found is not None and found.name == "__dict__":
-        member, value = guard_facts.member_of(leaf.parts[0]), found.value
+        member, value = guard_sources.member_of(leaf.parts[0]), found.value
     else:
-        member = guard_facts.member_of(leaf.parts[0]) if leaf.kind == "NO_HASATTR" else None
+        member = guard_sources.member_of(leaf.parts[0]) if leaf.kind == "NO_HASATTR" else None
     if member is not None:
         return writers.writers_of_attribute(value, member, compiled)
     return guard_facts.writers_of(leaf.source, compiled) if leaf.source else ()
@@ -240,7 +241,7 @@ def _facts(
 ) -> GuardFacts:
     if value is MISSING:
         return GuardFacts()
-    root = guard_facts.root_name(leaf.source)
+    root = guard_sources.root_name(leaf.source)
     value_now = given.f_locals.get(root) if root is not None else None
     changed = given.baselines.instance_changed(given.code, compile_id, root, value_now)
     facts = guard_facts.facts_of(leaf.source, value, scope, given.code, changed)
@@ -270,7 +271,7 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
         expected = guard_facts.counted(container, int(found[1]) if found else 0)
         return expected, guard_facts.counted(container)
     if kind == "NO_HASATTR":
-        name = guard_facts.member_of(text) or "attribute"
+        name = guard_sources.member_of(text) or "attribute"
         return f"'{name}' absent", f"'{name}' present"
     if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
         found = re.search(r"(?:contains\((?P<a>'[^']*'), |, (?P<b>'[^']*')\))", text)

@@ -1,92 +1,143 @@
-"""What is known of a false guard only in the live process: whose value it is, and its value now."""
+"""What is known of guards in the live process only: from when they were built (user lines, root
+objects, lengths) and of the values that they are about now.
+
+Kept weakly: a code object, a module or an argument that dies takes its baseline with it.
+"""
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import enum
 import functools
-import gc
 import re
 import types
 import weakref
-from collections.abc import Iterator, Mapping, Sized
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable, Mapping, Sized
+from dataclasses import dataclass, field
+from typing import Any, cast
 
-from compilediag_harness.base.weak_by_identity import WeakByIdentity
-from compilediag_harness.collectors import writers
-from compilediag_harness.collectors.leaf_checks import as_code, type_name
-from compilediag_harness.source import source_locations
+from compilediag_harness.base.object_graph import TABLES, WeakByIdentity, type_name
+from compilediag_harness.blame import source_locations, writers
+from compilediag_harness.blame.guard_sources import (
+    cell_variable,
+    closure_of,
+    holder_of,
+    member_of,
+    root_name,
+)
+from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.wire import GuardFacts, Location, clip
 
-# Sources as torch writes them: Python over {L, G}, a dict's items through `dict.__getitem__`.
-_ROOT = re.compile(r"(?:dict\(|type\(|list\(|dict\.keys\(|dict\.__getitem__\()*L\['(\w+)'\]")
-_CELL = re.compile(r"^(?P<function>.*)\.__closure__\[(?P<index>\d+)\]\.cell_contents", re.DOTALL)
-_MEMBER = re.compile(r"(?:hasattr\(.*, |___dict_contains\()'([^']{1,200})'", re.DOTALL)
+_LinesByGuard = dict[tuple[str, str], Location]
+
+
+@dataclass(slots=True)
+class Baseline:
+    """One compile of one code object."""
+
+    roots: dict[str, weakref.ref[Any]]
+    """Locals at compile time that can be referenced weakly, tensors left out."""
+    root_types: dict[str, type]
+    inference_mode: bool | None
+    lines: _LinesByGuard = field(default_factory=_LinesByGuard)
+    """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
+    own_lines: _LinesByGuard = field(default_factory=_LinesByGuard)
+    """By the same, the innermost line of the program's own, where that is another one."""
+    functions: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """(file, name) of the functions that the user's lines are in."""
+    lengths: dict[str, int] = field(default_factory=dict[str, int])
+    """Of guarded containers, by their source."""
+
+    def add(self, guard: Any, known: dict[Location, Location]) -> None:
+        """Notes the lines of one guard, and the length that it requires. `known`: the lines noted
+        so far, for a line has many guards."""
+        source, kind = str(guard.name), torch_guards.guard_kind(guard)
+        stack = list(guard.user_stack or ())
+        location = source_locations.innermost_user_line(stack)
+        if location is not None:
+            self.functions.add((location.file, location.function.split(".")[-1]))
+            _note(self.lines, source, kind, known.setdefault(location, location))
+            own = source_locations.innermost_own_line(stack)
+            if own is not None and own.file != location.file:
+                _note(self.own_lines, source, kind, known.setdefault(own, own))
+        length = torch_guards.length_of(guard)
+        if length is not None:
+            self.lengths[source] = length
+
+
+def _note(lines: _LinesByGuard, source: str, kind: str, location: Location) -> None:
+    lines.setdefault((source, kind), location)
+    lines.setdefault((source, ""), location)
+
+
+class Baselines:
+    """All baselines of this process, by code object and compile id."""
+
+    def __init__(self, tensor_type: type) -> None:
+        self.tensor_type = tensor_type
+        self._by_code = WeakByIdentity[types.CodeType, dict[str, Baseline]]()
+        self._fresh: list[weakref.ref[types.CodeType]] = []
+        """Code objects compiled since `take_fresh`."""
+
+    def remember(
+        self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
+    ) -> None:
+        """Records one compile."""
+        values = {name: v for name, v in scope.items() if not isinstance(v, self.tensor_type)}
+        roots: dict[str, weakref.ref[Any]] = {}
+        for name, value in values.items():
+            with contextlib.suppress(TypeError):  # integers, tuples... have no weak references
+                roots[name] = weakref.ref(value)
+        root_types: dict[str, type] = {name: type(value) for name, value in values.items()}
+        baseline = Baseline(roots, root_types, torch_guards.inference_mode())
+        known: dict[Location, Location] = {}
+        for guard in guards:
+            with contextlib.suppress(Exception):
+                baseline.add(guard, known)
+        self._by_code.setdefault(code, {})[compile_id] = baseline
+        self._fresh.append(weakref.ref(code))
+
+    def of(self, code: types.CodeType, compile_id: str) -> Baseline | None:
+        """The baseline of one cache entry."""
+        return (self._by_code.get(code) or {}).get(compile_id)
+
+    def functions_in(self, code: types.CodeType, compile_id: str) -> set[tuple[str, str]]:
+        """(file, name) of the functions whose code went into one cache entry, as far as its guards
+        are of their lines."""
+        baseline = self.of(code, compile_id)
+        found = baseline.functions if baseline is not None else set[tuple[str, str]]()
+        return found | {(code.co_filename, code.co_name)}
+
+    def newest(self, code: types.CodeType) -> Baseline | None:
+        """The baseline of the newest compile of `code`."""
+        known = self._by_code.get(code)
+        return list(known.values())[-1] if known else None
+
+    def take_fresh(self) -> list[types.CodeType]:
+        """Code objects compiled since the last call, each once."""
+        taken = [code for ref in self._fresh if (code := ref()) is not None]
+        self._fresh.clear()
+        return list(dict.fromkeys(taken))
+
+    def instance_changed(
+        self, code: types.CodeType, compile_id: str, name: str | None, value: Any
+    ) -> bool | None:
+        """Whether local `name` held another object of the same type when the entry was compiled."""
+        baseline = self.of(code, compile_id)
+        if baseline is None or name is None or name not in baseline.roots:
+            return None
+        if baseline.root_types[name] is not type(value):
+            return None
+        return baseline.roots[name]() is not value
+
+    def inference_mode_changed(self, code: types.CodeType, compile_id: str) -> bool | None:
+        """Whether inference mode is on, where it is not as when the entry was compiled."""
+        baseline, now = self.of(code, compile_id), torch_guards.inference_mode()
+        return None if baseline is None or baseline.inference_mode == now else now
+
+
 _PASSED_ON = re.compile(r"L\['args'\]\[(\d{1,4})\]")
-_REGISTRIES = ("_buffers", "_parameters", "_modules")
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
-
-
-class Holder(NamedTuple):
-    """What the last hop of a source reads from, and the name or index it reads."""
-
-    value: Any
-    name: str
-    is_attribute: bool
-
-
-@functools.lru_cache(maxsize=8192)
-def _last_hop(source: str) -> tuple[str, str, bool] | None:
-    """(source of the holder, name or index read, whether it is an attribute) of `holder.name`,
-    `holder._buffers['name']` or `holder[index]`."""
-    try:
-        node = ast.parse(source, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    # 2.7 writes an item of a dict `dict.__getitem__(holder, key)`.
-    if isinstance(node, ast.Call) and len(node.args) == 2:
-        return ast.unparse(node.args[0]), ast.unparse(node.args[1]), False
-    if isinstance(node, ast.Attribute):
-        return ast.unparse(node.value), node.attr, True
-    if isinstance(node, ast.Subscript):
-        base, key = node.value, node.slice
-        name = str(key.value) if isinstance(key, ast.Constant) else ast.unparse(key)
-        if isinstance(base, ast.Attribute) and base.attr in (*_REGISTRIES, "__dict__"):
-            return ast.unparse(base.value), name, True
-        return ast.unparse(base), name, False
-    return None
-
-
-def holder_of(source: str, scope: Mapping[str, Any]) -> Holder | None:
-    """The object a source's last hop reads from, evaluated."""
-    hop = _last_hop(source)
-    if hop is None or hop[0] in ("L", "G"):
-        return None  # a local or a global is read from no object
-    holder, name, is_attribute = hop
-    try:
-        return Holder(eval(as_code(holder), dict(scope)), name, is_attribute)
-    except Exception:
-        return None
-
-
-def attribute_of(source: str) -> str | None:
-    """The attribute that a source reads last; None where it is an item, or no attribute."""
-    hop = _last_hop(source)
-    return hop[1] if hop is not None and hop[2] else None
-
-
-def container_of(source: str) -> str:
-    """The source of what an item is read from; "" where a source is no item."""
-    hop = _last_hop(source)
-    return "" if hop is None or hop[2] or hop[0] in ("L", "G") else hop[0]
-
-
-def holders_of(source: str, scope: Mapping[str, Any]) -> Iterator[Any]:
-    """The objects along a source, the innermost first."""
-    while (found := holder_of(source, scope)) is not None:
-        yield found.value
-        hop = _last_hop(source)
-        source = "" if hop is None else hop[0]
 
 
 def facts_of(
@@ -101,7 +152,7 @@ def facts_of(
     return GuardFacts(
         root=_root_kind(source, code),
         instance_changed=instance_changed,
-        free_variable=_cell_variable(source, scope),
+        free_variable=cell_variable(source, scope),
         holder_kind=None if holder is None else _holder_kind(holder.value),
         holder_type=None if holder is None else type(holder.value).__name__,
         value_type=type_name(value),
@@ -131,28 +182,16 @@ def _parameter(source: str, f_locals: Mapping[str, Any], code: types.CodeType) -
     return named[index] if index < len(named) else None
 
 
-def member_of(text: str) -> str | None:
-    """The attribute or key that a membership check tests."""
-    found = _MEMBER.search(text)
-    return found[1] if found else None
-
-
 def member_type(text: str, container: Any) -> str | None:
     """The type of that attribute or key, when it is there now."""
     name = member_of(text)
     is_dict = isinstance(container, dict)
     members = cast(dict[str, Any], container if is_dict else getattr(container, "__dict__", {}))
     # A module keeps its tensors and submodules beside its attributes.
-    for table in (members, *(members.get(key) for key in _REGISTRIES)):
+    for table in (members, *(members.get(key) for key in TABLES)):
         if isinstance(table, dict) and name in table:
             return type_name(cast(dict[Any, Any], table)[name])
     return None
-
-
-def root_name(source: str) -> str | None:
-    """The local variable a source starts from: "self" of `L['self']._modules[...]`."""
-    found = _ROOT.match(source)
-    return found[1] if found else None
 
 
 def _root_kind(source: str, code: types.CodeType) -> str | None:
@@ -160,18 +199,6 @@ def _root_kind(source: str, code: types.CodeType) -> str | None:
     if name is not None:
         return "free_variable" if name in code.co_freevars else "argument"
     return "global" if "G[" in source else None
-
-
-def _cell_variable(source: str, scope: Mapping[str, Any]) -> str | None:
-    """The variable's name in the function that closes over it; torch names it only since 2.11."""
-    found = _CELL.match(source)
-    if found is None:
-        return None
-    try:
-        function = eval(as_code(found["function"]), dict(scope))
-        return str(function.__code__.co_freevars[int(found["index"])])
-    except Exception:
-        return None
 
 
 def _holder_kind(holder: Any) -> str:
@@ -197,7 +224,7 @@ def _holder_kind(holder: Any) -> str:
 def writers_of(source: str, compiled: writers.CompiledCode) -> tuple[Location, ...]:
     """Functions that write the variable at `source`; see `writers.py` for what can be known."""
     scope = compiled.scope
-    closure = _closure_of(source, scope, compiled.code)
+    closure = closure_of(source, scope, compiled.code)
     if closure is not None:
         function, index = closure
         cells, inner = function.__closure__ or (), function.__code__
@@ -212,49 +239,12 @@ def writers_of(source: str, compiled: writers.CompiledCode) -> tuple[Location, .
 
 def closure_line(source: str, scope: Mapping[str, Any], code: types.CodeType) -> Location | None:
     """Where the function that closes over the guarded variable reads it first."""
-    closure = _closure_of(source, scope, code)
+    closure = closure_of(source, scope, code)
     if closure is None:
         return None
     inner = closure[0].__code__
     line = writers.first_read_line(inner, inner.co_freevars[closure[1]])
     return Location(inner.co_filename, line or inner.co_firstlineno, inner.co_name)
-
-
-def _closure_of(
-    source: str, scope: Mapping[str, Any], code: types.CodeType
-) -> tuple[types.FunctionType, int] | None:
-    """The function whose closure a source passes through and the index of the cell; also for a
-    free variable of the compiled function itself, which prints as a plain local."""
-    found = _CELL.match(source)
-    if found is not None:
-        try:
-            function = eval(as_code(found["function"]), dict(scope))
-        except Exception:
-            return None
-        known = isinstance(function, types.FunctionType) and bool(function.__closure__)
-        return (function, int(found["index"])) if known else None
-    name = root_name(source)
-    if name is None or name not in code.co_freevars:
-        return None
-    function = function_of(code)
-    return None if function is None else (function, code.co_freevars.index(name))
-
-
-_functions = WeakByIdentity[types.CodeType, weakref.ref[types.FunctionType]]()
-
-
-def function_of(code: types.CodeType) -> types.FunctionType | None:
-    """A function that runs this code. Nothing leads from a code object to its functions but the
-    garbage collector, which goes through the whole heap: once is enough."""
-    known = _functions.get(code)
-    function = known() if known is not None else None
-    if function is not None and function.__code__ is code:
-        return function
-    for found in gc.get_referrers(code):
-        if isinstance(found, types.FunctionType) and found.__code__ is code:
-            _functions[code] = weakref.ref(found)
-            return found
-    return None
 
 
 def enum_member(value: Any, object_id: int) -> str | None:

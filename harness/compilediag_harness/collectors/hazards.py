@@ -1,26 +1,41 @@
-"""Guards that are already false after a step: the next call will recompile.
+"""What a step leaves behind that the next call will meet, or will miss. At most 50 ms a look.
 
-Looked for after a step in which something compiled, at most 50 ms long. Complete for state that
-the compiled code changes itself; blind to a flag that other code flips between steps, and to
-guards on arguments, whose next values are not known.
+Guards that are already false: the next call will recompile. Looked for after a step in which
+something compiled; complete for state that the compiled code changes itself; blind to a flag that
+other code flips between steps, and to guards on arguments, whose next values are not known.
+
+Hooks and methods put on a compiled module after its compile, which no guard sees: they never run.
+Looked for at growing intervals, and at the end. Hooks are read, never wrapped: a compiled frame is
+guarded on the hook objects themselves.
 """
 
 from __future__ import annotations
 
 import time
 import types
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from compilediag_harness.base.object_graph import WeakByIdentity
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.baselines import Baselines
+from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors.false_guards import GuardValues, described
+from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import LeafChecks
-from compilediag_harness.source import source_locations
-from compilediag_harness.torch_internals import torch_guards
-from compilediag_harness.wire import FalseGuard, HazardsChecked
+from compilediag_harness.steps.disabled_calls import code_of
+from compilediag_harness.torch_internals import torch_api, torch_guards
+from compilediag_harness.wire import (
+    FalseGuard,
+    HazardsChecked,
+    HooksFound,
+    Location,
+    UnguardedChanged,
+)
 
 if TYPE_CHECKING:
-    from compilediag_harness.collectors.witness.collector import Witness
+    from compilediag_harness.blame.witness import Witness
+
 
 BUDGET_S = 0.05
 """CPU seconds of all checks after one step: what is left out does not depend on the load."""
@@ -85,3 +100,164 @@ def _will_fail(guard: FalseGuard) -> bool:
     """Whether a guard that is false between calls will be false in the next one: global modes and
     shapes of arguments are set again by then."""
     return bool(guard.source) and guard.source not in ("L", "G") and guard.leaf != "SHAPE"
+
+
+_MAX_HOOKS = 512
+
+
+class _Found(NamedTuple):
+    kind: str
+    target: str
+    function: Location
+    disabled: bool
+
+
+_MAX_MODULES = 5000
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """A compiled module's hooks and methods right after the step that compiled it."""
+
+    frame: Location
+    root_forward: bool
+    """The frame is the root module's own forward: hooks of the root run outside it."""
+    hooks: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    methods: dict[tuple[type, str], Any] = field(default_factory=dict[tuple[type, str], Any])
+    global_hooks: tuple[int, int] = (0, 0)
+
+
+class UnguardedCollector:
+    """Compares compiled modules with what they were when they were compiled."""
+
+    def __init__(self, session: Session, module_type: type) -> None:
+        self._session = session
+        self._module_type = module_type
+        self._snapshots = WeakByIdentity[Any, _Snapshot]()
+        self._reported: set[tuple[str, str]] = set()
+        self._next_look = 1
+
+    def compiled(self, code: types.CodeType, scope: dict[str, Any]) -> None:
+        """A frame was compiled: its module arguments are as the graph assumes them now."""
+        deadline = time.thread_time() + BUDGET_S
+        for value in scope.values():
+            items = cast(Sequence[Any], value) if isinstance(value, (tuple, list)) else (value,)
+            for module in items[:_MAX_MODULES]:
+                if isinstance(module, self._module_type):
+                    self._snapshots[module] = self._take(module, code, deadline)
+
+    @property
+    def modules(self) -> list[Any]:
+        """The compiled modules that are still alive."""
+        return [root for root, _ in self._snapshots.items()]
+
+    def step_ended(self, step: int, compiled: bool) -> None:
+        """Looks at steps 1, 2, 4, 8... since that is when a late hook shows at little cost."""
+        if step >= self._next_look:
+            self._next_look = max(2 * self._next_look, step + 1)
+            self.look(step)
+
+    def look(self, step: int) -> None:
+        """Compares every compiled module that is still alive."""
+        deadline = time.thread_time() + BUDGET_S
+        for root, before in self._snapshots.items():
+            if time.thread_time() > deadline:
+                return
+            self._compare(root, before, step)
+
+    def _take(self, root: Any, code: types.CodeType, deadline: float) -> _Snapshot:
+        # `Module.__call__` runs hooks of the root outside a compiled `forward`: they still work.
+        own_forward = getattr(root.__class__.forward, "__code__", None) is code
+        snapshot = _Snapshot(source_locations.location_of(code), own_forward)
+        owners: set[type] = set()
+        for count, (path, module) in enumerate(root.named_modules()):
+            if count >= _MAX_MODULES or time.thread_time() > deadline:
+                break
+            snapshot.hooks[path] = torch_api.module_hooks(module)
+            owners.update(module.__class__.__mro__)
+        # Methods of classes are looked up at trace time: code that is swapped later never runs.
+        for owner in owners:
+            if owner is not object and not owner.__module__.startswith("torch."):
+                for name, value in vars(owner).items():
+                    if isinstance(value, types.FunctionType):
+                        snapshot.methods[owner, name] = value.__code__
+        snapshot.global_hooks = torch_api.global_forward_hooks()
+        return snapshot
+
+    def _compare(self, root: Any, before: _Snapshot, step: int) -> None:
+        for path, module in root.named_modules():
+            had = before.hooks.get(path)
+            if had is not None and not (path == "" and before.root_forward):
+                self._compare_hooks(path or type(root).__name__, module, had, before, step)
+        for (owner, name), code in before.methods.items():
+            value = vars(owner).get(name)
+            now = getattr(value, "__code__", None)
+            if now is not None and now is not code:
+                target = f"{owner.__name__}.{name}"
+                self._report(
+                    "class_method", target, source_locations.location_of(now), before, step
+                )
+        if before.global_hooks == (0, 0) and any(torch_api.global_forward_hooks()):
+            self._report("global_forward_hook", "torch.nn.modules.module", None, before, step)
+
+    def _compare_hooks(
+        self, path: str, module: Any, before: tuple[int, int], snapshot: _Snapshot, step: int
+    ) -> None:
+        """Only a module without hooks is unguarded: torch guards the hooks that were there."""
+        names = ("forward_hook", "forward_pre_hook")
+        registries = ("_forward_hooks", "_forward_pre_hooks")
+        now = torch_api.module_hooks(module)
+        # Read from the registries, never called: the hooks are the program's.
+        for what, registry, had, has in zip(names, registries, before, now, strict=True):
+            if had == 0 and has > 0:
+                hook = next(iter(getattr(module, registry).values()))
+                code = getattr(hook, "__code__", None)
+                where = source_locations.location_of(code) if code is not None else None
+                self._report(what, path, where, snapshot, step)
+
+    def _report(
+        self, what: str, target: str, where: Location | None, before: _Snapshot, step: int
+    ) -> None:
+        if (what, target) in self._reported:
+            return
+        self._reported.add((what, target))
+        session = self._session
+        session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))
+
+
+def hooks_of(roots: Iterable[Any], now: float) -> HooksFound | None:
+    """The hooks on compiled modules and their parameters; None where there is none."""
+    deadline = time.thread_time() + BUDGET_S
+    found: dict[_Found, None] = {}
+    seen: set[int] = set()
+    # A part of a compiled module may have been compiled by itself: it is listed under the whole.
+    for root in sorted(roots, key=lambda module: -sum(1 for _ in module.modules())):
+        for path, owner in _owners(root):
+            if id(owner) in seen:
+                continue
+            seen.add(id(owner))
+            if time.thread_time() > deadline or len(found) >= _MAX_HOOKS:
+                break
+            for kind, registry in torch_api.hook_registries(owner):
+                found.update(dict.fromkeys(_of(kind, path, registry)))
+    if not found:
+        return None
+    kinds, targets, functions, disabled = zip(*found, strict=True)
+    return HooksFound(now, kinds, targets, functions, disabled)
+
+
+def _owners(root: Any) -> Iterator[tuple[str, Any]]:
+    name = type(root).__name__
+    for path, module in root.named_modules():
+        yield path or name, module
+    for path, parameter in root.named_parameters():
+        yield path, parameter
+
+
+def _of(kind: str, path: str, registry: Mapping[Any, Any]) -> Iterator[_Found]:
+    for hook in list(registry.values()):
+        code = code_of(hook)
+        if code is not None and not source_locations.is_library(code.co_filename):
+            yield _Found(
+                kind, path, source_locations.definition_of(code), torch_api.is_disabled(hook)
+            )

@@ -10,16 +10,16 @@ comparison is made here for every false tensor guard, from the guard's own text 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 import time
-import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+from compilediag_harness.base.object_graph import MISSING, type_name
+from compilediag_harness.blame.guard_sources import as_code
 from compilediag_harness.torch_internals import torch_guards
 
 _CHECK = re.compile(
@@ -52,9 +52,6 @@ class Mismatch(NamedTuple):
     expected: str
     actual: str
 
-
-MISSING = object()
-"""The value of a source that could not be evaluated."""
 
 _FEW_ENTRIES = 8
 """torch's default recompile limit. The leaves of more entries than that are kept..."""
@@ -181,12 +178,6 @@ def _evaluated(
         return None
 
 
-@functools.lru_cache(8192)
-def as_code(text: str) -> types.CodeType:
-    """A source as code: entries of a frame, and frames of a program, share their sources."""
-    return compile(text.lstrip(" \t"), "<guard>", "eval")  # as `eval` reads a text
-
-
 def mismatches_of(text: str, value: Any, tensor_type: type) -> tuple[Mismatch, ...]:
     """Every difference between the guard `check_tensor(...)` and `value`, in the order in which
     torch checks, without those that follow from another one; empty if the text cannot be read or
@@ -201,14 +192,6 @@ def mismatches_of(text: str, value: Any, tensor_type: type) -> tuple[Mismatch, .
         return (Mismatch(f"{message}<class '{actual}'>", expected, actual),)
     found = tuple(_mismatches(guard, value)) or tuple(_key_mismatch(guard, value))
     return tuple(each._replace(text=f"tensor '{source}' {each.text}") for each in found)
-
-
-def type_name(value: Any) -> str:
-    """The type as guards print it: "int", "torch.Tensor", "app.Config"."""
-    kind: type[object] = value.__class__
-    if kind.__module__ == "builtins":
-        return kind.__qualname__
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _mismatches(guard: re.Match[str], value: Any) -> Iterator[Mismatch]:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.entering import entered
+from compilediag_harness.blame.user_calls import entered
 from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
 from compilediag_harness.wire import (
@@ -117,19 +117,19 @@ class LogCollector:
 
     # --- installed when what they look at is imported -----------------------------------------
 
-    def translator_imported(self) -> tuple[torch_names.Remover, ...]:
+    def translator_imported(self) -> torch_names.Removers:
         """The part of Dynamo that meets graph breaks."""
-        return _removers(torch_logs.on_graph_break(self._shielded(self._broke)))
+        return (torch_logs.on_graph_break(self._shielded(self._broke)),)
 
-    def convert_frame_imported(self) -> tuple[torch_names.Remover, ...]:
+    def convert_frame_imported(self) -> torch_names.Removers:
         """The part of Dynamo that gives frames up."""
-        return _removers(
+        return (
             torch_logs.on_frame_failed(self._shielded(self._failed)),
             torch_logs.on_frame_skipped(self._shielded(self._skipped)),
             torch_logs.on_recompile_limit(self._shielded(self._limited)),
         )
 
-    def cudagraphs_imported(self) -> tuple[torch_names.Remover, ...]:
+    def cudagraphs_imported(self) -> torch_names.Removers:
         """The part of inductor that says why something runs without CUDA graphs."""
         return torch_logs.on_cudagraph_skip(self._shielded(partial(self._warn, _CUDAGRAPHS)))
 
@@ -216,10 +216,6 @@ class LogCollector:
         path = str(getattr(module, "__file__", ""))
         record = logging.LogRecord(logger, level, path, 0, text, None, None)
         self._file.write(record, torch_logs.torch_formatter() or logging.Formatter())
-
-
-def _removers(*found: torch_names.Remover | None) -> tuple[torch_names.Remover, ...]:
-    return tuple(one for one in found if one is not None)
 
 
 def shortened(record: logging.LogRecord) -> logging.LogRecord:

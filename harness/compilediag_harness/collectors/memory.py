@@ -6,8 +6,9 @@ keeps anyway are read.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.wire import DeviceMemoryRead
@@ -70,3 +71,46 @@ def _values(
             value = stats.get(size, {}).get(pool, {}).get(which)
             if type(value) is int:
                 yield (size if pool == "all" else f"{size}.{pool}"), value
+
+
+STATUS = "/proc/self/status"
+
+
+class Resident(NamedTuple):
+    """Bytes of this process in memory."""
+
+    now: int
+    peak: int
+    """The most so far."""
+
+
+def resident() -> Resident | None:
+    """What is in memory now, and the most that ever was; None without /proc."""
+    # The kernel could begin its peak anew (/proc/self/clear_refs), but `getrusage` of the program
+    # would then have another one: each compile is held against the peak before it instead.
+    found: dict[str, int] = {}
+    try:
+        with open(STATUS, encoding="ascii", errors="replace") as status:
+            for line in status:
+                if line.startswith(("VmHWM:", "VmRSS:")):
+                    found[line[:5]] = int(line.split()[1]) * 1024
+        return Resident(found["VmRSS"], found["VmHWM"])
+    except (OSError, ValueError, IndexError, KeyError):
+        return None
+
+
+def peak() -> tuple[int | None, str | None]:
+    """Peak resident size of this process in bytes, and its source: "VmHWM" where /proc has it,
+    else "getrusage"; None where neither is there.
+
+    It never falls: a part of the program has a peak of its own only where it raised this one.
+    """
+    found = resident()
+    if found is not None:
+        return found.peak, "VmHWM"
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None, None
+    peak_size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes but on macOS
+    return (peak_size if sys.platform == "darwin" else peak_size * 1024), "getrusage"

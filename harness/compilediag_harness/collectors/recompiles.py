@@ -10,22 +10,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import writers
-from compilediag_harness.collectors.acting_lines import with_acting_lines
-from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.collectors.compile_phases import PhaseTimes
+from compilediag_harness.blame import source_locations, writers
+from compilediag_harness.blame.acting_lines import with_acting_lines
 from compilediag_harness.collectors.false_guards import (
     GuardValues,
     described,
     expression_of,
 )
+from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import Examined, LeafChecks
-from compilediag_harness.source import source_locations
 from compilediag_harness.torch_internals import torch_compiles
+from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, Recompiled, clip, clip_middle
 
 if TYPE_CHECKING:
-    from compilediag_harness.collectors.witness.collector import Witness
+    from compilediag_harness.blame.witness import Witness
 
 _PREFIX = re.compile(r"^(!?\d+(?:/\d+)+(?:_\d+)?): ?")
 # The messages that torch makes in C++ for a tensor guard: one mismatch, or another type.

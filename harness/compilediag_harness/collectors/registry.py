@@ -6,35 +6,35 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors import guard_cost, unguarded
-from compilediag_harness.collectors.baselines import Baselines
-from compilediag_harness.collectors.caches import CacheCollector
-from compilediag_harness.collectors.compile_phases import PhaseTimes
+from compilediag_harness.collectors import hazards, warm_calls
+from compilediag_harness.collectors.caches import CacheCollector, PrecompiledCollector
 from compilediag_harness.collectors.compiles import CompileCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
-from compilediag_harness.collectors.hazards import HazardCollector
-from compilediag_harness.collectors.interrupts import InterruptWatch
+from compilediag_harness.collectors.guard_facts import Baselines
+from compilediag_harness.collectors.hazards import HazardCollector, UnguardedCollector
 from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
-from compilediag_harness.collectors.precompiled import PrecompiledCollector
 from compilediag_harness.collectors.recompiles import RecompileCollector
+from compilediag_harness.collectors.signals import InterruptWatch
 from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.collectors.syncs import SyncCollector
-from compilediag_harness.collectors.unguarded import UnguardedCollector
 from compilediag_harness.collectors.warm_calls import WarmCalls
 from compilediag_harness.torch_internals import (
     torch_api,
     torch_compiles,
+    torch_guards,
     torch_names,
+    torch_sizes,
 )
+from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.wire import EvidenceLost
 
 if TYPE_CHECKING:
-    from compilediag_harness.collectors.witness.collector import Witness
+    from compilediag_harness.blame.witness import Witness
 
 
 @contextlib.contextmanager
@@ -81,7 +81,7 @@ class CollectorSet:
         session = self._session
         self._baselines = baselines = Baselines(torch.Tensor)
         if session.options.witness is not None:
-            from compilediag_harness.collectors.witness.collector import Witness
+            from compilediag_harness.blame.witness import Witness
 
             self.witness = Witness(session, session.options.witness)
         self.recompiles = RecompileCollector(session, baselines, self.witness, self._phases)
@@ -106,9 +106,38 @@ class CollectorSet:
         self._session.step_listeners.append(self.memory.step_ended)
         self._session.step_listeners.append(self._step_ended)
 
-    def metrics_imported(self) -> tuple[torch_names.Remover, ...]:
-        """Watches every row of torch's metrics, and its timing of each compile's phases. Returns
-        what ends the latter."""
+    # Each returns what ends the watching.
+
+    def symbolic_shapes_imported(self) -> torch_names.Removers:
+        """Watches conditions on sizes."""
+        sizes = self.sizes
+        return () if sizes is None else (torch_sizes.on_conditions(sizes.added, sizes.fixed),)
+
+    def convert_frame_imported(self) -> torch_names.Removers:
+        """Watches recompiles, and frames that torch gives up."""
+        messages = () if self.logs is None else self.logs.convert_frame_imported()
+        return (torch_guards.on_recompile_reasons(self.recompiled), *messages)
+
+    def translator_imported(self) -> torch_names.Removers:
+        """Watches graph breaks."""
+        return () if self.logs is None else self.logs.translator_imported()
+
+    def cudagraph_utils_imported(self) -> torch_names.Removers:
+        """Watches what runs without CUDA graphs."""
+        return () if self.logs is None else self.logs.cudagraphs_imported()
+
+    def dynamo_imported(self) -> torch_names.Removers:
+        """Watches the begin and end of compiles, and resets."""
+        if self.compiles is None:
+            return ()
+        return (
+            torch_compiles.on_compile_start(self.compile_started),
+            torch_compiles.on_compile_end(self.compile_ended),
+            torch_compiles.on_reset(self.compiles.reset),
+        )
+
+    def metrics_imported(self) -> torch_names.Removers:
+        """Watches every row of torch's metrics, which needs no end, and its timing of phases."""
         if self.compiles is not None:
             torch_compiles.on_metrics_row(self.compiles.row)
             self._counted_before = torch_compiles.totals()
@@ -159,7 +188,9 @@ class CollectorSet:
                 if self.witness is not None:
                     self.witness.guards_built(code, compile_id, scope, guards)
                 if self.compiles is not None:
-                    spent = guard_cost.look(self._session, compile_id, scope, guards, manager)
+                    spent = warm_calls.evaluate_guards(
+                        self._session, compile_id, scope, guards, manager
+                    )
                     self.compiles.leave_out(compile_id, spent)
         except Exception as error:
             self._session.fault("guards built", error)
@@ -189,7 +220,19 @@ class CollectorSet:
 
     # --- ending ------------------------------------------------------------------------------
 
-    def final_check(self) -> None:
+    def last_actions(self) -> list[tuple[str, Callable[[], object]]]:
+        """What to do when the process ends, in this order, with the words for a fault in it."""
+        last = (
+            ("memory", self.memory and self.memory.read),
+            ("CUDA graphs", self.cudagraphs and self.cudagraphs.finish),
+            ("last look", self._look_last),
+            ("warm calls", self.warm_calls and self.warm_calls.finish),
+            ("witness", self.witness and self.witness.finish),
+            ("hooks", self._report_hooks),
+        )
+        return [(what, action) for what, action in last if action is not None]
+
+    def _look_last(self) -> None:
         """Finds what no later step will show."""
         session = self._session
         if self._hazards is not None:
@@ -203,10 +246,10 @@ class CollectorSet:
             lost = "torch keeps no metrics rows"
             session.emit(EvidenceLost(session.now(), session.step, "metrics", lost))
 
-    def report_hooks(self) -> None:
+    def _report_hooks(self) -> None:
         """Reports the program's hooks on its compiled modules."""
         if self._unguarded is not None:
-            found = unguarded.look(self._unguarded.modules, self._session.now())
+            found = hazards.hooks_of(self._unguarded.modules, self._session.now())
             if found is not None:
                 self._session.emit(found)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.source import source_locations
+from compilediag_harness.blame import source_locations
 from compilediag_harness.torch_internals import torch_compiles, torch_sizes
 from compilediag_harness.wire import Location, SizeGuard, SizesGuarded, clip
 

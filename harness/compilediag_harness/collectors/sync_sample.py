@@ -16,13 +16,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness import extension_points
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.step_phases import DATA_WAIT, NAMES, SPANS
-from compilediag_harness.collectors.packing import KINDS, Buffer, PackingSample
-from compilediag_harness.source import source_locations
-from compilediag_harness.source.writes_in_source import loop_around
+from compilediag_harness.blame import source_locations
+from compilediag_harness.blame.writes_in_source import loop_around
 from compilediag_harness.torch_internals import torch_guards
 from compilediag_harness.user_api import spans
+from compilediag_harness.user_api.spans import DATA_WAIT, NAMES, SPANS
 from compilediag_harness.wire import Location, SyncsSampled
 
 IN_A_ROW = 3
@@ -86,13 +86,20 @@ class ProbeSchedule(SyncSchedule):
 
 _TO_HOST = ("cpu", "to_cpu")
 
+_WRITES = ("setitem", "copy_")
+"""Kinds of writes: `buffer[...] = value`, `buffer[...].copy_(value)`."""
+
+_packing_sample = extension_points.load(extension_points.PACKING)
+"""Loaded before the first step: an import in it would be timed as the program's."""
+
 _get_ident = threading.get_ident
 
 _Site = tuple[str, int, int, tuple[str, ...]]
 """Kind, id of the code, instruction, names of the open spans."""
 
-_Read = tuple[_Site | Buffer, str, float]
-"""What it is, phase of the step, and the seconds of others that were known when it began."""
+_Read = tuple[Any, str, float]
+"""Its site, or the buffer of a write; phase of the step; the seconds of others that were known when
+it began."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -130,7 +137,7 @@ class SyncSample:
         self.noting_s: dict[str, float] = {}
         self.timed = True
         """Every read was timed."""
-        self._packing = PackingSample()
+        self._packing: Any = _packing_sample and _packing_sample()
         self._max_reads = max_reads
         self._phase = phase
         self._known_s = 0.0
@@ -141,8 +148,8 @@ class SyncSample:
         """One read, unless it is none that waits for a device; or one write."""
         if _get_ident() != self.thread:
             return None
-        if kind in KINDS:
-            written = self._packing.begun(kind, tensor, frame)
+        if kind in _WRITES:
+            written = self._packing and self._packing.begun(kind, tensor, frame)
             return None if written is None else (written, self._phase(), self._known_s)
         if self.total >= self._max_reads:
             self.complete = False
@@ -175,12 +182,13 @@ class SyncSample:
         """The call has ended. What it called itself has its own seconds."""
         key, phase, known_s = read
         own_s = max(0.0, (seconds or 0.0) - (self._known_s - known_s))
-        if isinstance(key, Buffer):
-            self._packing.ended(key, seconds)
-        else:
+        if isinstance(key, tuple):
             self._open -= 1
             self.timed = self.timed and seconds is not None
-            self.seconds[key] = self.seconds.get(key, 0.0) + own_s
+            site: _Site = key  # pyright: ignore[reportUnknownVariableType]
+            self.seconds[site] = self.seconds.get(site, 0.0) + own_s
+        else:
+            self._packing.ended(key, seconds)
         self.noting_s[phase] = self.noting_s.get(phase, 0.0) + noting_s
         self._known_s += own_s + noting_s
 
@@ -208,7 +216,7 @@ class SyncSample:
             counts=tuple(int(count) for count, _ in rows.values()),
             seconds=tuple(seconds for _, seconds in rows.values()) if timed else (),
             noting_s=self.noting_s,
-            packed=self._packing.buffers(),
+            packed=self._packing.buffers() if self._packing else (),
         )
 
     def _would_wait(self, kind: str, tensor: Any, file: str, phase: str) -> bool:

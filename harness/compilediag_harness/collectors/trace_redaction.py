@@ -12,7 +12,7 @@ from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.redaction import in_process
-from compilediag_harness.redaction.names import is_certainly_secret_name
+from compilediag_harness.redaction.recognise import is_certainly_secret_name
 from compilediag_harness.redaction.walk import Walk
 from compilediag_harness.torch_internals import torch_logs
 
@@ -25,7 +25,7 @@ class _TraceWalk(Walk):
 
     def text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
         hidden = all_of_it and not text.startswith("<redacted:")
-        return self.redactor.hidden(text) if hidden else self.redactor.text(text, is_name=True)
+        return self.redactor.hidden(text) if hidden else self.redactor.text(text)
 
     def other(self, item: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
         return self.text(repr(item), key, secret=secret, all_of_it=all_of_it)
@@ -59,7 +59,7 @@ def redacted(record: logging.LogRecord) -> logging.LogRecord:
     found: dict[str, Any] = walk.value(metadata)
     payload: Any = getattr(record, "payload", None)
     if isinstance(payload, str):
-        shown = in_process.text(payload, is_name=True)
+        shown = in_process.text(payload)
         if shown != payload and "has_payload" in found:
             digest = hashlib.md5(shown.encode("utf-8", "replace"), usedforsecurity=False)
             found["has_payload"] = digest.hexdigest()

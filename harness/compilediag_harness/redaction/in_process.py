@@ -10,8 +10,7 @@ import os
 import sys
 from typing import Any
 
-from compilediag_harness.redaction.known_values import secret_values
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 from compilediag_harness.redaction.walk import Walk
 
 _redactor = Redactor()
@@ -35,9 +34,9 @@ def fields(event: Any) -> dict[str, Any]:
     return _walk.fields(event)
 
 
-def text(text: str, *, is_name: bool = False) -> str:
+def text(text: str) -> str:
     """A text without secrets."""
-    return redactor().text(text, is_name=is_name)
+    return redactor().text(text)
 
 
 def value(value: Any) -> Any:

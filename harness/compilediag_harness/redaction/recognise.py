@@ -1,4 +1,4 @@
-"""Where the secrets of a text stand: by its names, by its surroundings, by their shape.
+"""The places of secrets in a text: tokens of a known form, and what stands beside a name.
 
 A pure function of the text. Matching is linear: no expression has nested or unbounded repetition
 that must be followed by something. What is not found is not judged safe, only not recognised.
@@ -6,23 +6,86 @@ that must be followed by something. What is not found is not judged safe, only n
 
 from __future__ import annotations
 
+import functools
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import lru_cache
 
-from compilediag_harness.redaction.names import (
-    is_harmless_literal,
-    is_secret_name,
-    names_special_token,
+from compilediag_harness.redaction.token_rules import Span, tokens_in
+
+_LITERAL = re.compile(
+    r"(?:[-+]?[0-9]{1,6}(?:\.[0-9]{0,20})?(?:e[-+]?[0-9]{1,3})?|true|false|none|null|yes|no|on|off)\Z",
+    re.IGNORECASE,
 )
-from compilediag_harness.redaction.token_rules import (
-    LONG_RUN,
-    RANDOM_RUN,
-    Span,
-    looks_random,
-    tokens_in,
+
+_ALWAYS = (
+    "secret secrets password passwords passwd passphrase passcode apikey apikeys credential "
+    "credentials apitoken authtoken accesstoken"
 )
+_ALWAYS_SECRET = frozenset(_ALWAYS.split())
+
+_OFTEN = "key keys token pass cookie auth dsn pat pw webhook"
+_OFTEN_SECRET = frozenset(_OFTEN.split())
+
+_DOUBTFUL_ALONE = frozenset({"key", "keys", "pass", "pat"})
+"""As the key of a mapping these words name an entry, a pass over a graph, a pattern."""
+
+_HARMLESS_WORDS = (
+    "pad eos bos unk sep cls mask image special next num start end stop max min sort group dict "
+    "state primary foreign cache query value kv attention attn layer head hook module map feature "
+    "metric seed rng jax count id ids index limit length len dim size per torch graph fx inductor "
+    "triton node symbol tensor storage guard shard batch type types sock file dir path url uri"
+)
+
+_HARMLESS_BESIDE = frozenset(_HARMLESS_WORDS.split())
+"""Parts that make a doubtful name an innocent one: "pad_token", "sort_key", "kv_keys"."""
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+
+_SPECIAL = re.compile(
+    r"(?i)(?:pad|eos|bos|unk|sep|cls|mask|image|special|next|num|start|end|stop|max|min|last|"
+    r"first|prev|current|input|output|new|per|an?|the|special_tokens)[_\s.'\"\]\[]{1,3}$"
+)
+"""What precedes "token" when it is a piece of text for a language model, not a credential."""
+
+
+@functools.lru_cache(maxsize=1024)
+def is_secret_name(name: str) -> bool:
+    """Whether the value of a variable, option or environment variable of this name is secret.
+
+    Cached: the receipts of many ranks hold the same names.
+    """
+    parts = _parts(name)
+    if parts & _ALWAYS_SECRET:
+        return True
+    return bool(parts & _OFTEN_SECRET) and not parts & _HARMLESS_BESIDE
+
+
+def is_secret_key(name: str) -> bool:
+    """Whether what stands at this key of a mapping is secret."""
+    return is_secret_name(name) and not _parts(name) <= _DOUBTFUL_ALONE
+
+
+def is_certainly_secret_name(name: str) -> bool:
+    """Whether a name is that of a secret also where torch speaks of its passes and keys."""
+    return bool(_parts(name) & _ALWAYS_SECRET)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parts(name: str) -> frozenset[str]:
+    return frozenset(part.lower() for part in _CAMEL.split(name[-256:]) if part)
+
+
+def is_harmless_literal(value: str) -> bool:
+    """Numbers, booleans and None are no secrets, whatever their name is."""
+    return bool(_LITERAL.match(value.strip()))
+
+
+def names_special_token(text: str, start: int) -> bool:
+    """Whether the word before a "token" makes it one of a tokenizer: "pad_token"."""
+    return bool(_SPECIAL.search(text[max(0, start - 24) : start]))
+
 
 MARK = "<redacted:"
 """How a placeholder begins."""
@@ -81,12 +144,6 @@ password is "x"`, in the text of an exception."""
 
 _DOTTED_NAME = re.compile(r"[A-Za-z_]\w{0,64}(?:\.[A-Za-z_]\w{0,64})+\Z")
 
-_SPOKEN_BEFORE = re.compile(
-    r"(?P<quote>['\"`])(?P<value>[^'\"`\n]{3,256})(?P=quote)\s{1,4}(?:[a-z]{1,12}\s{1,4}){0,4}\Z"
-)
-"""`'x' is not a valid password`."""
-_BEFORE_CHARS = 330
-
 _HEX_KEY = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{40}(?![0-9A-Za-z])")
 _HEX_CONTEXT = re.compile(r"(?i)wandb|weights.{0,5}biases")
 _DIGEST_BEFORE = re.compile(
@@ -96,18 +153,17 @@ _DIGEST_BEFORE = re.compile(
 _CONTEXT_CHARS = 80
 
 
-def secrets_in(text: str, *, is_name: bool = False) -> tuple[Span, ...]:
-    """The secrets of a text in their order, none over another; `is_name`: it is a path, a name or
-    code, where randomness is no sign."""
+def secrets_in(text: str) -> tuple[Span, ...]:
+    """The secrets of a text in their order, none over another."""
     if len(text) < MIN_LENGTH:
         return ()
     # Cached: the receipts of many ranks, and the guards of a run, hold the same texts.
-    return (_secrets if len(text) <= MAX_REMEMBERED else _secrets.__wrapped__)(text, is_name)
+    return (_secrets if len(text) <= MAX_REMEMBERED else _secrets.__wrapped__)(text)
 
 
 @lru_cache(maxsize=2048)
-def _secrets(text: str, is_name: bool) -> tuple[Span, ...]:
-    found = list(_all(text, _lowered(text), is_name))
+def _secrets(text: str) -> tuple[Span, ...]:
+    found = list(_all(text, _lowered(text)))
     if not found:
         return ()
     if MARK in text:
@@ -142,7 +198,7 @@ def _joined(found: list[Span]) -> tuple[Span, ...]:
     return tuple(joined)
 
 
-def _all(text: str, lowered: str, is_name: bool) -> Iterator[Span]:
+def _all(text: str, lowered: str) -> Iterator[Span]:
     yield from tokens_in(text, lowered)
     for word in _NAME_WORDS:
         at = lowered.find(word)
@@ -156,10 +212,6 @@ def _all(text: str, lowered: str, is_name: bool) -> Iterator[Span]:
         yield from _after_options(text)
     if "wandb" in lowered or "biases" in lowered:
         yield from _hex_keys(text)
-    if not is_name and LONG_RUN.search(text):
-        for match in RANDOM_RUN.finditer(text):
-            if looks_random(match[0]):
-                yield *match.span(), "high_entropy"
 
 
 def _named(text: str, at: int, word: str) -> list[Span]:
@@ -171,7 +223,7 @@ def _named(text: str, at: int, word: str) -> list[Span]:
         return []
     match = _NAMED_VALUE[word].match(text, at)
     if match is None and word != "token":
-        match = _SPOKEN[word].match(text, at) or _spoken_before(text, at, len(word))
+        match = _SPOKEN[word].match(text, at)
     if match is None:
         return []
     start, end = _inner(match)
@@ -186,12 +238,6 @@ def _is_code(value: str, following: str, word: str) -> bool:
     if following in ("(", "["):
         return True
     return word in ("key", "token") and _DOTTED_NAME.match(value) is not None
-
-
-def _spoken_before(text: str, at: int, length: int) -> re.Match[str] | None:
-    if text[at + length : at + length + 1].isalpha():
-        return None
-    return _SPOKEN_BEFORE.search(text, max(at - _BEFORE_CHARS, 0), at)
 
 
 def _inner(match: re.Match[str]) -> tuple[int, int]:

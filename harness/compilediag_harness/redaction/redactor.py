@@ -3,18 +3,104 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os.path
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from urllib.parse import quote, unquote
 
-from compilediag_harness.redaction.known_values import (
-    MIN_LENGTH,
-    is_secret_option,
-    spellings,
-    with_options,
+from compilediag_harness.redaction.recognise import (
+    MARK,
+    PLACEHOLDER,
+    is_harmless_literal,
+    is_redacted,
+    is_secret_name,
+    secrets_in,
 )
-from compilediag_harness.redaction.names import is_harmless_literal, is_secret_name
-from compilediag_harness.redaction.recognise import MARK, PLACEHOLDER, secrets_in
+
+MIN_LENGTH = 6
+"""A known secret shorter than this would be found inside innocent words; it is replaced only
+as the value of its name."""
+
+_PASSWORD_OPTION = "-p"  # noqa: S105 - the option of database clients
+_COMMON = (
+    "default disabled enabled required optional password passwd secret secrets token tokens "
+    "string module function inductor cudagraphs aot_eager eager tensor float16 float32 "
+    "float64 bfloat16 public private hidden unknown changeme example redacted"
+)
+_COMMON_WORDS = frozenset(_COMMON.split())
+"""Replaced everywhere, these would garble every text."""
+
+_SHORT = "fp8 fp16 fp32 fp64 bf16 tf32 int4 int8 mixed high medium highest train eval test debug"
+_SHORT_VALUES = frozenset(_SHORT.split())
+"""What `-p` means where it is a precision, a phase or a profile."""
+
+_USERINFO = re.compile(r"://[^\s/@:'\"<>]{0,256}:([^\s/@'\"<>]{1,512})@")
+_PARAMETER = re.compile(r"[?&]([A-Za-z_.-]{1,64})=([^&\s'\"<>#]{1,2048})")
+
+
+def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of a command line and an environment that are secret.
+
+    Paths are left out: `SSH_AUTH_SOCK` names no secret, and a path stands in many texts.
+    """
+    found = [value for name, value in variables.items() if is_secret_name(name)]
+    for argument, option in with_options(arguments):
+        name, equals, value = argument.partition("=")
+        if equals and is_secret_name(name):
+            found.append(value)
+        elif option is not None and is_secret_option(option, argument, arguments):
+            found.append(argument)
+    for text in (*variables.values(), *arguments):
+        found += _of_address(text)
+    return tuple(value for value in dict.fromkeys(found) if _is_distinct(value))
+
+
+def with_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Each argument, and the option before it whose value it is, if any."""
+    option: str | None = None
+    for argument in arguments:
+        is_option = len(argument) > 1 and argument.startswith("-")
+        yield argument, None if is_option else option
+        option = argument if is_option and "=" not in argument else None
+
+
+def is_secret_option(option: str, value: str, arguments: Sequence[str]) -> bool:
+    """Whether the value after an option is secret; `-p` is what database clients call theirs, a
+    plugin of pytest, and often a number or a precision."""
+    if option != _PASSWORD_OPTION:
+        return is_secret_name(option)
+    of_pytest = any(os.path.basename(word) in ("pytest", "py.test") for word in arguments)
+    return not of_pytest and not is_harmless_literal(value) and value not in _SHORT_VALUES
+
+
+def _of_address(text: str) -> Iterator[str]:
+    """Passwords and tokens in URLs, as they are written and as they are meant."""
+    if "://" not in text:
+        return
+    for match in _USERINFO.finditer(text):
+        yield from {match[1], unquote(match[1])}
+    for match in _PARAMETER.finditer(text):
+        if is_secret_name(match[1]) or match[1].lower() == "sig":
+            yield from {match[2], unquote(match[2])}
+
+
+def _is_distinct(value: str) -> bool:
+    return (
+        len(value) >= MIN_LENGTH
+        and not is_harmless_literal(value)
+        and value.lower() not in _COMMON_WORDS
+        and not value.startswith(("/", "./", "~"))
+        and not is_redacted(value)
+    )
+
+
+def spellings(value: str) -> Iterable[str]:
+    """A value as it may stand in a text: as it is, in `repr`, in JSON, in a URL."""
+    quoted = (repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, "", None, "surrogatepass"))
+    return dict.fromkeys((value, *quoted))
+
 
 MAX_NUMBERED = 10_000
 """Distinct secrets that have a number of their own; later ones share their placeholder."""
@@ -26,9 +112,6 @@ MAX_REMEMBERED = 64
 """Known secrets up to which those that were found by their names become known ones."""
 
 _PATHS = "file uri function how source variable cwd executable logger folder sources"
-PATHS = frozenset(_PATHS.split())
-"""Fields whose values are names and paths: randomness there is no sign of a secret."""
-
 _IDENTITIES = (
     "receipt_id git_commit torch_git sha256 source_sha256 table_sha256 schema schema_version "
     "min_reader_version created_at_utc compile_id compile_ids started_utc components"
@@ -36,7 +119,8 @@ _IDENTITIES = (
 IDENTITIES = frozenset(_IDENTITIES.split())
 """Fields whose values are digests and ids of our own: random on purpose."""
 
-NAMES = PATHS | IDENTITIES
+NAMES = IDENTITIES.union(_PATHS.split())
+"""Fields whose values are names, paths or ids: never what a variable held."""
 
 SHOWN_VALUES = frozenset({"expected", "actual", "value", "before", "after", "values_seen"})
 """Fields that show values of the variable named beside them."""
@@ -80,8 +164,8 @@ class Redactor:
         """Kind of secret to how many placeholders stand in the texts that were returned."""
         self._placeholders: dict[str, str] = {}
         self._numbers = itertools.count(1)
-        self._harmless: tuple[set[str], set[str]] = (set(), set())
-        """Texts without secrets, and names: a run writes the same ones again and again."""
+        self._harmless: set[str] = set()
+        """Texts without secrets: a run writes the same ones again and again."""
         self._known: tuple[tuple[str, re.Pattern[str]], ...] = ()
         self._known_values: frozenset[str] = frozenset()
         self.learn(known)
@@ -92,31 +176,30 @@ class Redactor:
         if not new:
             return
         self._known_values |= new
-        self._harmless = (set(), set())
+        self._harmless.clear()
         longest = sorted(self._known_values, key=lambda value: (-len(value), value))
         self._known = tuple((value, _pattern_of(value)) for value in longest)
 
-    def text(self, text: str, *, is_name: bool = False) -> str:
-        """One string; `is_name`: it is a path or a name."""
-        harmless = self._harmless[is_name]
-        if text in harmless:
+    def text(self, text: str) -> str:
+        """One string."""
+        if text in self._harmless:
             return text
-        found = self._redacted(text, is_name)
+        found = self._redacted(text)
         if MARK in found:
             self.counts.update(match["kind"] for match in PLACEHOLDER.finditer(found))
         elif len(text) <= MAX_SEEN_CHARS:
-            if len(harmless) >= MAX_SEEN:
-                harmless.clear()
-            harmless.add(text)
+            if len(self._harmless) >= MAX_SEEN:
+                self._harmless.clear()
+            self._harmless.add(text)
         return found
 
-    def _redacted(self, text: str, is_name: bool) -> str:
+    def _redacted(self, text: str) -> str:
         for value, pattern in self._known:
             if pattern.search(text):
                 text = pattern.sub(self._placeholder(value, "known_value"), text)
         if "… [" in text:
             text = self._uncut(text)
-        spans = secrets_in(text, is_name=is_name)
+        spans = secrets_in(text)
         if not spans:
             return text
         pieces: list[str] = []
@@ -165,7 +248,7 @@ class Redactor:
             if key in SHOWN_VALUES and _OPAQUE_WORD.match(value) and MARK not in value:
                 return self.hidden(value)
             value = _QUOTED.sub(self._quoted, value)
-        return self.text(value, is_name=key in NAMES)
+        return self.text(value)
 
     def _quoted(self, match: re.Match[str]) -> str:
         if match[3] is None or MARK in match[3]:

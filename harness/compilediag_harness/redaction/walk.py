@@ -8,9 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from compilediag_harness.redaction.names import is_secret_key, is_secret_name
-from compilediag_harness.redaction.recognise import MIN_LENGTH
-from compilediag_harness.redaction.redactor import IDENTITIES, NAMES, Redactor
+from compilediag_harness.redaction.recognise import MIN_LENGTH, is_secret_key, is_secret_name
+from compilediag_harness.redaction.redactor import IDENTITIES, Redactor
 
 _NUMBERS = frozenset({"int", "float", "bool", "None", "tuple"})
 _ABOUT = frozenset({"variable", "source"})
@@ -64,7 +63,7 @@ class Walk:
                 members[name] = list(self.redactor.argv(item))
             elif type(item) is str and not secret and not all_of_it:  # the usual case
                 if len(item) >= MIN_LENGTH:
-                    members[name] = self.redactor.text(item, is_name=name in NAMES)
+                    members[name] = self.redactor.text(item)
             else:
                 members[name] = self.value(item, name, secret=secret, all_of_it=all_of_it)
         return members
@@ -81,7 +80,7 @@ class Walk:
 
     def key(self, name: str) -> str:
         """The key of a mapping."""
-        return self.redactor.text(name, is_name=True)
+        return self.redactor.text(name)
 
     def text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
         """A string."""

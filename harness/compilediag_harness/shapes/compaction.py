@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.layouts import Call, Layout
 from compilediag_harness.shapes.padded_calls import PaddedCalls
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.trees import flatten, rebuilt
 from compilediag_harness.wire import RowsRun
 

@@ -6,7 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
+
+class ShapeUnusable(ValueError):
+    """Arguments, outputs or settings that cannot be padded, with the leaf and what to do."""
+
+
+class PaddingContaminates(ValueError):
+    """Results depend on rows that are only padding."""
+
+
+class CompiledAfterWarmup(RuntimeError):
+    """A call compiled, or recorded a CUDA graph, though everything was warmed up."""
+
 
 ROWS = "rows"
 """Name of the axis where only a dimension is given: `{"obs": 0}`."""

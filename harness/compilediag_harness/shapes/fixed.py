@@ -12,18 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from compilediag_harness.blame.source_locations import location_of
 from compilediag_harness.shapes.buckets import Cost, plan_buckets
 from compilediag_harness.shapes.compaction import Loop, run_until_done
-from compilediag_harness.shapes.dims import DimsGiven, read_dims
+from compilediag_harness.shapes.dims import DimsGiven, ShapeUnusable, read_dims
 from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.padding import REPEAT, Pad, read_pad
 from compilediag_harness.shapes.padding_check import check_padding
 from compilediag_harness.shapes.padding_report import PaddingReport
 from compilediag_harness.shapes.settings import Settings, read_buckets
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.shape_log import Declared
 from compilediag_harness.shapes.warming import warm
-from compilediag_harness.source.source_locations import location_of
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
 from compilediag_harness.wire import Location
 

@@ -16,8 +16,8 @@ from statistics import quantiles
 from typing import Any
 
 from compilediag_harness.shapes.buckets import BucketsImpossible
+from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.padded_calls import PaddedCalls
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.side_effects import restored
 from compilediag_harness.shapes.warming import backward, calls_to_warm, repeated
 from compilediag_harness.wire import KneeMeasured

@@ -12,8 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from compilediag_harness.shapes.dims import AxisDims, Dims, Sizes, dims_of_leaves, row_dim_of
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
+from compilediag_harness.shapes.dims import (
+    AxisDims,
+    Dims,
+    ShapeUnusable,
+    Sizes,
+    dims_of_leaves,
+    row_dim_of,
+)
 from compilediag_harness.shapes.trees import Structure, is_plain, paths_of
 from compilediag_harness.torch_internals import torch_api
 

@@ -11,9 +11,16 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from compilediag_harness.shapes.dims import AxisDims, Dims, Sizes, closest, row_dim_of
+from compilediag_harness.base.object_graph import kind_name
+from compilediag_harness.shapes.dims import (
+    AxisDims,
+    Dims,
+    ShapeUnusable,
+    Sizes,
+    closest,
+    row_dim_of,
+)
 from compilediag_harness.shapes.reachable import tensors_in
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.trees import (
     Structure,
     flatten,
@@ -213,7 +220,7 @@ def _check_complete(value: Any, outputs: Outputs, leaves: Sequence[Any], tensor:
     hidden = [path for path, item in tensors_in(value, tensor) if id(item) not in known]
     if hidden:
         raise ShapeUnusable(
-            f"the output, a {_type_name(value)}, holds a tensor at {hidden[0]!r} that is none of "
+            f"the output, a {kind_name(value)}, holds a tensor at {hidden[0]!r} that is none of "
             "its members: return it as one, in a tuple, dict or dataclass"
         )
     if is_rebuilt_by_others(outputs.structure):
@@ -222,7 +229,7 @@ def _check_complete(value: Any, outputs: Outputs, leaves: Sequence[Any], tensor:
         same = len(again) == len(leaves) and all(map(_is, again, leaves))
         if not same or taken != outputs.structure:
             raise ShapeUnusable(
-                f"the output, a {_type_name(value)}, is not the same when it is put together again "
+                f"the output, a {kind_name(value)}, is not the same when it is put together again "
                 "from its members: return a tuple, dict or dataclass of tensors"
             )
 
@@ -246,15 +253,10 @@ def _not_understood(path: str, leaf: Any, was: str = "") -> ShapeUnusable:
     layout = f" with the layout {leaf.layout}" if hasattr(leaf, "layout") else ""
     before = f" where it was {was} at first" if was else ""
     return ShapeUnusable(
-        f"{_name(path)} is a {_type_name(leaf)}{layout}{before}, in which padding could not be "
+        f"{_name(path)} is a {kind_name(leaf)}{layout}{before}, in which padding could not be "
         "found and cut off: return its tensors in a tuple, dict or dataclass and make it outside, "
         "or register its class with torch.utils._pytree.register_pytree_node"
     )
-
-
-def _type_name(value: Any) -> str:
-    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _following(

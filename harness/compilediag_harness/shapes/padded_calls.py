@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from compilediag_harness.shapes import shape_log
-from compilediag_harness.shapes.dims import Sizes
+from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable, Sizes
 from compilediag_harness.shapes.layouts import (
     Call,
     Facts,
@@ -19,9 +19,9 @@ from compilediag_harness.shapes.layouts import (
 )
 from compilediag_harness.shapes.outputs import Outputs, given_outputs, infer_outputs
 from compilediag_harness.shapes.padding import Buffer, pad_of_leaf, padded
+from compilediag_harness.shapes.random_states import restored_states
 from compilediag_harness.shapes.settings import Part, Planner, Settings
-from compilediag_harness.shapes.shape_errors import CompiledAfterWarmup, ShapeUnusable
-from compilediag_harness.shapes.side_effects import restored_eager, seeded
+from compilediag_harness.shapes.side_effects import restored_eager
 from compilediag_harness.shapes.trees import Structure, flatten, rebuilt
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_cudagraphs
 from compilediag_harness.wire import Event, FixedShapeCompiled
@@ -142,7 +142,7 @@ class PaddedCalls:
         seed = self.settings.seed_per_chunk
         if seed is None:
             return self._run_part(call, part, outputs, counted=counted)
-        with seeded(self.torch, seed + index):
+        with restored_states(self.torch, seed + index):
             return self._run_part(call, part, outputs, counted=counted)
 
     def _run_part(

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.shapes.dims import AxisDims, Sizes, closest
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
+from compilediag_harness.shapes.dims import AxisDims, ShapeUnusable, Sizes, closest
 from compilediag_harness.torch_internals import torch_api
 
 REPEAT = "repeat"

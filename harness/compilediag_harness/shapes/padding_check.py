@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compilediag_harness.shapes import probes
-from compilediag_harness.shapes.dims import Sizes
+from compilediag_harness.shapes import padding_report
+from compilediag_harness.shapes.dims import ShapeUnusable, Sizes
 from compilediag_harness.shapes.layouts import Call, PaddedLeaf
 from compilediag_harness.shapes.padded_calls import PaddedCalls, cut_leaves
 from compilediag_harness.shapes.padding import REPEAT, pad_of_leaf, padded
 from compilediag_harness.shapes.padding_report import HARMFUL, PaddingReport
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.side_effects import SavedState, equal, restored_eager
 from compilediag_harness.shapes.verdicts import (
     AGAIN,
@@ -41,7 +40,7 @@ class _Trial:
 
     run_at: Sizes
     real: Sizes
-    padding: str = probes.PAD
+    padding: str = padding_report.PAD
     rows: str | None = None
     """Contents of the real rows, where they are not those of the example."""
     last_rows: str | None = None
@@ -65,14 +64,14 @@ def check_padding(
             runs = replace(runs, repeated=trials.repeated(size, bucket))
             verdicts = verdicts_of(torch, outputs, runs, state)
     done = runs.by_name.keys() | runs.problems.keys()
-    tried = tuple(name for name in (*probes.FINITE, probes.NAN) if name in done)
+    tried = tuple(name for name in (*padding_report.FINITE, padding_report.NAN) if name in done)
     report = PaddingReport(
         calls.declared.function.function,
         verdicts,
         size,
         bucket,
         tried,
-        tuple(probes.SEEDS[name] for name in tried if name in probes.SEEDS),
+        tuple(padding_report.SEEDS[name] for name in tried if name in padding_report.SEEDS),
         runs.draws,
         state.unseen[:MAX_UNSEEN],
     )
@@ -117,7 +116,7 @@ class _Trials:
         unpadded, padded_trial = _Trial(size, size), _Trial(bucket, size)
         by_name = {
             UNPADDED: self._run(unpadded),
-            probes.PAD: self._run(padded_trial),
+            padding_report.PAD: self._run(padded_trial),
             AGAIN: self._run(padded_trial),
         }
         problems: dict[str, str] = {}
@@ -125,12 +124,12 @@ class _Trials:
             found = self._try(trial)
             if isinstance(found, Run):
                 by_name[name] = found
-            elif found is not None and name in probes.FINITE:
+            elif found is not None and name in padding_report.FINITE:
                 problems[name] = str(found)
         return Runs(by_name, problems, tuple(self._batches(unpadded, padded_trial)))
 
     def _batches(self, unpadded: _Trial, padded_trial: _Trial) -> Iterator[Pair]:
-        for name in probes.BATCHES:
+        for name in padding_report.BATCHES:
             pair = self._pair(
                 replace(unpadded, rows=name, gradients=False),
                 replace(padded_trial, rows=name, gradients=False),
@@ -145,7 +144,7 @@ class _Trials:
             return ()
         pairs = [
             self._pair(_Trial(size, size, last_rows=name), _Trial(bucket, size, last_rows=name))
-            for name in probes.LAST_ROWS
+            for name in padding_report.LAST_ROWS
         ]
         return tuple(pair for pair in pairs if pair is not None) if None not in pairs else ()
 
@@ -184,15 +183,15 @@ class _Trials:
         # Made for the check alone: the example itself is never written to.
         torch, given = self._torch, rows.detach()
         if trial.rows is not None:
-            given = probes.batch(torch, given, leaf.dims, trial.rows)
+            given = padding_report.batch(torch, given, leaf.dims, trial.rows)
         if trial.last_rows is not None:
             kept = tuple(-(-size // 2) for size in trial.real)
             given = given.clone()
-            probes.fill(torch, given, leaf.dims, kept, trial.last_rows)
+            padding_report.fill(torch, given, leaf.dims, kept, trial.last_rows)
         how = pad_of_leaf(self._calls.settings.pad, leaf.path)
         tensor = padded(torch, given, leaf.dims, trial.real, trial.run_at, how)
-        if trial.padding != probes.PAD and leaf.path not in self._kept:
-            probes.fill(torch, tensor, leaf.dims, trial.real, trial.padding)
+        if trial.padding != padding_report.PAD and leaf.path not in self._kept:
+            padding_report.fill(torch, tensor, leaf.dims, trial.real, trial.padding)
         return tensor.requires_grad_(bool(rows.requires_grad))
 
     def _gradients(self, trial: _Trial, cut: list[Any], leaves: list[Any]) -> dict[str, Any]:
@@ -215,10 +214,10 @@ def _fills(size: Sizes, bucket: Sizes) -> Iterator[tuple[str, _Trial]]:
     if size[0] > 1:
         less = (size[0] - 1, *size[1:])
         yield ONE_LESS, _Trial(less, less, gradients=False)
-    for probe in probes.FINITE[1:]:
+    for probe in padding_report.FINITE[1:]:
         yield probe, _Trial(bucket, size, probe)
     # Gradients of NaN are NaN for every function that multiplies: they show nothing.
-    yield probes.NAN, _Trial(bucket, size, probes.NAN, gradients=False)
+    yield padding_report.NAN, _Trial(bucket, size, padding_report.NAN, gradients=False)
 
 
 def _copies(torch: Any, leaves: list[Any]) -> list[Any]:

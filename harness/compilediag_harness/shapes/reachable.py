@@ -24,8 +24,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.shapes.holders import ABSENT, Holder, refill
-from compilediag_harness.shapes.kinds import (
+from compilediag_harness.base.object_graph import (
+    ABSENT,
+    Holder,
+    class_of,
     dict_of,
     file_of,
     is_a,
@@ -33,11 +35,11 @@ from compilediag_harness.shapes.kinds import (
     kind_and_size,
     kind_name,
     names_in,
+    refill,
     slots_of,
-    type_of,
 )
+from compilediag_harness.blame.source_locations import is_own
 from compilediag_harness.shapes.trees import is_plain, is_plain_type
-from compilediag_harness.source.source_locations import is_own
 from compilediag_harness.torch_internals import torch_api
 
 MAX_OBJECTS = 50_000
@@ -109,14 +111,6 @@ def tensors_in(value: Any, tensor: type) -> Iterator[tuple[str, Any]]:
             yield path.strip(), item
 
 
-@functools.lru_cache(maxsize=4096)
-def is_generator(kind: type) -> bool:
-    """Whether instances are generators of random numbers."""
-    torch, numpy = sys.modules["torch"], sys.modules.get("numpy.random")
-    more = () if numpy is None else (numpy.Generator, numpy.RandomState)
-    return issubclass(kind, (torch.Generator, random.Random, *more))
-
-
 class _Reader:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -140,7 +134,7 @@ class _Reader:
         return self._found
 
     def _visit(self, path: Path, value: Any) -> None:
-        reader = _reader_of(type_of(value))
+        reader = _reader_of(class_of(value))
         if reader is None:
             return
         if reader is not _Reader.read_plain:
@@ -179,7 +173,7 @@ class _Reader:
                 self._waiting.append((path.member(name), item))
 
     def read_unseen(self, path: Path, value: Any) -> None:
-        kind = type_of(value)
+        kind = class_of(value)
         if hasattr(kind, "__get__"):  # a way to read attributes, with none of its own
             return
         self._found.unseen.setdefault(str(path), f"{kind.__module__}.{kind.__qualname__}")
@@ -233,7 +227,7 @@ class _Reader:
     def read_object(self, path: Path, value: Any) -> None:
         self.read_value(path, kind_name(value))
         self._attributes(path, value)
-        kind = type_of(value)
+        kind = class_of(value)
         for name, member in slots_of(kind):
             self._slot(path.member(name), value, member)
         if is_a(value, self._torch.nn.Module):

@@ -10,9 +10,8 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, cast
 
 from compilediag_harness.shapes.buckets import MIN_SIZE, Cost, multiples_of, powers_of_two
-from compilediag_harness.shapes.dims import Dims, Sizes
+from compilediag_harness.shapes.dims import Dims, ShapeUnusable, Sizes
 from compilediag_harness.shapes.padding import Pad
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
 
 AUTO = "auto"
 CALL_SHARE = 8

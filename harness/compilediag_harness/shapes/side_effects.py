@@ -5,79 +5,17 @@ Saved, compared and put back, so that a function can be tried without an effect 
 
 from __future__ import annotations
 
-import copy
-import random
-import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from compilediag_harness.shapes import holders, reachable
-from compilediag_harness.shapes.trees import is_a, type_of
+from compilediag_harness.base.object_graph import ABSENT, put_back
+from compilediag_harness.shapes import reachable
+from compilediag_harness.shapes.random_states import RandomStates, is_generator, set_state, state_of
+from compilediag_harness.shapes.trees import class_of
 from compilediag_harness.torch_internals import torch_api, torch_names
-
-
-@dataclass(frozen=True, slots=True)
-class RandomStates:
-    """States of the generators that a program usually draws from."""
-
-    python: object
-    cpu: Any
-    cuda: tuple[Any, ...]
-    numpy: _Drawn | None
-    """None while the program has not imported NumPy."""
-
-    @classmethod
-    def now(cls, torch: Any) -> RandomStates:
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
-        drawing = _numpy_random()
-        numpy = None if drawing is None else _Drawn(drawing.get_state())
-        return cls(random.getstate(), torch.get_rng_state(), tuple(cuda), numpy)
-
-    def put_back(self, torch: Any) -> None:
-        random.setstate(cast(Any, self.python))
-        torch.set_rng_state(self.cpu)
-        if self.cuda:
-            torch.cuda.set_rng_state_all(list(self.cuda))
-        drawing = _numpy_random()
-        if self.numpy is not None and drawing is not None:
-            drawing.set_state(self.numpy.state)
-
-    def same(self, torch: Any, other: RandomStates) -> bool:
-        tensors = zip((self.cpu, *self.cuda), (other.cpu, *other.cuda), strict=False)
-        if self.python != other.python or self.numpy != other.numpy:
-            return False
-        return all(torch.equal(a, b) for a, b in tensors)
-
-
-class _Drawn:
-    """The state of a generator of NumPy's, to be compared: it has arrays in it."""
-
-    __slots__ = ("_comparable", "state")
-
-    def __init__(self, state: Any) -> None:
-        self.state = copy.deepcopy(state)
-        self._comparable = _comparable(state)
-
-    def __hash__(self) -> int:
-        return hash(self._comparable)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Drawn) and self._comparable == other._comparable
-
-
-def _comparable(state: Any) -> Any:
-    if hasattr(state, "tobytes"):
-        return state.tobytes()
-    if is_a(state, dict):
-        return tuple((key, _comparable(item)) for key, item in state.items())
-    return tuple(map(_comparable, state)) if is_a(state, tuple) else state
-
-
-def _numpy_random() -> Any:
-    return sys.modules.get("numpy.random")
 
 
 def modules_of(torch: Any, function: Any) -> list[Any]:
@@ -124,7 +62,7 @@ class SavedState:
 
     def put_back(self) -> None:
         """Makes everything as it was."""
-        holders.put_back(self._holders)
+        put_back(self._holders)
         for path, value in self._changeable.items():
             if not self._same(self._before[path], value):
                 self._write(path, value)
@@ -132,7 +70,7 @@ class SavedState:
 
     def random_used(self) -> bool:
         """Random numbers were drawn since."""
-        return not RandomStates.now(self._torch).same(self._torch, self._random)
+        return not RandomStates.now(self._torch).same(self._random)
 
     def changed(self) -> dict[str, Any]:
         """The values that are not as they were, as they are now, by path."""
@@ -147,10 +85,10 @@ class SavedState:
             }
         )
         gone = self._before.keys() - now.values.keys()
-        return {**found, **dict.fromkeys(gone, holders.ABSENT)}
+        return {**found, **dict.fromkeys(gone, ABSENT)}
 
     def before(self, path: str) -> Any:
-        return self._before.get(path, holders.ABSENT)
+        return self._before.get(path, ABSENT)
 
     def _copies(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What the values are now, for ever."""
@@ -158,8 +96,8 @@ class SavedState:
         room = MAX_BYTES
         for path, value in values.items():
             copies[path] = value
-            if reachable.is_generator(type_of(value)):
-                copies[path] = _state_of(value)
+            if is_generator(class_of(value)):
+                copies[path] = state_of(value)
             elif hasattr(value, "nbytes"):
                 room -= 0 if path.startswith(_OF_MODULES) else value.nbytes
                 copies[path] = self._copy(value) if room >= 0 else _TooLarge(value.nbytes)
@@ -172,8 +110,8 @@ class SavedState:
 
     def _write(self, path: str, value: Any) -> None:
         before = self._before[path]
-        if reachable.is_generator(type_of(value)):
-            _set_state(value, before)
+        if is_generator(class_of(value)):
+            set_state(value, before)
         elif isinstance(value, self._torch.Tensor):
             with self._torch.no_grad(), self._torch.inference_mode(mode=value.is_inference()):
                 if value.shape != before.shape:
@@ -185,8 +123,8 @@ class SavedState:
     def _same(self, before: Any, value: Any) -> bool:
         if isinstance(before, _TooLarge):
             return True
-        if reachable.is_generator(type_of(value)):
-            value = _state_of(value)
+        if is_generator(class_of(value)):
+            value = state_of(value)
         return equal(self._torch, before, value)
 
 
@@ -197,7 +135,7 @@ _OF_MODULES = ("buffer ", "parameter ")
 
 
 def _is_changeable(value: Any) -> bool:
-    return hasattr(value, "nbytes") or reachable.is_generator(type_of(value))
+    return hasattr(value, "nbytes") or is_generator(class_of(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +149,7 @@ def equal(torch: Any, one: Any, other: Any) -> bool:
         return True
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return _equal_tensors(torch, one, other)
-    if type_of(one) is not type_of(other):
+    if class_of(one) is not class_of(other):
         return False
     if hasattr(one, "tobytes"):
         alike = one.shape == other.shape and one.dtype == other.dtype
@@ -233,26 +171,6 @@ def _equal_tensors(torch: Any, one: Any, other: Any) -> bool:
 
 def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value  # noqa: PLR0124 - NaN is no other
-
-
-def _state_of(value: Any) -> Any:
-    """Of a generator of random numbers."""
-    if hasattr(value, "bit_generator"):
-        return _Drawn(value.bit_generator.state)
-    if hasattr(value, "getstate"):
-        return value.getstate()
-    state = value.get_state()
-    return _Drawn(state) if isinstance(state, tuple) else state
-
-
-def _set_state(value: Any, state: Any) -> None:
-    raw = state.state if isinstance(state, _Drawn) else state
-    if hasattr(value, "bit_generator"):
-        value.bit_generator.state = raw
-    elif hasattr(value, "setstate"):
-        value.setstate(raw)
-    else:
-        value.set_state(raw)
 
 
 @contextmanager
@@ -303,15 +221,3 @@ def _everything_eager(torch: Any) -> Generator[None]:
             if not _eager_blocks and _stance is not None:
                 _stance.__exit__(None, None, None)
                 _stance = None
-
-
-@contextmanager
-def seeded(torch: Any, seed: int) -> Generator[None]:
-    """A block that draws from generators with this seed; they go on afterwards as if it had not
-    been."""
-    states = RandomStates.now(torch)
-    torch.manual_seed(seed)
-    try:
-        yield
-    finally:
-        states.put_back(torch)

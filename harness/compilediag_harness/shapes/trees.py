@@ -17,12 +17,11 @@ import types
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, NamedTuple
 
-from compilediag_harness.torch_internals import torch_pytree
+from compilediag_harness.base.object_graph import class_of, is_a
+from compilediag_harness.torch_internals import torch_api
 
 # The same without types, which are not known of anything here.
-is_a: Callable[[Any, Any], bool] = isinstance
 is_kind: Callable[[Any, Any], bool] = issubclass
-type_of: Callable[[Any], Any] = type
 
 Structure = tuple[Any, Any, tuple[Any, ...]] | None
 
@@ -64,7 +63,7 @@ class _Context:
 
 def flatten(value: Any, leaves: list[Any]) -> Structure:
     """The structure of `value`; its leaves are added to `leaves`, from left to right."""
-    kind = type_of(value)
+    kind = class_of(value)
     known = _kind_of(kind)
     if known <= _UNKNOWN:
         leaves.append(value)
@@ -75,7 +74,7 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
         names = tuple(value)
         return kind, names, tuple([flatten(value[name], leaves) for name in names])
     if known == _REGISTERED:
-        names, items, context = torch_pytree.members_of(value)
+        names, items, context = torch_api.members_of(value)
         return kind, _Context(names, context), tuple([flatten(item, leaves) for item in items])
     members = _members_of(value)
     return kind, tuple(members), tuple([flatten(item, leaves) for item in members.values()])
@@ -83,7 +82,7 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
 
 def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
     """A container like `value` with other leaves, taken in order. `value` is not changed."""
-    kind = type_of(value)
+    kind = class_of(value)
     known = _kind_of(kind)
     if known <= _UNKNOWN:
         return next(leaves)
@@ -93,8 +92,8 @@ def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
     if kind is dict:
         return {name: rebuilt(item, leaves) for name, item in value.items()}
     if known == _REGISTERED:
-        _, items, context = torch_pytree.members_of(value)
-        return torch_pytree.remade(value, [rebuilt(item, leaves) for item in items], context)
+        _, items, context = torch_api.members_of(value)
+        return torch_api.remade(value, [rebuilt(item, leaves) for item in items], context)
     if known == _MAPPING:
         other = copy.copy(value)
         for name in tuple(value):
@@ -125,7 +124,7 @@ def is_plain(leaf: Any) -> bool:
     """Whether a leaf is a value without anything in it: a number, a text, a dtype..."""
     if is_a(leaf, (set, frozenset)):
         return all(map(is_plain, leaf))
-    kind = type_of(leaf)
+    kind = class_of(leaf)
     return is_plain_type(kind)
 
 
@@ -151,7 +150,7 @@ def _joined(prefix: str, name: Any) -> str:
 def _kind_of(kind: Any) -> int:
     known = _kinds.get(kind)
     # What was unknown may have been registered since.
-    if known is None or (known == _UNKNOWN and torch_pytree.is_registered(kind)):
+    if known is None or (known == _UNKNOWN and torch_api.is_registered(kind)):
         if len(_kinds) >= _MAX_TYPES:
             _kinds.clear()  # a program that makes classes in a loop must not fill our memory
         known = _kinds[kind] = _found_kind(kind)
@@ -166,7 +165,7 @@ def _found_kind(kind: Any) -> int:
     # torch.Size, a tuple of a type of its own, holds plain numbers: no leaves to be padded.
     if kind.__module__ == "torch" and kind.__name__ in _PLAIN_OF_TORCH:
         return _PLAIN
-    if torch_pytree.is_registered(kind):
+    if torch_api.is_registered(kind):
         return _REGISTERED
     if is_kind(kind, _PLAIN_TYPES):
         return _PLAIN
@@ -190,7 +189,7 @@ def _members_of(value: Any) -> dict[_Member, Any]:
         items = ((name, value[name]) for name in tuple(value))
     found = {_Member(True, name): item for name, item in items}
     inside = getattr(value, "__dict__", {})
-    fields = getattr(type_of(value), "__dataclass_fields__", {})
+    fields = getattr(class_of(value), "__dataclass_fields__", {})
     for name in dict.fromkeys((*fields, *inside)):
         # The dict below a UserDict is what its items are in.
         below = name == "data" and is_a(value, collections.UserDict)
@@ -201,7 +200,7 @@ def _members_of(value: Any) -> dict[_Member, Any]:
 
 def _with_members(value: Any, members: dict[_Member, Any]) -> Any:
     if is_a(value, tuple):
-        kind = type_of(value)
+        kind = class_of(value)
         items = [item for member, item in members.items() if member.is_item]
         other = kind._make(items) if hasattr(kind, "_make") else kind(items)
     else:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from compilediag_harness.shapes import probes
+from compilediag_harness.shapes import padding_report
 from compilediag_harness.shapes.dims import row_dim_of
 from compilediag_harness.shapes.outputs import Outputs
 from compilediag_harness.shapes.padding_report import HARMFUL, Verdict
 from compilediag_harness.shapes.side_effects import SavedState, equal
-from compilediag_harness.shapes.trees import type_of
+from compilediag_harness.shapes.trees import class_of
 
 UNPADDED = "unpadded"
 ONE_LESS = "one row less"
@@ -62,7 +62,7 @@ class Runs:
     @property
     def draws(self) -> bool:
         """Whether random numbers were drawn."""
-        return any(self.by_name[name].rng_consumed for name in (UNPADDED, probes.PAD))
+        return any(self.by_name[name].rng_consumed for name in (UNPADDED, padding_report.PAD))
 
     @property
     def all(self) -> list[Run]:
@@ -106,9 +106,11 @@ def _judged(
         return compared(torch, pick(one), pick(other), noise, row_dim)
 
     named = runs.by_name
-    base = named[probes.PAD]
+    base = named[padding_report.PAD]
     others = {
-        name: against(base, named[name], noise) for name in probes.FINITE[1:] if name in named
+        name: against(base, named[name], noise)
+        for name in padding_report.FINITE[1:]
+        if name in named
     }
     parity = against(named[UNPADDED], base, noise)
     bitwise = all(item.bitwise for item in others.values())
@@ -142,12 +144,12 @@ def _judged(
         return replace(verdict, note="the last row again changes nothing, as with a maximum")
     if any(item.nonfinite for item in others.values()):
         return replace(verdict, kind="nan_leak", note="padding that overflows reaches it")
-    if probes.NAN in named and against(base, named[probes.NAN], noise).apart:
+    if padding_report.NAN in named and against(base, named[padding_report.NAN], noise).apart:
         return replace(verdict, kind="nan_leak", note="only NaN in the padding reaches it")
     return verdict
 
 
-_USUAL = (probes.REAL_ROWS, probes.LOWEST, probes.HIGHEST)
+_USUAL = (padding_report.REAL_ROWS, padding_report.LOWEST, padding_report.HIGHEST)
 """Padding of values that are in the batch."""
 
 
@@ -171,7 +173,9 @@ def _of_state(torch: Any, runs: Runs, state: SavedState) -> Iterator[tuple[str, 
             yield path, replace(verdict, kind="state", note=note)
         elif verdict.kind == "unknown" or (
             verdict.kind == "rng"
-            and not equal(torch, pick(runs.by_name[UNPADDED]), pick(runs.by_name[probes.PAD]))
+            and not equal(
+                torch, pick(runs.by_name[UNPADDED]), pick(runs.by_name[padding_report.PAD])
+            )
         ):
             yield path, verdict
     for path in dict.fromkeys(path for run in runs.all for path in run.arguments):
@@ -191,7 +195,7 @@ def _of_gradients(torch: Any, runs: Runs) -> Iterator[tuple[str, Verdict]]:
             by_name={key: run for key, run in runs.by_name.items() if pick(run) is not None},
             batches=(),
         )
-        if probes.PAD in with_gradients.by_name:
+        if padding_report.PAD in with_gradients.by_name:
             verdict = _judged(torch, with_gradients, pick, math.inf, None, has_rows=True)
             if verdict.kind != "rng":
                 yield f"gradient {name}", verdict
@@ -251,7 +255,7 @@ def compared(torch: Any, one: Any, other: Any, noise: float, row_dim: int | None
 
 def _as_tensor(torch: Any, value: Any) -> Any:
     """Numbers that a tensor was turned into differ by roundings as its own do."""
-    kind = type_of(value)
+    kind = class_of(value)
     if kind is float or (kind is list and value and set(map(type, value)) == {float}):
         return torch.tensor(value, dtype=torch.float32)
     if kind.__name__ == "ndarray":

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from compilediag_harness.shapes import padded_calls, shape_log
-from compilediag_harness.shapes.dims import Sizes
+from compilediag_harness.shapes.dims import ShapeUnusable, Sizes
 from compilediag_harness.shapes.layouts import Call
 from compilediag_harness.shapes.padded_calls import PaddedCalls
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.side_effects import modules_of, restored
 from compilediag_harness.shapes.trees import flatten
 from compilediag_harness.torch_internals import torch_api, torch_compiles

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness.base.session import BATCH_S, Session, SessionSink, SessionSinks
-from compilediag_harness.source import source_locations
+from compilediag_harness.blame import source_locations
 from compilediag_harness.torch_internals import torch_calls, torch_disabling
 from compilediag_harness.wire import DisabledCallsEnded
 

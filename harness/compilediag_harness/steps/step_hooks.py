@@ -11,15 +11,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from compilediag_harness.base import step_phases as phases
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.step_phases import BACKWARD
-from compilediag_harness.steps import disabled_calls, step_limit
-from compilediag_harness.steps.compiled_callables import CompiledCallables
+from compilediag_harness.steps import disabled_calls
 from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
-from compilediag_harness.steps.step_clock import StepClock
-from compilediag_harness.steps.step_detection import CALL, EVERY_MARK, StepSource
-from compilediag_harness.steps.step_sampling import StepSampling
+from compilediag_harness.steps.step_clock import StepClock, StepSampling
+from compilediag_harness.steps.step_detection import CALL, EVERY_MARK, CompiledCallables, StepSource
 from compilediag_harness.torch_internals import (
     dynamo_skip,
     torch_api,
@@ -28,7 +24,40 @@ from compilediag_harness.torch_internals import (
     torch_open_calls,
 )
 from compilediag_harness.user_api import spans
-from compilediag_harness.user_api.spans import Row
+from compilediag_harness.user_api.spans import BACKWARD, Row
+
+step_limit: int | None = None
+"""Steps of the first session after which the program stops; read it through this module."""
+
+
+def read_limit(session: Session) -> None:
+    """Takes the limit from the options of the run."""
+    global step_limit
+    step_limit = session.options.steps
+
+
+def own_the_loop() -> None:
+    """Called by a loop that keeps to the number of steps by itself: nothing stops it from here."""
+    global step_limit
+    step_limit = None
+
+
+def stop_if_done(step: int) -> None:
+    """Ends the program from the main thread when it has done its steps.
+
+    The exception passes through the training loop: `finally` blocks, context managers and
+    `atexit` run, and a bare `except Exception` does not swallow it.
+
+    Raises:
+        SystemExit: `step` steps have ended, and no more are allowed.
+    """
+    if (
+        step_limit is not None
+        and step >= step_limit
+        and threading.current_thread() is threading.main_thread()
+    ):
+        raise SystemExit(0)
+
 
 _active: tuple[StepSource, ...] = ()
 """One per session, in order of installation."""
@@ -67,7 +96,7 @@ def _end_explicitly() -> None:
         for source in _active:
             source.explicit(at)
             _ended(source, at)
-    if step_limit.limit is not None:
+    if step_limit is not None:
         _stop_if_done()
 
 
@@ -80,7 +109,7 @@ def add(session: Session, torch_module: Any) -> StepSource:
     """The hooks report to `session` from now on. Returns what decides its steps."""
     global _active, _callables
     if not _active:
-        step_limit.read(session)
+        read_limit(session)
     sample_again()
     source = StepSource(session, OptimizerRegistry(torch_module), _monotonic(), _pause, _resume)
     _active = (*_active, source)
@@ -187,7 +216,7 @@ def optimizer_ends(begun: tuple[int, float], raised: bool) -> None:
                 _ended(source, at)
             except Exception as error:
                 source.clock.session.fault("optimizer step", error)
-    if step_limit.limit is not None and not raised:
+    if step_limit is not None and not raised:
         _stop_if_done()
 
 
@@ -205,7 +234,7 @@ def call_begins(key: int = 0) -> None:
                 source.clock.enter(_callables.phase_of(key, source.clock), at)
         except Exception as error:
             source.clock.session.fault("compiled call", error)
-    if step_limit.limit is not None:
+    if step_limit is not None:
         _stop_if_done()
 
 
@@ -255,7 +284,7 @@ def _unsampled_call(key: int) -> None:
     attribute_ended_spans()
     at = _monotonic()
     if _unsampled is not None and _unsampled.record(key, at):
-        if step_limit.limit is not None:
+        if step_limit is not None:
             _stop_if_done()
         return
     sample_again()
@@ -299,7 +328,7 @@ def phase_ends(phase: int, clocks: list[StepClock]) -> None:
 
 def _stop_if_done() -> None:
     if _active:
-        step_limit.stop_if_done(_active[0].clock.session.step)
+        stop_if_done(_active[0].clock.session.step)
 
 
 def attribute(
@@ -344,8 +373,8 @@ def phase_at(source: StepSource, began: float) -> str:
     """The name of the phase that something which began at `began` is in."""
     clock, optimizing_since = source.clock, source.optimizing_since
     name = clock.phases.name_at(began)
-    if name == phases.REST and not clock.sampling:
-        name = phases.UNMEASURED
+    if name == spans.REST and not clock.sampling:
+        name = spans.UNMEASURED
     in_optimizer = optimizing_since is not None and optimizing_since <= began
-    no_other = name in (phases.REST, phases.UNMEASURED)
-    return phases.NAMES[phases.OPTIMIZER] if no_other and in_optimizer else name
+    no_other = name in (spans.REST, spans.UNMEASURED)
+    return spans.NAMES[spans.OPTIMIZER] if no_other and in_optimizer else name

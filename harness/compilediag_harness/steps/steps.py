@@ -12,9 +12,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness.base import process_options
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.step_phases import BACKWARD, DATA_WAIT
-from compilediag_harness.steps import device_clock, disabled_calls, step_hooks
+from compilediag_harness.steps import disabled_calls, phases, step_hooks
 from compilediag_harness.steps.step_hooks import clock_of, step
 from compilediag_harness.torch_internals import (
     dynamo_skip,
@@ -23,6 +23,7 @@ from compilediag_harness.torch_internals import (
     torch_disabling,
 )
 from compilediag_harness.user_api import cadence, spans
+from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT
 
 __all__ = ["clock_of", "finish", "install", "step", "uninstall"]
 
@@ -36,7 +37,7 @@ def install(session: Session, torch_module: Any) -> None:
     dynamo_skip.bind(torch_module)
     source = step_hooks.add(session, torch_module)
     source.clock.phases.before_flattening = step_hooks.attribute_ended_spans
-    source.clock.device = device_clock.watch(session, torch_module)
+    source.clock.device = phases.watch(session, torch_module)
     disabled_calls.install(session, functools.partial(step_hooks.phase_at, source))
     spans.install(session, torch_module, step_hooks.attribute_spans)
     cadence.install(session, torch_module)
@@ -94,3 +95,24 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
 def _forked() -> None:
     spans.forked()
     step_hooks.forked()
+
+
+def drive(train: Callable[[int], object], steps: int = 60) -> int:
+    """Calls `train(0)`, `train(1)`, ... and returns how often.
+
+    Each call is one step, unless `train` calls `step()` itself. `compilediag run --steps N` sets
+    the number of steps, in place of `steps`; what follows the loop then still runs.
+
+    Raises:
+        ValueError: `steps` is negative.
+    """
+    if steps < 0:
+        raise ValueError(f"drive: steps must be 0 or more, not {steps}")
+    step_hooks.own_the_loop()
+    steps = process_options.read().steps or steps
+    for index in range(steps):
+        before = step_hooks.marks()
+        train(index)
+        if step_hooks.marks() == before:
+            step_hooks.step()
+    return steps

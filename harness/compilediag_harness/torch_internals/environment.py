@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_internals import torch_api, torch_names, torch_stances
+from compilediag_harness.torch_internals import torch_api, torch_disabling, torch_names
 from compilediag_harness.wire import clip
 
 Facts = dict[str, Any]
@@ -218,7 +218,7 @@ def _compile_flags() -> Facts:
     facts["disabled_by_environment"] = any(environ.get(name) == "1" for name in switches)
     facts["job_id"] = _text(environ.get("TORCH_COMPILE_JOB_ID"))
     facts["local_profile"] = _text(environ.get("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO"))
-    facts["stance"] = _text(torch_stances.stance())
+    facts["stance"] = _text(torch_disabling.stance())
     return facts
 
 

@@ -17,6 +17,7 @@ from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     UTILS,
     Remover,
+    Removers,
     call_beside,
     loaded,
     lookup,
@@ -118,7 +119,7 @@ def on_choices(listener: LookupListener) -> Remover | None:
     return replace_with(owner, "lookup", wrapper)
 
 
-def on_counted(listener: LookupListener) -> tuple[Remover, ...]:
+def on_counted(listener: LookupListener) -> Removers:
     """Calls the listener at each lookup of a cache that torch only counts: of autotuning, remote
     ones, and those of other packages."""
     stats: Any = getattr(loaded(STATS), "cache_stats", None)
@@ -129,11 +130,10 @@ def on_counted(listener: LookupListener) -> tuple[Remover, ...]:
         if name not in _TOLD_APART and not str(name).startswith("backend:"):
             listener(str(name), outcome, {}, "")
 
-    removers = [
+    return [
         call_beside(owner, method, before=functools.partial(counted, outcome))
         for method, outcome in (("hit", HIT), ("miss", MISS), ("exception", FAILED))
     ]
-    return tuple(remover for remover in removers if remover is not None)
 
 
 def on_profile(listener: LookupListener) -> Remover | None:
@@ -177,13 +177,13 @@ def _artifacts_of_2_7(found: Any) -> Mapping[str, Any]:
     return {name: items for name, items in kinds.items() if isinstance(items, list) and items}
 
 
-def on_graph_writes(listener: WriteListener) -> tuple[Remover, ...]:
+def on_graph_writes(listener: WriteListener) -> Removers:
     """Calls the listener after each entry that inductor's cache of graphs saves, or cannot."""
     owner = lookup(loaded(CODECACHE), "FxGraphCache")
     return _on_writes(owner, "_save_graph", FX_GRAPH, listener)
 
 
-def on_aot_writes(listener: WriteListener) -> tuple[Remover, ...]:
+def on_aot_writes(listener: WriteListener) -> Removers:
     """The same for AOTAutograd's cache."""
     owner = lookup(loaded(AOT_CACHE), "AOTAutogradCache")
     return _on_writes(owner, "save", AOT_AUTOGRAD, listener, "torch could not serialize the entry")
@@ -191,7 +191,7 @@ def on_aot_writes(listener: WriteListener) -> tuple[Remover, ...]:
 
 def _on_writes(
     owner: Any, save: str, cache: str, listener: WriteListener, unwritten: str = ""
-) -> tuple[Remover, ...]:
+) -> Removers:
     """`unwritten`: what it means that nothing was written and nothing raised."""
 
     def wrap_write(original: Any) -> Any:
@@ -224,11 +224,10 @@ def _on_writes(
         return saved
 
     # torch catches what writing raises, and goes on without the entry.
-    removers = (
+    return (
         _replace_static(owner, "_write_to_local_cache", wrap_write),
         _replace_static(owner, save, wrap_save),
     )
-    return tuple(remover for remover in removers if remover is not None)
 
 
 def _graph_and_info(found: Any) -> tuple[Any, Any]:

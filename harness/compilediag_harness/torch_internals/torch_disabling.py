@@ -8,10 +8,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     EVAL_FRAME,
     Remover,
     loaded,
+    lookup,
+    replace_with,
     subscribe,
 )
 
@@ -112,3 +115,28 @@ def graph_of(wrapper: types.FrameType, function: Any) -> types.CodeType | None:
             if getattr(graph, "_torchdynamo_orig_callable", None) is function:
                 return caller.f_code
     return None
+
+
+def stance() -> str | None:
+    """The stance in force now."""
+    known = lookup(loaded(EVAL_FRAME), "_stance.stance")
+    return known if isinstance(known, str) else None
+
+
+def on_stance_set(callback: Callable[[str, types.FrameType], None]) -> Remover | None:
+    """Calls `callback(stance, frame)` after each stance that is set, with the frame that set it: of
+    `set_stance` itself."""
+    # `set_stance` imports the function by its name: it is replaced there, not where it is defined.
+    decorators = loaded("torch._dynamo.decorators")
+    original = getattr(decorators, "_set_stance", None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def set_stance(chosen: Any) -> Any:
+        with out_of_tracebacks:
+            before = original(chosen)
+        callback(str(chosen.stance), sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        return before
+
+    return replace_with(decorators, "_set_stance", set_stance)

@@ -16,6 +16,7 @@ from compilediag_harness.torch_internals.torch_names import (
     LOGGING,
     SYMBOLIC_CONVERT,
     Remover,
+    Removers,
     call_after,
     call_beside,
     loaded,
@@ -124,7 +125,7 @@ def on_recompile_limit(callback: Callable[[str, Any], None]) -> Remover | None:
     return call_beside(loaded(CONVERT_FRAME), "exceeds_recompile_limit", after=asked)
 
 
-def on_cudagraph_skip(callback: Callable[[str], None]) -> tuple[Remover, ...]:
+def on_cudagraph_skip(callback: Callable[[str], None]) -> Removers:
     """Calls `callback(message)` each time torch says why it runs something without CUDA graphs."""
     name = "log_cudagraph_skip_and_bump_counter"
 
@@ -137,8 +138,7 @@ def on_cudagraph_skip(callback: Callable[[str], None]) -> tuple[Remover, ...]:
         for module_name, module in list(sys.modules.items())
         if module_name.startswith("torch.") and name in vars(module)
     ]
-    replaced = (call_beside(owner, name, before=skipped) for owner in owners)
-    return tuple(remover for remover in replaced if remover is not None)
+    return [call_beside(owner, name, before=skipped) for owner in owners]
 
 
 def torch_formatter() -> Any | None:

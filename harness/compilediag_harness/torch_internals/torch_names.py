@@ -12,12 +12,15 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 
 Remover = Callable[[], None]
+
+Removers = Iterable[Remover | None]
+"""What takes out what was put in; None where this torch has no place for it."""
 
 DYNAMO = "torch._dynamo"
 UTILS = "torch._dynamo.utils"

@@ -7,15 +7,15 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from compilediag_harness.collectors.witness import paths
+from compilediag_harness.base import object_graph
+from compilediag_harness.blame.guard_sources import path_of
 from compilediag_harness.torch_internals import torch_api, torch_guards, torch_names
 from compilediag_harness.torch_internals.torch_open_calls import (
     CalledWith,
     in_compiled_call,
     pass_instead,
 )
-from compilediag_harness.trials.functions import is_place_of
-from compilediag_harness.trials.plan import Notes
+from compilediag_harness.trials.plan import Notes, is_place_of
 from compilediag_harness.wire import ArgumentChange, Location
 
 UNWRITTEN = "unwritten"
@@ -64,7 +64,7 @@ class Arguments:
         """Why it was not done; None when it was."""
         try:
             value = _value_of(change.argument, arguments_of(code, owner, call))
-            if value is paths.MISSING:
+            if value is object_graph.MISSING:
                 return f"{change.argument} cannot be found among the arguments"
             if is_known(change.action):
                 where = place_of(change.argument, code, owner, call)
@@ -131,12 +131,12 @@ def place_of(argument: str, code: Any, owner: Any, call: CalledWith) -> int | st
 def _value_of(argument: str, arguments: dict[str, Any]) -> Any:
     """What a path such as "batch['ids']" leads to, without running code of the program."""
     root = _ROOT.match(argument)
-    path = paths.path_of(f"L['{root[0]}']{argument[root.end() :]}") if root else None
+    path = path_of(f"L['{root[0]}']{argument[root.end() :]}") if root else None
     if path is None:
-        return paths.MISSING
-    value = arguments.get(path.root, paths.MISSING)
+        return object_graph.MISSING
+    value = arguments.get(path.root, object_graph.MISSING)
     for hop in path.hops:
-        value = paths.read(hop, value)
+        value = object_graph.read(hop, value)
     return value
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_open_calls import is_outermost
-from compilediag_harness.trials.functions import places_of, wrapped_functions
+from compilediag_harness.trials.plan import places_of, wrapped_functions
 from compilediag_harness.wire import CallsTimed, Location
 
 MAX_ROWS = 50_000

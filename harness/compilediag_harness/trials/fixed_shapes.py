@@ -11,16 +11,15 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.shapes.dims import ShapeUnusable
 from compilediag_harness.shapes.fixed import FixedShape
 from compilediag_harness.shapes.padded_calls import Ended, PaddedCalls, call_listeners
 from compilediag_harness.shapes.padding import REPEAT
 from compilediag_harness.shapes.padding_check import check_padding
-from compilediag_harness.shapes.shape_errors import ShapeUnusable
 from compilediag_harness.shapes.side_effects import modules_of
 from compilediag_harness.torch_internals.torch_names import Remover, replace_with, subscribe
-from compilediag_harness.trials.functions import is_place_of, places_of, wrapped_functions
 from compilediag_harness.trials.outputs import Outputs
-from compilediag_harness.trials.plan import Notes
+from compilediag_harness.trials.plan import Notes, is_place_of, places_of, wrapped_functions
 from compilediag_harness.wire import PaddedFunction
 
 IS_METHOD = "it is compiled as a method, which nothing can stand in for but another method"

@@ -12,19 +12,18 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from compilediag_harness.base.object_graph import class_of
 from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.witness.paths import class_of
 from compilediag_harness.shapes import shape_log
+from compilediag_harness.shapes.random_states import RandomStates
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_open_calls import Returning, is_outermost
-from compilediag_harness.trials import randomness, shadow
-from compilediag_harness.trials.answers import AnswerReader
+from compilediag_harness.trials import shadow
+from compilediag_harness.trials.answers import AnswerReader, States
 from compilediag_harness.trials.arguments import Arguments
-from compilediag_harness.trials.functions import places_of, wrapped_functions
-from compilediag_harness.trials.objects import Objects
-from compilediag_harness.trials.settings import Settings
+from compilediag_harness.trials.plan import places_of, wrapped_functions
+from compilediag_harness.trials.settings import Objects, Settings
 from compilediag_harness.trials.shadow import Shadow
-from compilediag_harness.trials.state import States
 from compilediag_harness.wire import (
     Answer,
     CallShadowed,
@@ -244,7 +243,7 @@ class Outputs:
 
     def _compare(self, function: Function, number: int, beside: Shadow, value: Any) -> None:
         session, problem = self._session, beside.problem
-        drawn = randomness.digests(self._torch)
+        drawn = RandomStates.now(self._torch).digests
         found = (0, (), True) if problem else shadow.compared(self._reader, beside, value)
         count, differing, complete = found
         session.emit(

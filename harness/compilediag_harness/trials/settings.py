@@ -1,19 +1,24 @@
-"""Options of torch's configuration modules, set right after each module is imported; a program
-that sets one itself does so later."""
+"""Changes that are set from outside: options of torch's configuration modules right after each is
+imported, arguments of `torch.compile`, a seed; and what is done to objects that the program makes,
+optimizers and hooks. A program that sets one itself does so later."""
 
 from __future__ import annotations
 
 import builtins
 import functools
 import inspect
+import os
 import sys
-from collections.abc import Iterable
+import types
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
+from compilediag_harness.steps.disabled_calls import code_of
 from compilediag_harness.torch_internals.torch_names import Remover, replace_with
 from compilediag_harness.trials.plan import Notes
-from compilediag_harness.wire import CompileOption, SettingChange
+from compilediag_harness.wire import CompileOption, ObjectChange, SettingChange, seed_label
 
 PASSED = "the program passes it itself"
 
@@ -120,3 +125,137 @@ def install(torch: Any, options: Iterable[CompileOption], notes: Notes) -> Remov
         return original(*args, **kwargs)
 
     return replace_with(torch, "compile", compile)
+
+
+def seed_when_imported(seed: int, notes: Notes, imports: PostImport) -> None:
+    """Seeds the generators that do not need torch, each when its module was imported. A program
+    that seeds them itself does so later."""
+
+    def python(module: Any) -> None:
+        _seeded(seed, notes, lambda: module.seed(seed))
+
+    def numpy(module: Any) -> None:
+        _seeded(seed, notes, lambda: module.seed(seed % 2**32))
+
+    imports.on_import("random", python)
+    imports.on_import("numpy.random", numpy)
+
+
+def seed_torch(seed: int, notes: Notes, torch: Any) -> None:
+    """Seeds torch's generators; CUDA's only when the program begins to use it."""
+    _seeded(seed, notes, lambda: torch.manual_seed(seed))
+
+
+def _seeded(seed: int, notes: Notes, act: Callable[[], object]) -> None:
+    try:
+        act()
+    except Exception as error:
+        notes.note(seed_label(seed), f"{type(error).__name__}: {error}")
+    else:
+        notes.note(seed_label(seed))
+
+
+_REGISTERING = (
+    "register_forward_hook",
+    "register_forward_pre_hook",
+    "register_full_backward_hook",
+    "register_full_backward_pre_hook",
+)
+
+
+class Objects:
+    """The changes of objects of a plan."""
+
+    def __init__(self, changes: Iterable[ObjectChange], torch: Any, notes: Notes) -> None:
+        self._torch, self._notes = torch, notes
+        chosen = tuple(changes)
+        self._hooks = [each for each in chosen if each.action == "disable_hook"]
+        self._numbers = [each for each in chosen if each.action == "tensor_hyperparameter"]
+        self._made: list[weakref.ref[Any]] = []
+        """Optimizers that have not been changed yet."""
+        self._undo: list[Remover] = []
+        for each in chosen:
+            if each not in self._hooks and each not in self._numbers:
+                notes.note(each.label, f"{each.action} is not known")
+        if self._numbers:
+            self._watch_optimizers()
+        if self._hooks:
+            for name in _REGISTERING:
+                self._watch_registering(name)
+
+    def uninstall(self) -> None:
+        """Changes no further object."""
+        while self._undo:
+            self._undo.pop()()
+
+    def compiled_call_begins(self) -> None:
+        """Changes the optimizers that were made by now; each once."""
+        while self._made:
+            optimizer = self._made.pop()()
+            if optimizer is not None:
+                for change in self._numbers:
+                    self._notes_outcome(change, functools.partial(self._as_tensor, optimizer))
+
+    def _watch_optimizers(self) -> None:
+        base: Any = self._torch.optim.Optimizer
+        original = base.__init__
+        made = self._made
+
+        @functools.wraps(original)
+        def build(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            made.append(weakref.ref(self))
+
+        self._undo.append(replace_with(base, "__init__", build))
+
+    def _as_tensor(self, optimizer: Any, change: ObjectChange) -> bool:
+        held = [group for group in optimizer.param_groups if change.name in group]
+        for group in held:
+            value = group[change.name]
+            if not isinstance(value, self._torch.Tensor):
+                group[change.name] = self._torch.tensor(value)
+        return bool(held)
+
+    def _watch_registering(self, name: str) -> None:
+        module: Any = self._torch.nn.Module
+        original = getattr(module, name, None)
+        if original is None:
+            return
+        disabled = self._disabled
+
+        @functools.wraps(original)
+        def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
+            return original(self, disabled(hook), *args, **kwargs)
+
+        self._undo.append(replace_with(module, name, register))
+
+    def _disabled(self, hook: Any) -> Any:
+        code = code_of(hook)
+        found = [hook]
+
+        def disable(_: ObjectChange) -> bool:
+            found[0] = self._torch.compiler.disable(hook)
+            return True
+
+        for change in self._hooks:
+            if code is not None and _is_of(change, code):
+                self._notes_outcome(change, disable)
+        return found[0]
+
+    def _notes_outcome(self, change: ObjectChange, act: Callable[[ObjectChange], bool]) -> None:
+        try:
+            if act(change):
+                self._notes.note(change.label)
+        except Exception as error:
+            self._notes.note(change.label, f"{type(error).__name__}: {error}")
+
+
+def _is_of(change: ObjectChange, code: types.CodeType) -> bool:
+    """Whether the line of the change is one of this function's."""
+    place = change.function
+    if place is None or code.co_name != change.name:
+        return False
+    lines = [line for _, _, line in code.co_lines() if line is not None]
+    file = os.path.abspath(code.co_filename)
+    within = code.co_firstlineno <= place.line <= max(lines, default=code.co_firstlineno)
+    return within and file.endswith(f"/{place.file.lstrip('/')}")

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import sys
 import types
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness.collectors.witness.paths import class_of
-from compilediag_harness.torch_internals import torch_api, torch_pytree
+from compilediag_harness.base.object_graph import class_of, parts_of
+from compilediag_harness.shapes.random_states import RandomStates, restored_states
+from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
-from compilediag_harness.trials import randomness
 from compilediag_harness.trials.answers import AnswerReader
 from compilediag_harness.wire import Answer, ComparedValue, clip
 
@@ -56,7 +55,7 @@ class Copier:
             CannotCopy: a part of it is too large, or shares what no copy can have.
         """
         try:
-            args, kwargs = torch_pytree.mapped(self._value, (call.args, call.kwargs))
+            args, kwargs = torch_api.mapped(self._value, (call.args, call.kwargs))
             return CalledWith(self._function(call.function, 0), args, kwargs)
         except CannotCopy:
             raise
@@ -179,10 +178,10 @@ def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
     """The shadow of a call that begins; the generators stay where they are."""
     shadow = Shadow(call)
     try:
-        before = randomness.digests(torch)
+        before = RandomStates.now(torch).digests
         with _eager(torch):
             shadow.eager = _answers(torch, reader, shadow, double=False)
-            shadow.random_after = randomness.digests(torch)
+            shadow.random_after = RandomStates.now(torch).digests
         with _eager(torch):
             shadow.again = _answers(torch, reader, shadow, double=False)
     except CannotCopy as error:
@@ -196,7 +195,7 @@ def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
         # Random numbers of another type are others.
         with contextlib.suppress(Exception), _eager(torch):
             shadow.exact = _answers(torch, reader, shadow, double=True)
-            if randomness.digests(torch) != before:
+            if RandomStates.now(torch).digests != before:
                 shadow.exact = {}
     return shadow
 
@@ -236,20 +235,8 @@ def _is_same(one: Answer, other: Answer | None) -> bool:
 @contextlib.contextmanager
 def _eager(torch: Any) -> Generator[None]:
     """Nothing is compiled, and the generators are put back."""
-    python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
-    states = python and python.getstate(), numpy and numpy.get_state()
-    try:
-        with (
-            torch.random.fork_rng(),
-            torch.no_grad(),
-            torch.compiler.set_stance("force_eager"),
-        ):
-            yield
-    finally:
-        if python is not None:
-            python.setstate(states[0])
-        if numpy is not None:
-            numpy.set_state(states[1])
+    with restored_states(torch), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def _answers(torch: Any, reader: AnswerReader, shadow: Shadow, *, double: bool) -> _Answers:
@@ -292,11 +279,7 @@ def _tensors_in(torch: Any, value: Any) -> list[Any]:
         if id(owner) in seen:
             continue
         seen.add(id(owner))
-        names: dict[str, Any] = getattr(owner, "__dict__", {})
-        tables: list[Any] = [
-            names.get(name) or {} for name in ("_parameters", "_buffers", "_modules")
-        ]
-        for held in (*names.values(), *(item for table in tables for item in table.values())):
+        for _, held in parts_of(owner):
             if issubclass(class_of(held), torch.Tensor):
                 found[id(held)] = held
             elif issubclass(class_of(held), torch.nn.Module):
@@ -307,35 +290,16 @@ def _tensors_in(torch: Any, value: Any) -> list[Any]:
 
 
 def in_float64(torch: Any, reader: AnswerReader, call: CalledWith) -> tuple[Answer, ...]:
-    """The answers of a call, made now; empty where it cannot be made in float64, or draws random
-    numbers: in another type they are others. The generators stay where they are."""
-    module: Any = getattr(call.function, "__self__", None)
-    if not isinstance(module, torch.nn.Module):
+    """The answers of a call, made now on copies; empty where it cannot be made in float64, or draws
+    random numbers: in another type they are others. The generators stay where they are."""
+    if not isinstance(getattr(call.function, "__self__", None), torch.nn.Module):
         return ()
-    python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
-    states = python and python.getstate(), numpy and numpy.get_state()
     try:
-        with torch.random.fork_rng(), torch.no_grad():
-            before = randomness.digests(torch)
-            value = _call(torch, module, call)
-            drawn = randomness.digests(torch) != before
-        found, complete = reader.read(value)
+        before = RandomStates.now(torch).digests
+        with _eager(torch):
+            copied = Copier(torch, double=True).call(call)
+            found, complete = reader.read(copied.function(*copied.args, **copied.kwargs))
+            drawn = RandomStates.now(torch).digests != before
         return () if drawn or not complete else found
     except Exception:  # of the program, whose own call follows
         return ()
-    finally:
-        if python is not None:
-            python.setstate(states[0])
-        if numpy is not None:
-            numpy.set_state(states[1])
-
-
-def _call(torch: Any, module: Any, call: CalledWith) -> Any:
-    def precise(leaf: Any) -> Any:
-        if not issubclass(class_of(leaf), torch.Tensor):
-            return leaf
-        copied = leaf.detach().clone()
-        return copied.double() if copied.is_floating_point() else copied
-
-    args, kwargs = torch_pytree.mapped(precise, (call.args, call.kwargs))
-    return copy.deepcopy(module).double()(*args, **kwargs)

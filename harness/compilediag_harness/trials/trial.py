@@ -8,15 +8,15 @@ from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
-from compilediag_harness.torch_internals import torch_names, torch_stances
+from compilediag_harness.shapes.random_states import RandomStates
+from compilediag_harness.torch_internals import torch_disabling, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
-from compilediag_harness.trials import fixed_shapes, plan, randomness, settings
+from compilediag_harness.trials import fixed_shapes, plan, settings
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.call_seconds import CallSeconds
-from compilediag_harness.trials.objects import Objects
 from compilediag_harness.trials.outputs import Outputs
 from compilediag_harness.trials.plan import Notes
-from compilediag_harness.trials.settings import OVERRIDDEN, Settings
+from compilediag_harness.trials.settings import OVERRIDDEN, Objects, Settings
 from compilediag_harness.trials.sources import Sources
 from compilediag_harness.wire import RandomStateRead, TrialPlan, stance_label
 
@@ -40,7 +40,7 @@ class Trial:
         """What needs no torch; when the process starts, before the program does."""
         Sources(self._plan.sources, self._notes).install()
         if self._plan.seed is not None:
-            randomness.seed_when_imported(self._plan.seed, self._notes, self._imports)
+            settings.seed_when_imported(self._plan.seed, self._notes, self._imports)
         self._settings.install(self._imports)
         if self._plan.stance is not None:
             self._imports.on_import(torch_names.DYNAMO, lambda _: self._set_stance())
@@ -51,7 +51,7 @@ class Trial:
         self._session, self._torch = session, torch
         notes.attach(session)
         if chosen.seed is not None:
-            randomness.seed_torch(chosen.seed, notes, torch)
+            settings.seed_torch(chosen.seed, notes, torch)
         remover = settings.install(torch, chosen.compile_options, notes)
         if remover is not None:
             self._undo.append(remover)
@@ -90,7 +90,7 @@ class Trial:
 
     def finish(self) -> None:
         """What the process holds at its end, and which changes are not in force any more."""
-        session, stance = self._session, torch_stances.stance()
+        session, stance = self._session, torch_disabling.stance()
         if session is None:
             return
         self._settings.finish()
@@ -101,7 +101,7 @@ class Trial:
         # A forked child, such as a data loader's worker, holds what its parent does.
         if self._outputs is not None and self._plan.outputs and os.getpid() == self._pid:
             self._outputs.finish()
-            session.emit(RandomStateRead(session.now(), randomness.digests(self._torch)))
+            session.emit(RandomStateRead(session.now(), RandomStates.now(self._torch).digests))
 
     def uninstall(self) -> None:
         """Looks at no call any more. Settings and texts stay: code was compiled with them."""

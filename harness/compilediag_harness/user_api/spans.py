@@ -13,25 +13,32 @@ half a million spans a second.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from compilediag_harness.base.session import BATCH_ROWS, Session, SessionSink, SessionSinks
-from compilediag_harness.base.step_phases import (
-    BACKWARD,
-    DATA_WAIT,
-    FORWARD,
-    HOLDS_PHASES,
-    OPTIMIZER,
-    SPANS,
-)
-from compilediag_harness.torch_internals import dynamo_skip
+from compilediag_harness.torch_internals import dynamo_skip, torch_api
 from compilediag_harness.user_api.to_jsonable import to_name
 from compilediag_harness.wire import SpansEnded
+
+DATA_WAIT, FORWARD, BACKWARD, OPTIMIZER, SPANS = range(5)
+NAMES = ("data_wait", "forward", "backward", "optimizer", "spans")
+
+HOLDS_PHASES = -1
+"""A span of this "phase" is the work itself: the phases inside it count, not the span."""
+
+REST = "rest"
+"""What no phase has."""
+
+UNMEASURED = "unmeasured"
+"""The phase of what happens while not every phase is measured."""
+
 
 MAIN_THREAD = 0
 """The main thread in `SpansEnded.threads`; the others are there by their identifiers."""
@@ -288,3 +295,32 @@ def uninstall(session: Session) -> None:
     with _lock:
         catch_up(ending=True)
         sinks.uninstall(session)
+
+
+# --- checkpoints that the program writes ----------------------------------------------------------
+# What is wrapped is what `torch.save` and `torch.distributed.checkpoint` call, in torch itself:
+# a name that the program imported is seen as well, and Dynamo meets nothing it did not meet before.
+
+CHECKPOINTS = ("checkpoint", "checkpointing", "save_checkpoint")
+"""Spans of the program that are a checkpoint already: what they save is not counted again."""
+
+_SAVES = ("_save", "_legacy_save")
+_DISTRIBUTED_SAVES = ("_save_state_dict", "async_save")
+
+_checkpoint = span(CHECKPOINTS[0])
+
+
+def watch_saves() -> None:
+    """Watches `torch.save`; call it when torch is imported. Stays for ever."""
+    torch_api.around_saves("torch.serialization", _SAVES, _around)
+
+
+def watch_distributed_saves() -> None:
+    """Watches `torch.distributed.checkpoint`, whose module has just been imported."""
+    torch_api.around_saves(torch_api.DISTRIBUTED_SAVER, _DISTRIBUTED_SAVES, _around)
+
+
+def _around() -> AbstractContextManager[Any]:
+    if any(name in CHECKPOINTS for name in open_names()):
+        return contextlib.nullcontext()
+    return _checkpoint

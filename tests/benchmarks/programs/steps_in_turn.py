@@ -12,10 +12,10 @@ from collections.abc import Callable
 import torch
 from in_turn import measure
 
-from compilediag_harness.steps import step_hooks, step_sampling
+from compilediag_harness.steps import step_clock, step_hooks
 
 FIRST_STEPS = 24
-WINDOW = step_sampling.SAMPLED_STEPS + 2
+WINDOW = step_clock.SAMPLED_STEPS + 2
 """The step that ends a stretch, the watched ones, and one more."""
 WIDTH = 448
 """Small enough for the weights of a layer to stay in a cache: a longer step has more layers."""
@@ -24,7 +24,7 @@ WIDTH = 448
 def main(out: str, layers: int, pairs: int, steps: int, folder: str) -> None:
     torch.set_num_threads(1)
     # So many steps, not hundreds, until brief ones are noted: what follows them is the same.
-    step_sampling.FIRST_STEPS, step_sampling.RETRY_STEPS = FIRST_STEPS // 2, FIRST_STEPS // 4
+    step_clock.FIRST_STEPS, step_clock.RETRY_STEPS = FIRST_STEPS // 2, FIRST_STEPS // 4
     measure(lambda: training(layers, steps), pairs, folder, out)
 
 
@@ -65,7 +65,7 @@ def training(layers: int, steps: int) -> Callable[[], float]:
         if observed:
             step_hooks._unsampled._until = 0.0  # the stretch ends with the next step
         around = timed(WINDOW)
-        period = step_sampling.UNSAMPLED_S / noted + step_sampling.SAMPLED_STEPS
+        period = step_clock.UNSAMPLED_S / noted + step_clock.SAMPLED_STEPS
         return noted + (around - WINDOW * noted) / period
 
     return block

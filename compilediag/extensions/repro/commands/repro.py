@@ -18,8 +18,7 @@ from compilediag.readers.storage import open_regular
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.lookups import events
-from compilediag_harness.redaction.known_values import secret_values
-from compilediag_harness.redaction.redactor import Redactor
+from compilediag_harness.redaction.redactor import Redactor, secret_values
 
 AROUND = 3
 """Lines quoted before and behind the one to blame."""

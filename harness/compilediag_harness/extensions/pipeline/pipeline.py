@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 
 from compilediag_harness.base.session import SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip
-from compilediag_harness.user_api.pipeline_rates import (
+from compilediag_harness.user_api.spans import span
+from compilediag_harness.user_api.to_jsonable import to_name
+from compilediag_harness.wire import PipelineWorked
+from compilediag_harness.wire.user_events import (
     INFER,
     TRAIN,
     WAIT,
@@ -24,9 +27,6 @@ from compilediag_harness.user_api.pipeline_rates import (
     rate,
     slots_of,
 )
-from compilediag_harness.user_api.spans import span
-from compilediag_harness.user_api.to_jsonable import to_name
-from compilediag_harness.wire import PipelineWorked
 
 
 class Row(NamedTuple):

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
-from compilediag_harness.extensions.tracker import tracked_run, user_json
+from compilediag_harness.extensions.tracker import tracked_run
 from compilediag_harness.redaction import in_process
 from compilediag_harness.user_api.to_jsonable import to_config, to_count, to_float, to_name
 from compilediag_harness.wire import AblationWritten
@@ -104,7 +104,7 @@ class Ablation:
         checked = Ablation(self.document())
         document = checked.document()
         document["config"] = in_process.value(document["config"])
-        content = user_json.write(path, document)
+        content = tracked_run.write_json(path, document)
         _emit(checked, Path(os.path.abspath(path)).as_uri(), content)
         return os.fspath(path)
 
@@ -152,7 +152,7 @@ def read_ablation(path: str | os.PathLike[str]) -> Ablation:
         OSError: the file cannot be opened.
         ValueError: it is no report, half written, or of a newer major version.
     """
-    document = user_json.read(path, SCHEMA, MAJOR)
+    document = tracked_run.read_json(path, SCHEMA, MAJOR)
     try:
         return Ablation(document)
     except (TypeError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import statistics
@@ -14,8 +15,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from compilediag_harness.base import atomic_write
 from compilediag_harness.base.session import Session, SessionSink, SessionSinks
-from compilediag_harness.torch_internals import host_memory
+from compilediag_harness.collectors import memory
 from compilediag_harness.wire import RunTracked, TrackedMetric, TrackedRunsLeftOut
 
 CHUNK = 4096
@@ -149,7 +151,7 @@ class TrackedRun:
         self.reported_at = at
         """When sessions received it last."""
         self._began = self._last = self._warm = at
-        self._peak_at_start_bytes, _ = host_memory.peak()
+        self._peak_at_start_bytes, _ = memory.peak()
         self._steps = 0
         self._first_step: int | None = None
         self._last_step: int | None = None
@@ -191,7 +193,7 @@ class TrackedRun:
 
     def snapshot(self, at: float, state: str, *, median: bool) -> RunTracked:
         """The run as it is at `at`, on the clock of `record`."""
-        peak, source = host_memory.peak()
+        peak, source = memory.peak()
         series = {STEP_S: self._step_s, **dict(self._metrics)}
         steps_s = self._last - self._warm if self._steps >= self.warmup else 0.0
         return RunTracked(
@@ -299,3 +301,51 @@ def ended(run: RunTracked, at: float) -> None:
             sink.report(run, at)
         except Exception as error:
             sink.session.fault("tracker", error)
+
+
+MAX_BYTES = 64 << 20
+"""A larger file is not read."""
+
+
+def write_json(path: str | os.PathLike[str], document: Any) -> bytes:
+    """Replaces a file in one move, making missing folders; the bytes that it now holds.
+
+    Raises:
+        ValueError: a number in `document` is not finite.
+        OSError: the folder or the disk does not take it; the file is left as it was.
+    """
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    content = text.encode("utf-8", "replace") + b"\n"
+    os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
+    atomic_write.write(path, (content,))
+    return content
+
+
+def read_json(path: str | os.PathLike[str], schema: str, major: int) -> dict[str, Any]:
+    """The object in a file of ours.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is too large, half written, of another kind, or of a newer major version.
+    """
+    named = os.fspath(path)
+    with open(path, "rb") as stream:
+        content = stream.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"{named} is larger than {MAX_BYTES >> 20} MiB: this is no {schema}")
+    try:
+        found = json.loads(content.decode("utf-8-sig", "replace"), parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{named} is not readable as JSON: {error}") from error
+    if not isinstance(found, dict) or found.get("schema") != schema:  # pyright: ignore[reportUnknownMemberType]
+        raise ValueError(f"{named} is no {schema}")
+    version = str(found.get("schema_version"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    written = version.partition(".")[0]
+    if not written.isdecimal() or len(written) > 6:
+        raise ValueError(f"{named} has no schema version that can be read")
+    if int(written) > major:
+        raise ValueError(
+            f"{named} has schema version {version} and this compilediag reads {major}.x: "
+            "upgrade compilediag to read it"
+        )
+    return found  # pyright: ignore[reportUnknownVariableType]

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from compilediag_harness.extensions.tracker import tracked_run, user_json
+from compilediag_harness.extensions.tracker import tracked_run
 from compilediag_harness.extensions.tracker.tracked_run import TrackedRun
 from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import dynamo_skip
@@ -146,7 +146,9 @@ class Tracker:
             OSError: the file cannot be written; an older one is left as it was.
         """
         runs = [_to_json(item) for item in tuple(self.runs)]
-        user_json.write(path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs})
+        tracked_run.write_json(
+            path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs}
+        )
         return os.fspath(path)
 
     def __repr__(self) -> str:

@@ -15,8 +15,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from compilediag_harness.base.weak_by_identity import cached_by_code
-from compilediag_harness.source import source_locations
+from compilediag_harness.base.object_graph import cached_by_code
+from compilediag_harness.blame import source_locations
 from compilediag_harness.wire import Location
 
 _PACKAGE = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\][^/\\\\]+")

@@ -19,12 +19,11 @@ import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.weak_by_identity import cached_by_code
-from compilediag_harness.collectors.reached_by_name import Reach
-from compilediag_harness.source import source_locations
-from compilediag_harness.source.attributes import plain_attribute
-from compilediag_harness.source.user_calls import locals_of
-from compilediag_harness.source.writes_in_source import attribute_stores, mutation_line
+from compilediag_harness.base.object_graph import cached_by_code, plain_attribute
+from compilediag_harness.blame import source_locations
+from compilediag_harness.blame.reached_by_name import Reach
+from compilediag_harness.blame.user_calls import locals_of
+from compilediag_harness.blame.writes_in_source import attribute_stores, mutation_line
 from compilediag_harness.wire import Location
 
 _MAX_WRITERS = 8

@@ -16,13 +16,16 @@ import linecache
 import os
 import re
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.redaction.names import is_secret_name
-from compilediag_harness.source.attributes import UNKNOWN, plain_attribute
-from compilediag_harness.source.source_locations import is_ours, is_own_frame, is_torch
+from compilediag_harness.base.object_graph import MISSING, plain_attribute
+from compilediag_harness.base.session import Session
+from compilediag_harness.blame.source_locations import is_ours, is_own_frame, is_torch
+from compilediag_harness.redaction.recognise import is_secret_name
+from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import FrameBeingCompiled
 from compilediag_harness.wire import UserCall, clip, resumed_function
 
@@ -239,17 +242,17 @@ class _Names:
         self._globals = frame.f_globals
 
     def value(self, expression: ast.expr) -> Any:
-        """`UNKNOWN` for another kind of expression."""
+        """`MISSING` for another kind of expression."""
         if isinstance(expression, ast.Constant):
             return expression.value
         if isinstance(expression, ast.Name):
             name = expression.id
-            return self._locals.get(name, self._globals.get(name, UNKNOWN))
+            return self._locals.get(name, self._globals.get(name, MISSING))
         if isinstance(expression, ast.Attribute):
             return plain_attribute(self.value(expression.value), expression.attr)
         if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
             return _item(self.value(expression.value), expression.slice.value)
-        return UNKNOWN
+        return MISSING
 
     def unpacked(self, call: ast.Call) -> tuple[list[ast.expr], dict[str, ast.expr]]:
         """Arguments by position and by keyword; what a plain tuple, list or dict is unpacked into
@@ -301,7 +304,7 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
     for at, expression in enumerate(positions, first):
         if at < len(positional):
             name = positional[at]
-            found.append(_Passed(name, expression, values.get(name, UNKNOWN)))
+            found.append(_Passed(name, expression, values.get(name, MISSING)))
         elif more is not None:
             index = at - len(positional)
             value = _item(values.get(more), index)
@@ -310,7 +313,7 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
             return None
     for name, expression in keywords.items():
         if name in by_name:
-            found.append(_Passed(name, expression, values.get(name, UNKNOWN)))
+            found.append(_Passed(name, expression, values.get(name, MISSING)))
         elif more_by_name is not None:
             value = _item(values.get(more_by_name), name)
             found.append(_Passed(f"{more_by_name}['{name}']", expression, value))
@@ -322,11 +325,11 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
 def _item(held: Any, key: Any) -> Any:
     """Of plain containers only: others would run code."""
     if type(held) not in (tuple, list, dict):
-        return UNKNOWN
+        return MISSING
     try:
         return held[key]
     except (KeyError, IndexError, TypeError):
-        return UNKNOWN
+        return MISSING
 
 
 def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bool:
@@ -335,8 +338,8 @@ def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bo
     if not code.co_argcount:
         return False
     first = code.co_varnames[0]
-    holder = (compiled.values or {}).get(first, UNKNOWN)
-    if holder is UNKNOWN:
+    holder = (compiled.values or {}).get(first, MISSING)
+    if holder is MISSING:
         return first == "self"
     if call.args and names.value(call.args[0]) is holder:
         return False
@@ -363,7 +366,7 @@ def _is_certain(
     confirmed = False
     for item in passed:
         given = names.value(item.expression)
-        if given is UNKNOWN or item.value is UNKNOWN:
+        if given is MISSING or item.value is MISSING:
             continue
         if given is not item.value and not _is_equal_number_or_text(given, item.value):
             return False
@@ -373,10 +376,10 @@ def _is_certain(
 
 def _is_function(callee: Any) -> bool:
     """Whether it is known what is called, and that it adds no argument of its own."""
-    if callee is UNKNOWN:
+    if callee is MISSING:
         return False
     inner = plain_attribute(callee, "_torchdynamo_orig_callable")
-    inner = callee if inner is UNKNOWN else inner
+    inner = callee if inner is MISSING else inner
     is_module = type(plain_attribute(callee, "_modules")) is dict
     return is_module or isinstance(inner, (types.FunctionType, types.MethodType))
 
@@ -401,9 +404,40 @@ def _identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> l
     positions, keywords = names.unpacked(call)
     for expression in (*positions, *keywords.values()):
         given = names.value(expression)
-        if given is UNKNOWN or _is_shared(given):
+        if given is MISSING or _is_shared(given):
             continue
         same = [name for name, value in got.items() if value is given]
         if len(same) == 1:
             found.append(_Passed(same[0], expression, given))
     return found
+
+
+def entered(session: Session) -> tuple[UserCall | None, str]:
+    """The innermost call of the program's own; or, where this thread has none, what the thread is.
+    Never raises."""
+    try:
+        return _entered()
+    except Exception as error:
+        session.fault("the line that entered compiled code", error)
+        return None, ""
+
+
+def _entered() -> tuple[UserCall | None, str]:
+    compiled = torch_compiles.frame_being_compiled()
+    here: types.FrameType = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    found = user_call(compiled, here)
+    if found is None and (waiting := torch_compiles.frame_waiting_for_backward()) is not None:
+        found = user_call(None, waiting)
+    return found, "" if found is not None else _thread(here)
+
+
+def _thread(frame: types.FrameType) -> str:
+    """A thread by its name and its first call, which `threading` itself does not count as."""
+    while frame.f_back is not None:
+        if frame.f_back.f_code.co_filename == threading.__file__:
+            break
+        frame = frame.f_back
+    code = frame.f_code
+    file = "/".join(code.co_filename.split(os.sep)[-2:])
+    where = f"{file}:{frame.f_lineno} in {code.co_name}"
+    return f"thread {threading.current_thread().name} ({where})"

@@ -13,7 +13,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from compilediag_harness.base.weak_by_identity import cached_by_code
+from compilediag_harness.base.object_graph import cached_by_code
 
 MUTATORS = frozenset({
     *("append", "extend", "insert", "pop", "popitem", "clear", "update", "setdefault", "remove"),

@@ -16,19 +16,18 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+from compilediag_harness.base.object_graph import Hop, WeakByIdentity
 from compilediag_harness.base.process_options import WitnessPlan
 from compilediag_harness.base.session import Session
-from compilediag_harness.base.weak_by_identity import WeakByIdentity
-from compilediag_harness.collectors import guard_facts
-from compilediag_harness.collectors.witness.line_events import (
+from compilediag_harness.blame import guard_sources
+from compilediag_harness.blame.guard_sources import SourcePath, path_of
+from compilediag_harness.blame.line_events import (
     LineEvents,
     line_events,
     own_frames,
 )
-from compilediag_harness.collectors.witness.paths import Hop, SourcePath, path_of
-from compilediag_harness.collectors.witness.values import Look, look_at
-from compilediag_harness.collectors.witness.watches import Place, Seen, Watches, described
-from compilediag_harness.source.user_calls import locals_of
+from compilediag_harness.blame.user_calls import locals_of
+from compilediag_harness.blame.watches import Look, Place, Seen, Watches, described, look_at
 from compilediag_harness.torch_internals import torch_calls, torch_guards
 from compilediag_harness.wire import Location, ValueChange, Witnessed
 
@@ -134,7 +133,7 @@ class Witness:
         """The object to begin from, and the hops from there."""
         if path.scope == "L" and path.root not in code.co_freevars:
             return (scope[path.root], path.hops) if path.root in scope and path.hops else None
-        function = guard_facts.function_of(code)
+        function = guard_sources.function_of(code)
         if function is None:
             return None
         if path.scope == "G":
@@ -317,7 +316,7 @@ class Witness:
         if root is None:
             return None, None
         hops = root[1]
-        member = guard_facts.member_of(text) if leaf.kind == "NO_HASATTR" else None
+        member = guard_sources.member_of(text) if leaf.kind == "NO_HASATTR" else None
         if member is not None:
             hops = (*hops, Hop("attribute", member))
         aspect = _aspect(leaf.kind, text)

@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from compilediag_harness.source import source_locations
+from compilediag_harness.blame import source_locations
 
 _MAX_FRAMES = 200
 

@@ -17,12 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.weak_by_identity import cached_by_code
-from compilediag_harness.collectors import guard_facts, writers
-from compilediag_harness.source import source_locations
-from compilediag_harness.source.attributes import UNKNOWN, plain_attribute
-from compilediag_harness.source.user_calls import locals_of
-from compilediag_harness.source.writes_in_source import dotted, statements
+from compilediag_harness.base.object_graph import MISSING, cached_by_code, plain_attribute
+from compilediag_harness.blame import guard_sources, source_locations, writers
+from compilediag_harness.blame.user_calls import locals_of
+from compilediag_harness.blame.writes_in_source import dotted, statements
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall, clip
 
 _MAX_LINES = 4
@@ -41,7 +39,7 @@ def with_acting_lines(
     calls = _CallsInProgress()
 
     def acting(guard: FalseGuard) -> tuple[UserCall, ...]:
-        holders = list(guard_facts.holders_of(guard.source, scope))
+        holders = list(guard_sources.holders_of(guard.source, scope))
         known = guard.writers or _flips(guard.text, holders)
         if any(_is_in(writer, compiled) for writer in known):
             return ()
@@ -292,11 +290,11 @@ def _function_at(path: Sequence[str], names: Mapping[str, Any]) -> types.Functio
 def _member(holder: Any, name: str) -> Any:
     """An attribute as stored: of the object, of what a compiled module wraps, of its class."""
     held = plain_attribute(holder, name)
-    if held is not UNKNOWN:
+    if held is not MISSING:
         return held
     found = inspect.getattr_static(cast(Any, type(holder)), name, None)
     inner = plain_attribute(holder, "_orig_mod")
-    return found if found is not None or inner is UNKNOWN else _member(inner, name)
+    return found if found is not None or inner is MISSING else _member(inner, name)
 
 
 # --- gradients ------------------------------------------------------------------------------------
@@ -315,9 +313,9 @@ def _stores(guard: FalseGuard) -> _Writes:
     if "requires_grad" in guard.text:
         return _switches
     source = guard.source
-    while source and guard_facts.attribute_of(source) is None:  # an item of what it holds
-        source = guard_facts.container_of(source)
-    return _storing(guard_facts.attribute_of(source))
+    while source and guard_sources.attribute_of(source) is None:  # an item of what it holds
+        source = guard_sources.container_of(source)
+    return _storing(guard_sources.attribute_of(source))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,0 +1,1 @@
+"""The line of the program that a value comes from."""

@@ -1,0 +1,220 @@
+"""Sources of guards, as torch writes them (`L['self']._buffers['pe']`), and what they lead to now:
+the value, the object that holds it, the closure it is a variable of."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import gc
+import re
+import types
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from compilediag_harness.base.object_graph import MISSING, TABLES, Hop, WeakByIdentity
+
+# Python over {L, G}, a dict's items through `dict.__getitem__`.
+_ROOT = re.compile(r"(?:dict\(|type\(|list\(|dict\.keys\(|dict\.__getitem__\()*L\['(\w+)'\]")
+_CELL = re.compile(r"^(?P<function>.*)\.__closure__\[(?P<index>\d+)\]\.cell_contents", re.DOTALL)
+_MEMBER = re.compile(r"(?:hasattr\(.*, |___dict_contains\()'([^']{1,200})'", re.DOTALL)
+_MAX_CHARS = 4096
+
+
+@functools.lru_cache(8192)
+def as_code(text: str) -> types.CodeType:
+    """A source as code: entries of a frame, and frames of a program, share their sources."""
+    return compile(text.lstrip(" \t"), "<guard>", "eval")  # as `eval` reads a text
+
+
+def evaluated(source: str, scope: Mapping[str, Any]) -> Any:
+    """The value of a source in the locals and globals {L, G}; `MISSING` where that raises."""
+    try:
+        return eval(as_code(source), dict(scope))
+    except Exception:
+        return MISSING
+
+
+# --- as hops, which are read without running code of the program ---------------------------------
+
+
+class SourcePath(NamedTuple):
+    """A guard's source: where it starts, and the hops from there."""
+
+    scope: str
+    """"L", a local of the compiled frame, or "G", a global."""
+    root: str
+    hops: tuple[Hop, ...]
+
+
+@functools.lru_cache(maxsize=8192)
+def path_of(source: str) -> SourcePath | None:
+    """The path of a source such as `L['self']._buffers['pe']`; None for what has another form."""
+    if len(source) > _MAX_CHARS:
+        return None
+    try:
+        node = ast.parse(source.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    hops: list[Hop] = []
+    while True:
+        step = _step(node)
+        if step is None:
+            return None
+        inner, hop = step
+        if isinstance(inner, ast.Name) and inner.id in ("L", "G"):
+            if hop is None or hop.kind != "item" or type(hop.name) is not str:
+                return None
+            return SourcePath(inner.id, hop.name, tuple(reversed(hops)))
+        if hop is not None:
+            hops.append(hop)
+        node = inner
+
+
+def _step(node: ast.expr) -> tuple[ast.expr, Hop | None] | None:
+    if isinstance(node, ast.Attribute):
+        return node.value, Hop("attribute", node.attr)
+    if isinstance(node, ast.Subscript):
+        if isinstance(node.slice, ast.Constant):
+            return node.value, Hop("item", node.slice.value)
+        position = _key_position(node.slice)
+        return None if position is None else (node.value, Hop("nth", position))
+    if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+        return None
+    called = ast.unparse(node.func)
+    if called == "dict.__getitem__" and len(node.args) == 2:
+        key = node.args[1]
+        return (node.args[0], Hop("item", key.value)) if isinstance(key, ast.Constant) else None
+    if len(node.args) != 1:
+        return None
+    if called == "type":
+        return node.args[0], Hop("type")
+    return (node.args[0], None) if called in ("dict", "list", "tuple") else None
+
+
+def _key_position(node: ast.expr) -> int | None:
+    """The position in `list(dict.keys(...))[0]`, as torch writes a key that is no constant."""
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
+        return None
+    position = node.slice.value
+    is_keys = ast.unparse(node.value).startswith("list(dict.keys(")
+    return position if is_keys and type(position) is int and position >= 0 else None
+
+
+# --- what holds a value ---------------------------------------------------------------------------
+
+
+class Holder(NamedTuple):
+    """What the last hop of a source reads from, and the name or index it reads."""
+
+    value: Any
+    name: str
+    is_attribute: bool
+
+
+@functools.lru_cache(maxsize=8192)
+def _last_hop(source: str) -> tuple[str, str, bool] | None:
+    """(source of the holder, name or index read, whether it is an attribute) of `holder.name`,
+    `holder._buffers['name']` or `holder[index]`."""
+    try:
+        node = ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    # 2.7 writes an item of a dict `dict.__getitem__(holder, key)`.
+    if isinstance(node, ast.Call) and len(node.args) == 2:
+        return ast.unparse(node.args[0]), ast.unparse(node.args[1]), False
+    if isinstance(node, ast.Attribute):
+        return ast.unparse(node.value), node.attr, True
+    if isinstance(node, ast.Subscript):
+        base, key = node.value, node.slice
+        name = str(key.value) if isinstance(key, ast.Constant) else ast.unparse(key)
+        if isinstance(base, ast.Attribute) and base.attr in (*TABLES, "__dict__"):
+            return ast.unparse(base.value), name, True
+        return ast.unparse(base), name, False
+    return None
+
+
+def holder_of(source: str, scope: Mapping[str, Any]) -> Holder | None:
+    """The object a source's last hop reads from, evaluated."""
+    hop = _last_hop(source)
+    if hop is None or hop[0] in ("L", "G"):
+        return None  # a local or a global is read from no object
+    value = evaluated(hop[0], scope)
+    return None if value is MISSING else Holder(value, *hop[1:])
+
+
+def holders_of(source: str, scope: Mapping[str, Any]) -> Iterator[Any]:
+    """The objects along a source, the innermost first."""
+    while (found := holder_of(source, scope)) is not None:
+        yield found.value
+        hop = _last_hop(source)
+        source = "" if hop is None else hop[0]
+
+
+def attribute_of(source: str) -> str | None:
+    """The attribute that a source reads last; None where it is an item, or no attribute."""
+    hop = _last_hop(source)
+    return hop[1] if hop is not None and hop[2] else None
+
+
+def container_of(source: str) -> str:
+    """The source of what an item is read from; "" where a source is no item."""
+    hop = _last_hop(source)
+    return "" if hop is None or hop[2] or hop[0] in ("L", "G") else hop[0]
+
+
+def member_of(text: str) -> str | None:
+    """The attribute or key that a membership check tests."""
+    found = _MEMBER.search(text)
+    return found[1] if found else None
+
+
+def root_name(source: str) -> str | None:
+    """The local variable a source starts from: "self" of `L['self']._modules[...]`."""
+    found = _ROOT.match(source)
+    return found[1] if found else None
+
+
+# --- closures -------------------------------------------------------------------------------------
+
+
+def cell_variable(source: str, scope: Mapping[str, Any]) -> str | None:
+    """The variable's name in the function that closes over it; torch names it only since 2.11."""
+    found = _CELL.match(source)
+    code = getattr(found and evaluated(found["function"], scope), "__code__", None)
+    index = int(found["index"]) if found is not None else 0
+    return code.co_freevars[index] if code and index < len(code.co_freevars) else None
+
+
+def closure_of(
+    source: str, scope: Mapping[str, Any], code: types.CodeType
+) -> tuple[types.FunctionType, int] | None:
+    """The function whose closure a source passes through and the index of the cell; also for a
+    free variable of the compiled function itself, which prints as a plain local."""
+    found = _CELL.match(source)
+    if found is not None:
+        function = evaluated(found["function"], scope)
+        known = isinstance(function, types.FunctionType) and bool(function.__closure__)
+        return (function, int(found["index"])) if known else None
+    name = root_name(source)
+    if name is None or name not in code.co_freevars:
+        return None
+    function = function_of(code)
+    return None if function is None else (function, code.co_freevars.index(name))
+
+
+_functions = WeakByIdentity[types.CodeType, weakref.ref[types.FunctionType]]()
+
+
+def function_of(code: types.CodeType) -> types.FunctionType | None:
+    """A function that runs this code. Nothing leads from a code object to its functions but the
+    garbage collector, which goes through the whole heap: once is enough."""
+    known = _functions.get(code)
+    function = known() if known is not None else None
+    if function is not None and function.__code__ is code:
+        return function
+    for found in gc.get_referrers(code):
+        if isinstance(found, types.FunctionType) and found.__code__ is code:
+            _functions[code] = weakref.ref(found)
+            return found
+    return None

@@ -1,0 +1,336 @@
+"""Signals of the program: a window of torch.profiler on demand, and a Ctrl-C that torch loses.
+
+SIGUSR1 begins a window, SIGUSR2 ends it. Nothing is installed without `compilediag run
+--profile-on-signal`: with it, where the program has no handlers of its own for the two, they only
+set a flag, and the profiler begins and ends between steps. A window is bounded in steps, seconds
+and bytes, and its trace is a file beside the receipt.
+
+A KeyboardInterrupt raised in a Python guard is cleared by the C++ code that called it, and the
+program goes on as if nothing had happened. `faulthandler` writes down where the main thread was
+when SIGINT came, without a part in how it is handled. It is certainly lost only where nothing else
+can be: the action is Python's own, the main thread was inside Dynamo, and a second later it is in
+the same calls of the same functions, none of which has a handler that could have caught it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import faulthandler
+import gzip
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import types
+from types import FrameType
+from typing import Any, NamedTuple
+
+from compilediag_harness.base.journal import moved_up
+from compilediag_harness.base.session import Session
+from compilediag_harness.redaction import in_process
+from compilediag_harness.torch_internals import torch_api
+from compilediag_harness.wire import InterruptLost, ProfileEnded
+
+MAX_STEPS = 20
+MAX_S = 60.0
+"""A window ends by itself after so many steps, or at the first step after so many seconds."""
+
+MAX_BYTES = 256 << 20
+"""A trace that is larger is removed again."""
+
+_PIECE_CHARS = 1 << 20
+
+MAX_WINDOWS = 16
+"""Windows of one process; later signals have no effect."""
+
+_requested = False
+"""Whether the last signal was the one that begins a window."""
+
+_armed = False
+
+
+def arm() -> None:
+    """Takes the two signals over, in the main thread, if the program has not."""
+    global _armed
+    if _armed or not hasattr(signal, "SIGUSR1"):
+        return
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if any(signal.getsignal(one) != signal.SIG_DFL for one in (signal.SIGUSR1, signal.SIGUSR2)):
+        return
+    _armed = True
+    signal.signal(signal.SIGUSR1, _received)
+    signal.signal(signal.SIGUSR2, _received)
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _received(signum: int, _frame: FrameType | None) -> None:
+    global _requested
+    _requested = signum == signal.SIGUSR1
+
+
+class Profiling:
+    """The windows of one session."""
+
+    def __init__(self, session: Session, torch_module: Any, folder: str) -> None:
+        self.session = session
+        self._torch = torch_module
+        self._folder = folder
+        self._profiler: Any = None
+        self._thread = 0
+        self._first = 0
+        self._began = 0.0
+        self._windows = 0
+
+    def step_ended(self, step: int, _compiled: bool) -> None:
+        """Begins or ends a window where that is due."""
+        if self._profiler is None:
+            if _requested:
+                self._begin(step + 1)
+        elif (
+            not _requested
+            or step + 1 - self._first >= MAX_STEPS
+            or time.monotonic() - self._began >= MAX_S
+        ):
+            self.end(step)
+
+    def _begin(self, step: int) -> None:
+        global _requested
+        if self._windows >= MAX_WINDOWS:
+            _requested = False
+            return
+        self._windows += 1
+        if torch_api.profiler_enabled():
+            _requested = False
+            self._report(step, step, None, "the program profiles itself")
+            return
+        activities = [self._torch.profiler.ProfilerActivity.CPU]
+        if torch_api.cuda_in_use(self._torch):
+            activities.append(self._torch.profiler.ProfilerActivity.CUDA)
+        profiler = self._torch.profiler.profile(activities=activities)
+        try:
+            profiler.start()
+        except Exception as error:
+            _requested = False
+            self._report(step, step, None, f"torch.profiler did not start: {error}")
+            return
+        self._profiler, self._thread = profiler, threading.get_ident()
+        self._first, self._began = step, time.monotonic()
+        self.session.watched_until = max(self.session.watched_until, step + MAX_STEPS)
+
+    def end(self, step: int) -> None:
+        """Ends the window, if there is one; torch lets only the thread that began it do so."""
+        global _requested
+        profiler = self._profiler
+        if profiler is None or threading.get_ident() != self._thread:
+            return
+        self._profiler, _requested = None, False
+        name = f"profile-{os.getpid()}-{self._windows}.json.gz"
+        path = os.path.join(self._folder, name)
+        try:
+            profiler.stop()
+            os.makedirs(self._folder, exist_ok=True)
+            size = _export(profiler, path)
+        except Exception as error:
+            self._report(self._first, step, None, f"the trace could not be written: {error}")
+            return
+        if size > MAX_BYTES:
+            self._report(self._first, step, None, f"the trace had {size} bytes and was removed")
+            return
+        self._report(self._first, step, name, None)
+
+    def forget(self) -> None:
+        """This process is a fork: the window is the parent's."""
+        self._profiler = None
+
+    def _report(self, first: int, last: int, file: str | None, problem: str | None) -> None:
+        self.session.emit(ProfileEnded(self.session.now(), first, last, file, problem))
+
+
+def _export(profiler: Any, path: str) -> int:
+    """Writes the trace without its secrets, which names of blocks may hold, unless it is too large;
+    its size in bytes."""
+    with tempfile.TemporaryDirectory(prefix="compilediag-profile-") as private:
+        whole, kept = os.path.join(private, "whole.json"), os.path.join(private, "kept.json.gz")
+        profiler.export_chrome_trace(whole)
+        with (
+            open(whole, encoding="utf-8", errors="replace") as source,
+            gzip.open(kept, "wt", encoding="utf-8", compresslevel=4) as target,
+        ):
+            while lines := source.readlines(_PIECE_CHARS):
+                target.write(in_process.text("".join(lines)))
+        size = os.path.getsize(kept)
+        if size <= MAX_BYTES:
+            shutil.move(kept, path)
+    return size
+
+
+_profiling: Profiling | None = None
+
+
+def install(session: Session, torch_module: Any) -> None:
+    """Watches the steps of `session`, if the signals were taken over for this process and no other
+    session watches them."""
+    global _profiling
+    folder = session.options.profile_dir
+    if _armed and folder and _profiling is None:
+        _profiling = Profiling(session, torch_module, folder)
+        session.step_listeners.append(_profiling.step_ended)
+
+
+def _forked() -> None:
+    global _requested
+    _requested = False
+    if _profiling is not None:
+        _profiling.forget()
+
+
+def finish(session: Session) -> None:
+    """Ends the window that is open when the process ends."""
+    if _profiling is not None and _profiling.session is session:
+        _profiling.end(session.step)
+
+
+def uninstall(session: Session) -> None:
+    """Watches no more; the signals stay taken over, without effect."""
+    global _profiling
+    if _profiling is not None and _profiling.session is session:
+        _profiling = None
+
+
+LOOK_EVERY_S = 0.25
+LOST_AFTER_S = 1.0
+"""Seconds after which a program that is still in its loop has not received the interrupt."""
+
+_ROW = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+_HARNESS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MAX_DUMP_BYTES = 1 << 16
+
+
+class Row(NamedTuple):
+    """A frame in progress; `line` is that of the call it is in."""
+
+    file: str
+    function: str
+    line: int
+
+
+class InterruptWatch:
+    """Of one process, whose main thread makes the calls."""
+
+    def __init__(self, session: Session, torch_folder: str) -> None:
+        self._session = session
+        self._torch = torch_folder + os.sep
+        self._next_look = 0.0
+        self._read = 0
+        self._arrived_in: list[Row] = []
+        """The user's frames, outermost first; empty where the interrupt came elsewhere."""
+        self._lost_at = 0.0
+        self._fd = -1
+        self._pid = os.getpid()
+        if _python_acts() and hasattr(os, "memfd_create"):
+            self._fd = moved_up(os.memfd_create("compilediag-interrupts"))
+            faulthandler.register(signal.SIGINT, file=self._fd, all_threads=False, chain=True)
+            os.register_at_fork(after_in_child=self.uninstall)
+
+    def look(self) -> None:
+        """Called in the user's loop: whether an interrupt came, and was lost."""
+        now = time.monotonic()
+        if self._fd < 0 or now < self._next_look or os.getpid() != self._pid:
+            return
+        self._next_look = now + LOOK_EVERY_S
+        if threading.current_thread() is not threading.main_thread():
+            return
+        try:
+            size = os.fstat(self._fd).st_size
+        except OSError:  # the program closed every descriptor it found
+            self.uninstall()
+            return
+        if size > self._read:
+            dump = os.pread(self._fd, MAX_DUMP_BYTES, max(self._read, size - MAX_DUMP_BYTES))
+            self._read = size
+            self._arrived_in = self._user_rows(dump.decode("ascii", "replace"))
+            self._lost_at = now + LOST_AFTER_S
+        elif self._arrived_in and now >= self._lost_at:
+            self._lost_at = now + LOST_AFTER_S
+            loop = self._loop()
+            if loop:
+                session, certain = self._session, not any(map(catches, loop))
+                session.emit(InterruptLost(session.now(), session.step, now, certain))
+
+    def uninstall(self) -> None:
+        """Leaves SIGINT alone."""
+        if self._fd >= 0:
+            if _python_acts():  # else the program has put another action in its place
+                faulthandler.unregister(signal.SIGINT)
+            with contextlib.suppress(OSError):  # the program closed every descriptor it found
+                os.close(self._fd)
+            self._fd = -1
+
+    def _user_rows(self, dump: str) -> list[Row]:
+        """The user's frames around a frame of Dynamo in the newest dump."""
+        newest = re.split(r"^(?:Current thread|Thread|Stack)\b.*$", dump, flags=re.MULTILINE)[-1]
+        rows = [Row(m["file"], m["function"], int(m["line"])) for m in _ROW.finditer(newest)]
+        dynamo = os.path.join(self._torch, "_dynamo", "")
+        inside = [index for index, row in enumerate(rows) if row.file.startswith(dynamo)]
+        if not inside or "\n  ..." in newest:
+            return []
+        return [row for row in reversed(rows[inside[-1] + 1 :]) if self._is_users(row)]
+
+    def _is_users(self, row: Row) -> bool:
+        return not row.file.startswith((self._torch, _HARNESS))
+
+    def _loop(self) -> list[types.CodeType]:
+        """The code of the user's frames, where they are those that the interrupt came in, and no
+        handler of it is in progress; else nothing."""
+        if not _python_acts():
+            return []
+        if _handles_interrupt(sys.exc_info()[1]):
+            return []
+        frame: types.FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+        here: list[tuple[Row, types.CodeType]] = []
+        while frame is not None:
+            code = frame.f_code
+            here.append((Row(code.co_filename, code.co_name, frame.f_lineno), code))
+            frame = frame.f_back
+        users = [(row, code) for row, code in reversed(here) if self._is_users(row)]
+        rows, arrived = [row for row, _ in users], self._arrived_in
+        same = len(rows) == len(arrived) and rows[:-1] == arrived[:-1]
+        return [code for _, code in users] if same and rows[-1][:2] == arrived[-1][:2] else []
+
+
+def _python_acts() -> bool:
+    """Whether SIGINT raises KeyboardInterrupt: any other action is the program's own."""
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _handles_interrupt(error: BaseException | None) -> bool:
+    """Whether a handler of KeyboardInterrupt is in progress, of a chain of exceptions."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__context__
+    return False
+
+
+def catches(code: types.CodeType) -> bool:
+    """Whether code has a handler anywhere (`except`, `finally`) that could have run for an
+    exception from a call; the end of a `with` block is none."""
+    instructions = list(dis.get_instructions(code))
+    entries = getattr(dis.Bytecode(code), "exception_entries", None)
+    if entries is None:  # Python 3.10
+        return any(item.opname == "SETUP_FINALLY" for item in instructions)
+    names = {item.offset: item.opname for item in instructions}
+    following = dict(zip(names, list(names.values())[1:], strict=False))
+    return any(
+        names.get(entry.target) == "PUSH_EXC_INFO"
+        and following.get(entry.target) != "WITH_EXCEPT_START"
+        for entry in entries
+    )

@@ -1,1 +1,0 @@
-"""Who changed a guarded value: seen by following the program's own lines, never guessed."""
