@@ -140,22 +140,20 @@ def test_it_pays_after_so_many_steps() -> None:
     assert found.steps == 3 * 58
 
 
-def test_it_does_not_pay() -> None:
+@pytest.mark.parametrize(
+    ("made", "verdict"),
+    [
+        (pairs(0.2, 0.1), "does_not_pay"),
+        (pairs(0.1, 0.103, noise=0.3), "not_resolved"),  # three per cent in a noise of thirty
+        (pairs(0.1, 0.1, noise=0.002), "same"),  # within a per cent, known only in little noise
+        # Two that agree by chance are no evidence: both say 0.5x or less, and differ by five.
+        ([Pair(arm(0.1), eager(0.01)), Pair(arm(0.1), eager(0.05))], "not_resolved"),
+    ],
+)
+def test_it_does_not_pay(made: list[Pair], verdict: str) -> None:
     """No break-even then."""
-    found = conclude(pairs(0.2, 0.1))
-    assert (found.verdict, found.break_even) == ("does_not_pay", None)
-    assert found.ratio is not None
-    assert found.ratio.middle == pytest.approx(0.5, rel=0.02)
-
-
-def test_noise_wider_than_the_effect_is_not_resolved() -> None:
-    """Three per cent in a noise of thirty."""
-    assert conclude(pairs(0.1, 0.103, noise=0.3)).verdict == "not_resolved"
-
-
-def test_equal_steps_are_the_same() -> None:
-    """Within a per cent, which is known only in little noise."""
-    assert conclude(pairs(0.1, 0.1, noise=0.002)).verdict == "same"
+    found = conclude(made)
+    assert (found.verdict, found.break_even) == (verdict, None)
 
 
 def test_equal_programs_seldom_seem_to_pay() -> None:
@@ -183,12 +181,6 @@ def test_the_interval_holds_what_each_pair_shows() -> None:
     assert found.ratio is not None
     assert found.ratio.low <= 1.2 + 1e-9
     assert found.ratio.high >= 2.0 - 0.01
-
-
-def test_pairs_that_differ_much_show_little() -> None:
-    """Two that agree by chance are no evidence: both say 0.5x or less, and differ by five."""
-    made = [Pair(arm(0.1), eager(0.01)), Pair(arm(0.1), eager(0.05))]
-    assert conclude(made).verdict == "not_resolved"
 
 
 def test_one_pair_shows_a_great_effect_only() -> None:

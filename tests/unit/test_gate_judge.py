@@ -146,10 +146,22 @@ def test_a_break_and_its_line() -> None:
     )
 
 
-def test_a_second_site_of_a_known_break_fails() -> None:
-    """Sites of one function with one reason are counted."""
-    found = against(receipt(breaks=[branch(14)]), receipt(breaks=[branch(14), branch(30)]))
-    assert [(item.kind, item.before, item.after) for item in found.failures] == [("break", 1, 2)]
+@pytest.mark.parametrize(
+    ("before", "after", "failure"),
+    [
+        # Sites of one function with one reason are counted.
+        (receipt(breaks=[branch(14)]), receipt(breaks=[branch(14), branch(30)]), "break CD201 1 2"),
+        (CLEAN, receipt(first(), first("other", 1)), "frame frames 0 1"),
+        # `torch._dynamo.reset()` in a loop: more first compiles of a known frame.
+        (CLEAN, receipt(first(), first(epoch=1)), "frame compiles 1 2"),
+        # More graphs of the same compiles: nothing else explains the count.
+        (receipt(first(graph_ops=0)), receipt(first()), "count graphs 0 1"),
+    ],
+)
+def test_more_than_the_baseline_has_fails(before: Receipt, after: Receipt, failure: str) -> None:
+    """In one item, with how often it is there."""
+    (item,) = against(before, after).failures
+    assert f"{item.kind} {item.rule} {item.before} {item.after}" == failure
 
 
 def test_a_new_fallback() -> None:
@@ -167,19 +179,6 @@ def test_a_fallback_that_is_mended() -> None:
     assert [item.kind for item in found.improvements] == ["fallback"]
 
 
-def test_a_new_frame() -> None:
-    """Compiled without a recompile: the frame is named."""
-    found = against(CLEAN, receipt(first(), first("other", 1)))
-    assert failing(found) == [("frame", "frames", "other")]
-
-
-def test_a_frame_compiled_in_another_epoch() -> None:
-    """`torch._dynamo.reset()` in a loop: more first compiles of a known frame."""
-    found = against(CLEAN, receipt(first(), first(epoch=1)))
-    (item,) = found.failures
-    assert (item.kind, item.before, item.after) == ("frame", 1, 2)
-
-
 def test_a_renamed_function_passes() -> None:
     """As many first compiles as before; that names differ is said."""
     found = against(
@@ -189,14 +188,6 @@ def test_a_renamed_function_passes() -> None:
     assert found.notices == (
         "compiled where the baseline has other frames, and no more in all: new",
     )
-
-
-def test_a_count_that_nothing_explains() -> None:
-    """More graphs of the same compiles."""
-    found = against(receipt(first(graph_ops=0)), receipt(first()))
-    assert [(item.kind, item.rule, item.before, item.after) for item in found.failures] == [
-        ("count", "graphs", 0, 1)
-    ]
 
 
 def test_recordings() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from compilediag.diagnosis.guards.checks import guard_of
 from compilediag.diagnosis.guards.families import GuardContext, decide
 from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
-from compilediag.diagnosis.guards.source import SourcePath, display_name, path_of, paths_in
+from compilediag.diagnosis.guards.source import GuardPath, display_name, path_of, paths_in
 from compilediag_harness.wire import GuardFacts, Location
 
 GOLDEN = json.loads(
@@ -195,7 +195,7 @@ def test_both_spellings_are_one_path() -> None:
 def test_paths_in_a_condition() -> None:
     """Every value a shape condition names is found, the size calls are not part of them."""
     found = list(paths_in("L['x'].size()[0] > L['self'].length"))
-    assert found == [SourcePath("x", "local"), path_of("L['self'].length")]
+    assert found == [GuardPath("x", "local"), path_of("L['self'].length")]
 
 
 @pytest.mark.parametrize(

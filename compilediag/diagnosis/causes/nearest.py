@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.conditions import Condition
-from compilediag.diagnosis.guards.source import SourcePath, paths_in, unquoted
+from compilediag.diagnosis.guards.source import GuardPath, paths_in, unquoted
 
 Steps = tuple[Hashable, ...]
 
@@ -175,23 +175,23 @@ class Invalidated:
             for prefix in above
         )
 
-    def _is_same_hook(self, path: SourcePath, depth: int) -> bool:
+    def _is_same_hook(self, path: GuardPath, depth: int) -> bool:
         """The item at `depth` is a hook, and its function is as guarded: one more behind it moved
         nothing."""
-        hook = SourcePath(path.root, path.scope, path.hops[: depth + 1])
+        hook = GuardPath(path.root, path.scope, path.hops[: depth + 1])
         within = depth > 0 and path.hops[depth - 1].is_hooks and len(path.hops) > depth + 1
         inner = path.hops[depth + 1 : depth + 2]
         is_part = bool(inner) and inner[0].text in ("__closure__", "__defaults__", "__self__")
         return within and is_part and _steps(hook) not in self.functions
 
 
-def _hooks_on(path: SourcePath) -> list[Steps]:
+def _hooks_on(path: GuardPath) -> list[Steps]:
     """The hooks that a path passes through or ends at."""
     ends = [at + 2 for at, hop in enumerate(path.hops) if hop.is_hooks]
-    return [_steps(SourcePath(path.root, path.scope, path.hops[:end])) for end in ends]
+    return [_steps(GuardPath(path.root, path.scope, path.hops[:end])) for end in ends]
 
 
-def _steps(path: SourcePath) -> Steps:
+def _steps(path: GuardPath) -> Steps:
     """A path as comparable steps; keys compare without their quotes."""
     return (path.root, path.scope, *((hop.kind, unquoted(hop.text)) for hop in path.hops))
 
@@ -203,7 +203,7 @@ def _sets_keys(condition: Condition) -> bool:
     return component is None or any(name in component for name in _KEY_COMPONENTS)
 
 
-def _absent_member(condition: Condition, path: SourcePath) -> SourcePath | None:
+def _absent_member(condition: Condition, path: GuardPath) -> GuardPath | None:
     """The member that a check found missing."""
     guard = condition.guard
     if guard.key is None or (guard.actual != "absent" and "absent" not in (condition.actual or "")):
@@ -211,7 +211,7 @@ def _absent_member(condition: Condition, path: SourcePath) -> SourcePath | None:
     return guard.subject if guard.check == "attribute" else path.then("item", guard.key)
 
 
-def _positional(path: SourcePath, depth: int) -> bool:
+def _positional(path: GuardPath, depth: int) -> bool:
     """The hop at `depth` takes an item by its position, which a new length or order moves."""
     if len(path.hops) <= depth:
         return False

@@ -39,7 +39,7 @@ from compilediag.diagnosis.causes.nearest import (
 from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Confidence, writer_seen
 from compilediag.diagnosis.guards.reason import parse_reasons
-from compilediag.diagnosis.guards.source import SourcePath, paths_in
+from compilediag.diagnosis.guards.source import GuardPath, paths_in
 from compilediag.receipt.schema.compiles import MissedEntry, MissedGuard
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Recompile
@@ -262,7 +262,7 @@ def _belongs_to(condition: Condition, buffer: Condition) -> bool:
     return _shares_name(mine, its) or _counts(condition, buffer) or _flags(condition, buffer)
 
 
-def _shares_name(mine: SourcePath, its: SourcePath) -> bool:
+def _shares_name(mine: GuardPath, its: GuardPath) -> bool:
     """`cached_freqs_seq_len` and `cached_freqs`."""
     one, other = (mine.member or "").strip("_"), (its.member or "").strip("_")
     short, long = sorted((one, other), key=len)
@@ -323,7 +323,7 @@ def with_variables(entries: Sequence[Sequence[Condition]]) -> list[tuple[Conditi
     return [tuple(replace(each, novel=novel(each)) for each in entry) for entry in entries]
 
 
-def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[SourcePath | None]:
+def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[GuardPath | None]:
     """Containers of whose length or keys an entry refuses something: what it was compiled for was
     no None and nothing of another type."""
     conditions = (condition for entry in entries for condition in entry)

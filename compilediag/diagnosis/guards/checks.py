@@ -14,7 +14,7 @@ from typing import Literal
 
 from compilediag.diagnosis.guards import tensors
 from compilediag.diagnosis.guards.source import (
-    SourcePath,
+    GuardPath,
     path_of,
     paths_in,
     split_outside,
@@ -51,7 +51,7 @@ class Guard:
     """A guard expression, understood as far as its text goes."""
 
     check: Check
-    path: SourcePath | None
+    path: GuardPath | None
     """Of the value the check reads."""
     aspect: str | None = None
     """Refinement of the check, such as "size" or "grad_mode"."""
@@ -63,14 +63,14 @@ class Guard:
     """Type torch printed: the one expected, or found for "tensor_type"."""
 
     @property
-    def subject(self) -> SourcePath | None:
+    def subject(self) -> GuardPath | None:
         """The variable that changed: the attribute itself, where the check reads its object."""
         path = self.path
         if path is None or self.key is None:
             return path
         if self.check == "attribute":
             if path.member == "__dict__":
-                path = SourcePath(path.root, path.scope, path.hops[:-1])
+                path = GuardPath(path.root, path.scope, path.hops[:-1])
             return path.then("attr", self.key)
         if self.check == "members" and path.member in ("_buffers", "_parameters", "_modules"):
             return path.then("item", repr(self.key))
@@ -229,7 +229,7 @@ def _not_read(text: str) -> Guard | None:
         return Guard("identity", path)
     if path is None or path.last is None:
         return Guard("missing", path, expected="present", actual="absent")
-    holder = SourcePath(path.root, path.scope, path.hops[:-1])
+    holder = GuardPath(path.root, path.scope, path.hops[:-1])
     key = unquoted(path.last.text)
     return Guard("missing", holder, key=key, expected="present", actual="absent")
 
@@ -250,7 +250,7 @@ def _structure(text: str) -> Guard | None:
         if _ITERATOR.match(left):
             return Guard("length", path, expected=right)
         if path is not None and path.last is not None and path.last.kind == "key":
-            holder = SourcePath(path.root, path.scope, path.hops[:-1])
+            holder = GuardPath(path.root, path.scope, path.hops[:-1])
             return Guard("keys", holder, expected=right)
         if path is not None and right.startswith(_OPENS_MEMBERS):
             return Guard("members", path, expected=right)
@@ -278,7 +278,7 @@ def _value(text: str) -> Guard | None:
     if path is None:
         return _computed_number(text, left, right)
     if path.last is not None and path.last.kind == "call" and path.last.text == "item":
-        holder = SourcePath(path.root, path.scope, path.hops[:-2])
+        holder = GuardPath(path.root, path.scope, path.hops[:-2])
         check: Check = "value" if left.startswith("___as_tensor") else "tensor_item"
         return Guard(check, holder, expected=right)
     return Guard("value", path, expected=right)
@@ -333,7 +333,7 @@ def _metadata(text: str) -> Guard | None:
     )
 
 
-def _argument(text: str, call: re.Match[str]) -> SourcePath | None:
+def _argument(text: str, call: re.Match[str]) -> GuardPath | None:
     """The first argument of a call."""
     arguments = _arguments(text, call)
     return path_of(arguments[0]) if arguments else None

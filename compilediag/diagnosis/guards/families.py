@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compilediag.diagnosis.guards.checks import Guard
-from compilediag.diagnosis.guards.source import SourceHop, SourcePath, unquoted
+from compilediag.diagnosis.guards.source import GuardHop, GuardPath, unquoted
 from compilediag_harness.wire import GuardFacts, Location
 
 Owner = Literal["closure", "global", "argument", "module", "attribute", "nothing"]
@@ -293,7 +293,7 @@ def _filled_outside(guard: Guard, known: GuardContext) -> bool:
     return bool(known.writers) and not any(w.function.startswith(methods) for w in known.writers)
 
 
-def _hops(guard: Guard) -> tuple[SourceHop, ...]:
+def _hops(guard: Guard) -> tuple[GuardHop, ...]:
     return guard.path.hops if guard.path is not None else ()
 
 
@@ -314,7 +314,7 @@ _ORDER = (
 )
 
 
-def owner_of(path: SourcePath | None, facts: GuardFacts) -> Owner:
+def owner_of(path: GuardPath | None, facts: GuardFacts) -> Owner:
     """Whose value a path leads to, after the last callable it passes through."""
     if path is None or path.scope == "state":
         return "nothing"
@@ -332,7 +332,7 @@ def owner_of(path: SourcePath | None, facts: GuardFacts) -> Owner:
     return "module" if is_module else "attribute"
 
 
-def _is_argument(path: SourcePath, facts: GuardFacts) -> bool:
+def _is_argument(path: GuardPath, facts: GuardFacts) -> bool:
     """An argument, or a part of one: an element of its containers, or a field of an object that
     is another one at every call. On the way to other arguments is no attribute, but those of named
     tuples, slices, and the defaults and keywords of functions."""
@@ -354,7 +354,7 @@ def _is_argument(path: SourcePath, facts: GuardFacts) -> bool:
     return True
 
 
-def _is_field_of_fresh_object(path: SourcePath, facts: GuardFacts) -> bool:
+def _is_field_of_fresh_object(path: GuardPath, facts: GuardFacts) -> bool:
     """Whoever makes the object for one call decides on its fields: they hold no state."""
     if not facts.instance_changed or path.root in ("self", "fn"):
         return False

@@ -3,7 +3,7 @@ its name as a user would write it: "pos.pe", "capture", "d['k']".
 
 Sources come in two notations, `L['self']._buffers['pe']` from the guard tree and
 `self._buffers['pe']` in printed reasons; torch 2.7 writes `dict.__getitem__(d, k)` for `d[k]`.
-All give the same SourcePath. Text that is no source gives None, never an error.
+All give the same GuardPath. Text that is no source gives None, never an error.
 
 What lies below a module is written as in `named_buffers()` and `state_dict`, without the `self`
 in front: "pos.pe"; a numbered child by its container: "Sequential[1].scale". A plain attribute of
@@ -102,7 +102,7 @@ _HOOKS = re.compile(r"_hooks(_with_kwargs|_always_called)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class SourceHop:
+class GuardHop:
     """One step from an object to a part of it."""
 
     kind: HopKind
@@ -117,27 +117,27 @@ class SourceHop:
 
 
 @dataclass(frozen=True, slots=True)
-class SourcePath:
+class GuardPath:
     """A root name in the frame or the module, and the hops from it."""
 
     root: str
     scope: Scope
-    hops: tuple[SourceHop, ...] = ()
+    hops: tuple[GuardHop, ...] = ()
 
-    def then(self, kind: HopKind, text: str) -> SourcePath:
-        return SourcePath(self.root, self.scope, (*self.hops, SourceHop(kind, text)))
+    def then(self, kind: HopKind, text: str) -> GuardPath:
+        return GuardPath(self.root, self.scope, (*self.hops, GuardHop(kind, text)))
 
     @property
-    def last(self) -> SourceHop | None:
+    def last(self) -> GuardHop | None:
         return self.hops[-1] if self.hops else None
 
     @property
-    def holder(self) -> SourcePath:
+    def holder(self) -> GuardPath:
         """The object the last part is read from; a module's registries belong to the module."""
         hops = self.hops[:-1]
         if self.registry is not None:
             hops = self.hops[:-2]
-        return SourcePath(self.root, self.scope, hops)
+        return GuardPath(self.root, self.scope, hops)
 
     @property
     def registry(self) -> str | None:
@@ -179,7 +179,7 @@ class SourcePath:
         return found
 
     @property
-    def tail(self) -> tuple[SourceHop, ...]:
+    def tail(self) -> tuple[GuardHop, ...]:
         """The hops after the last callable."""
         return self.hops[self.callable_end :]
 
@@ -190,7 +190,7 @@ class SourcePath:
 
 
 @functools.lru_cache(maxsize=8192)
-def path_of(source: str) -> SourcePath | None:
+def path_of(source: str) -> GuardPath | None:
     """The path that a whole text is, or None when it is no source."""
     found = path_at(source.strip(), 0, DEPTH_LIMIT)
     if found is None or found[1] != len(source.strip()):
@@ -198,7 +198,7 @@ def path_of(source: str) -> SourcePath | None:
     return found[0]
 
 
-def paths_in(text: str) -> Iterator[SourcePath]:
+def paths_in(text: str) -> Iterator[GuardPath]:
     """Every value that a condition such as `x.size()[0] > m.length` names, without the call that
     reads a tensor's size."""
     index = 0
@@ -209,12 +209,10 @@ def paths_in(text: str) -> Iterator[SourcePath]:
             continue
         hops = parsed[0].hops
         call = next((at for at, hop in enumerate(hops) if hop.kind == "call"), None)
-        yield SourcePath(
-            parsed[0].root, parsed[0].scope, hops if call is None else hops[: call - 1]
-        )
+        yield GuardPath(parsed[0].root, parsed[0].scope, hops if call is None else hops[: call - 1])
 
 
-def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[SourcePath, int] | None:
+def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[GuardPath, int] | None:
     """The longest path that begins at `start`, with the index behind it."""
     if depth <= 0:
         return None
@@ -228,7 +226,7 @@ def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[SourcePath
         name = _NAME.match(text, start)
         if name is None:
             return None
-        path, index = SourcePath(name.group(), "local"), name.end()
+        path, index = GuardPath(name.group(), "local"), name.end()
     while True:
         step = _hop(text, path, index, depth)
         if step is None:
@@ -236,12 +234,12 @@ def path_at(text: str, start: int, depth: int = DEPTH_LIMIT) -> tuple[SourcePath
         path, index = step
 
 
-def _whole(text: str, depth: int) -> SourcePath | None:
+def _whole(text: str, depth: int) -> GuardPath | None:
     found = path_at(text.strip(), 0, depth)
     return found[0] if found is not None and found[1] == len(text.strip()) else None
 
 
-def _hop(text: str, path: SourcePath, index: int, depth: int) -> tuple[SourcePath, int] | None:
+def _hop(text: str, path: GuardPath, index: int, depth: int) -> tuple[GuardPath, int] | None:
     """`path` one hop further, if another one follows at `index`."""
     char = text[index : index + 1]
     if char == ".":
@@ -259,25 +257,23 @@ def _hop(text: str, path: SourcePath, index: int, depth: int) -> tuple[SourcePat
     last = path.last
     if last is not None and last.kind == "key" and not last.text:
         # list(dict.keys(d))[0]: the position of a key, not an item of the dict.
-        return SourcePath(
-            path.root, path.scope, (*path.hops[:-1], SourceHop("key", inside))
-        ), end + 1
+        return GuardPath(path.root, path.scope, (*path.hops[:-1], GuardHop("key", inside))), end + 1
     if last is not None and last.kind == "attr" and last.text == "__dict__":
         # o.__dict__['x'] is o.x, and is printed so by another version.
-        return SourcePath(
-            path.root, path.scope, (*path.hops[:-1], SourceHop("attr", unquoted(inside)))
+        return GuardPath(
+            path.root, path.scope, (*path.hops[:-1], GuardHop("attr", unquoted(inside)))
         ), end + 1
     return path.then("item", inside), end + 1
 
 
-def _call(path: SourcePath, inside: str, depth: int) -> SourcePath | None:
+def _call(path: GuardPath, inside: str, depth: int) -> GuardPath | None:
     """A call as the path of what it reads, where that is known."""
     arguments = split_outside(inside, ", ") if inside.strip() else ()
     first = _whole(arguments[0], depth - 1) if arguments else None
     name = path.last.text if path.last is not None and path.last.kind == "attr" else path.root
     unbound = len(path.hops) == 1 and path.root in ("dict", "list", "tuple", "set", "object")
     if name == "keys" and path.hops:
-        base = first if unbound else SourcePath(path.root, path.scope, path.hops[:-1])
+        base = first if unbound else GuardPath(path.root, path.scope, path.hops[:-1])
         return base.then("key", "") if base is not None else None
     if unbound and first is not None and len(arguments) == 2:
         if name == "__getitem__":
@@ -292,14 +288,14 @@ def _call(path: SourcePath, inside: str, depth: int) -> SourcePath | None:
     return path.then("call", name)
 
 
-def _rooted(path: SourcePath) -> SourcePath:
+def _rooted(path: GuardPath) -> GuardPath:
     """L['x'] and G['x'] resolved to the name x of their scope."""
     if path.root not in ("L", "G") or path.scope != "local":
         return path
     scope: Scope = "local" if path.root == "L" else "global"
     hops = path.hops
     if not hops:
-        return SourcePath(path.root, "state")
+        return GuardPath(path.root, "state")
     if hops[0].kind != "item":
         return path
     name = unquoted(hops[0].text)
@@ -309,7 +305,7 @@ def _rooted(path: SourcePath) -> SourcePath:
     module = _IMPORTED.match(name)
     if module is not None:
         name = module.group(1).replace("_dot_", ".")
-    return SourcePath(name, scope, rest)
+    return GuardPath(name, scope, rest)
 
 
 _SELF_NAMES = ("self", "s", "fn")
@@ -321,7 +317,7 @@ _SIZES = ("size", "stride", "storage_offset", "numel", "item")
 
 
 def display_name(
-    path: SourcePath, facts: GuardFacts, hint: str | None = None, *, in_torch: bool = False
+    path: GuardPath, facts: GuardFacts, hint: str | None = None, *, in_torch: bool = False
 ) -> str:
     """The variable behind a path. `in_torch`: the names of the frame are torch's, such as those of
     the wrapper `inner(*args, **kwargs)` that calls a module of torch's."""
@@ -342,7 +338,7 @@ def display_name(
     return path.root + _rendered(hops)
 
 
-def _passed_on(root: str, hops: tuple[SourceHop, ...], facts: GuardFacts) -> str:
+def _passed_on(root: str, hops: tuple[GuardHop, ...], facts: GuardFacts) -> str:
     if not hops:
         return "keyword arguments" if root == "kwargs" else "arguments"
     if root == "kwargs":
@@ -359,14 +355,14 @@ def free_variable_of(hint: str | None) -> str | None:
     return found.group("name") if found else None
 
 
-def _captured(path: SourcePath, facts: GuardFacts, hint: str | None) -> str:
+def _captured(path: GuardPath, facts: GuardFacts, hint: str | None) -> str:
     tail = _meaningful(path.tail)
     if path.cell is not None and path.hops[path.callable_end - 1].text == "cell_contents":
         name = (facts.free_variable or "").partition(".")[0].partition("[")[0]
         name = name or free_variable_of(hint) or f"captured variable {path.cell}"
         return name + _rendered(tail)
     if not tail:
-        holder = SourcePath(path.root, path.scope, path.hops[: path.callable_end - 2])
+        holder = GuardPath(path.root, path.scope, path.hops[: path.callable_end - 2])
         hooks = path.hops[path.callable_end - 2].text.lstrip("_").removesuffix("s")
         return f"{hooks.replace('_', ' ')} of {display_name(holder, GuardFacts())}"
     if tail[0].text == "__self__" and len(tail) > 1:
@@ -375,9 +371,9 @@ def _captured(path: SourcePath, facts: GuardFacts, hint: str | None) -> str:
     return _rendered(tail).lstrip(".")
 
 
-def _meaningful(hops: tuple[SourceHop, ...]) -> tuple[SourceHop, ...]:
+def _meaningful(hops: tuple[GuardHop, ...]) -> tuple[GuardHop, ...]:
     """The hops without the ones that only torch sees."""
-    kept: list[SourceHop] = []
+    kept: list[GuardHop] = []
     for index, hop in enumerate(hops):
         if hop.kind in ("key", "call"):
             break
@@ -390,7 +386,7 @@ def _meaningful(hops: tuple[SourceHop, ...]) -> tuple[SourceHop, ...]:
     return tuple(kept)
 
 
-def _rendered(hops: tuple[SourceHop, ...]) -> str:
+def _rendered(hops: tuple[GuardHop, ...]) -> str:
     """Hops as Python text, with a module's registries read as attributes."""
     text = ""
     named = False
