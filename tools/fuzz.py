@@ -24,7 +24,6 @@ from pathlib import Path
 
 import fuzz_documents
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.extensions.train_logs.patterns import built_in
 from compilediag.extensions.train_logs.read import train_log_of
 from compilediag.readers.journal import Journal, decode_line
@@ -32,6 +31,7 @@ from compilediag.readers.torch_logs import events_of_text
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 

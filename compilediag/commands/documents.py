@@ -54,7 +54,7 @@ DOCUMENTS = (
     Declared("compilediag.judgement", "compilediag.views.gate.json:JudgementDocument", "gate"),
     _of_extension("compilediag.stats", "stats"),
     _of_extension("compilediag.trend", "trend"),
-    Declared("compilediag.plan", "compilediag.receipt.bucket_plan:PlanDocument", "plan"),
+    Declared("compilediag.plan", "compilediag.rules.fixed_shapes.plan:PlanDocument", "plan"),
     Declared("compilediag.doctor", "compilediag.views.checkup:DoctorDocument", "doctor"),
 )
 

@@ -24,10 +24,10 @@ from compilediag.commands.terminal import (
     write_message,
 )
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
-from compilediag.fixes.edits.edit import NEEDS_LIBCST
 from compilediag.option_fields import argument, entries, flag, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import NEEDS_LIBCST
 from compilediag.runs.supervised.options import RunOptions, TrialOptions, positive
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.supervised.repeat import changed_files, newest

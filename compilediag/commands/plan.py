@@ -11,7 +11,7 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.option_fields import flag, option, receipt_argument
-from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, document_of
+from compilediag.rules.fixed_shapes.plan import PlanLimits, bucket_plans, document_of
 from compilediag.views.plan import render_plan
 from compilediag_harness.shapes.buckets import BucketsImpossible
 

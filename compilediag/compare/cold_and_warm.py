@@ -15,7 +15,6 @@ from compilediag.diagnosis.figures.caches import (
 )
 from compilediag.diagnosis.figures.compile_costs import compile_seconds
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import (
     ColdAndWarmSection,
@@ -23,6 +22,7 @@ from compilediag.receipt.schema.comparisons import (
     WhyCompiledAgain,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import (

@@ -141,3 +141,32 @@ def _info(row: re.Match[str]) -> CodeInfo:
 
 REGISTER = {row["code"]: _info(row) for row in _ROW.finditer(_TABLE)}
 """Every code that exists, in order."""
+
+ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD113", "CD114", "CD118"))
+"""Codes of values that the caller passes; across a graph break Dynamo is the caller."""
+CAPTURED = frozenset(("CD101", "CD102"))
+"""Codes of values that a function has captured."""
+GLOBALS = frozenset(("CD109",))
+"""Codes of names of modules."""
+ATTRIBUTES = frozenset(("CD103", "CD104", "CD117"))
+"""Codes of what objects and modules hold."""
+WRITTEN = frozenset(("CD101", "CD102", "CD104", "CD106", "CD109", "CD111"))
+"""Codes of values that some line changes between the calls."""
+HELD = frozenset(("CD101", "CD102", "CD103", "CD104", "CD109"))
+"""Codes of values that code finds outside of its arguments."""
+SIZES = frozenset(("CD105", "CD118"))
+"""Codes of sizes, which torch makes dynamic at their second value."""
+SHARED_CODE = frozenset(("CD112", "CD117"))
+"""Codes of compiled objects that share code."""
+OUTLOOK = frozenset(("CD150", "CD151"))
+"""Codes of what has not happened yet: an armed guard, a forecast."""
+BLIND = frozenset(code for code, item in REGISTER.items() if item.blinds)
+"""Codes of missing or contradicting evidence."""
+RECOMPILES = tuple(
+    f"CD{number}"
+    for number in (
+        *(105, 101, 102, 103, 104, 117, 118, 106, 113, 114, 107, 108, 110, 109, 111, 112, 115),
+        *(116, 190),
+    )
+)
+"""Codes of the causes of recompiles: of findings that cost the same, the first is shown first."""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from compilediag.fixes.changes import NOTHING_DECLARED, Declared, NumberAsTensor
+from compilediag.rules.changes import NOTHING_DECLARED, Declared, NumberAsTensor
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Answer, Location
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from statistics import median
 
 from compilediag.compare.gate.ab import MIN_ROUNDS
-from compilediag.fixes.changes import NOTHING_DECLARED, Declared
 from compilediag.fixes.nothing_worse import compiled_point, others_point, padding_points
 from compilediag.fixes.observed import Certificate, Observed, Without, proof_figure, worst
 from compilediag.fixes.same_answers import answers_point
 from compilediag.fixes.subject import Subject, count_in
 from compilediag.receipt.schema.compiles import ProofPoint
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import NOTHING_DECLARED, Declared
 
 UNRESOLVED = 1.0
 """Width of the interval of the step time's change from which it says nothing."""

@@ -16,12 +16,12 @@ from compilediag.compare.keys import (
 )
 from compilediag.diagnosis.causes.recompile import COMBINATION
 from compilediag.fixes.answers import functions_by_order
-from compilediag.fixes.changes import Declared
 from compilediag.fixes.observed import Observed, proof_figure, worst
 from compilediag.fixes.subject import Subject, count_in, finding_key
 from compilediag.receipt.schema.compiles import FrameName, ProofPoint
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import Declared
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.frames import is_compile
 from compilediag.timeline.timeline import Timeline

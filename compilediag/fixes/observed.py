@@ -8,9 +8,9 @@ from functools import cached_property
 
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.fixes.answers import Comparison, Exact, Key, compare, exact_answers
-from compilediag.fixes.changes import Declared
 from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import Declared
 from compilediag.timeline.timeline import Timeline
 
 

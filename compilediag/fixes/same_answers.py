@@ -10,11 +10,11 @@ import math
 import re
 from collections.abc import Sequence
 
-from compilediag.diagnosis.rules.make_finding import plural
 from compilediag.fixes.answers import randomness
-from compilediag.fixes.changes import NOTHING_DECLARED, Declared
 from compilediag.fixes.observed import Certificate, Observed, Without, proof_figure
 from compilediag.receipt.schema.compiles import ProofPoint
+from compilediag.rules.changes import NOTHING_DECLARED, Declared
+from compilediag.rules.make_finding import plural
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
 _LOSS = re.compile(rf"\b[\w./]*loss\b\W{{0,3}}({_NUMBER})\b", re.IGNORECASE)

@@ -57,7 +57,7 @@ from compilediag_harness.redaction.redactor import Redactor, secret_values
 from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:
-    from compilediag.diagnosis.diagnose import Diagnosis
+    from compilediag.rules.diagnose import Diagnosis
 
 
 _OUT_OF_MEMORY = re.compile(

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from compilediag.diagnosis.causes.of_run import BlamedCause
-from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.compile_costs import (
     compile_time,
     guards_section,
@@ -20,7 +19,6 @@ from compilediag.diagnosis.findings import (
     entered_record,
     shown_writers,
 )
-from compilediag.diagnosis.rules.break_text import read_break
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     CompileSection,
@@ -33,6 +31,8 @@ from compilediag.receipt.schema.compiles import (
     Writer,
 )
 from compilediag.receipt.schema.record import record_from
+from compilediag.rules.breaks.text import read_break
+from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.frames import is_compile, is_recompile
 from compilediag.timeline.ownership import ownership_of

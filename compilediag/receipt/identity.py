@@ -27,7 +27,7 @@ from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import plain
 
 if TYPE_CHECKING:
-    from compilediag.diagnosis.diagnose import Diagnosis
+    from compilediag.rules.diagnose import Diagnosis
 
 PRODUCER = "compilediag"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.timeline import Timeline
 
 

@@ -25,10 +25,10 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.wire import Event, ProcessEnded, ProcessStarted, clip
 
 if TYPE_CHECKING:
-    from compilediag.diagnosis.diagnose import Diagnosis
     from compilediag.diagnosis.findings import Finding
     from compilediag.receipt.schema.invocations import Invocation
     from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.rules.diagnose import Diagnosis
     from compilediag.runs.pipeline import Reported
     from compilediag.timeline.timeline import Timeline
 

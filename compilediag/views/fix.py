@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.fixes.edits.edit import NEEDS_LIBCST
-from compilediag.fixes.unchangeable import why_unchangeable
+from compilediag.rules.changes import NEEDS_LIBCST
+from compilediag.rules.offers import why_unchangeable
 from compilediag.views.finding_rows import INDENT, detail_of, title_of
 from compilediag.views.format import count, seconds
 from compilediag.views.text import pad
 
 if TYPE_CHECKING:
-    from compilediag.fixes.changes import Change
     from compilediag.fixes.observed import Certificate
     from compilediag.receipt.schema.compiles import FindingRecord, ProofFigure, RefusedChange
     from compilediag.receipt.schema.receipt import Receipt
+    from compilediag.rules.changes import Change
     from compilediag.views.style import RenderOptions
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from compilediag.diagnosis.codes import BLIND
 from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.views.format import count, percent, seconds
-from compilediag.views.lookups import BLIND_RULES, numbered
+from compilediag.views.lookups import numbered
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
@@ -189,7 +190,7 @@ def _clean(receipt: Receipt) -> str:
 def was_seen(receipt: Receipt) -> bool:
     """Whether the only reason for blindness is that nothing was compiled, and that was observed:
     then a count of 0 is one."""
-    doubts = [item for _, item in numbered(receipt) if item.rule in BLIND_RULES]
+    doubts = [item for _, item in numbered(receipt) if item.rule in BLIND]
     return bool(doubts) and all(
         AnyEvidence.of(item.evidence).why in _NOTHING_RAN for item in doubts
     )
@@ -208,7 +209,7 @@ def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
     """Each reason for blindness with its remedy: findings first, then what they do not cover."""
     reasons: dict[str, str | None] = {}
     for _, finding in numbered(receipt):
-        if finding.rule in BLIND_RULES:
+        if finding.rule in BLIND:
             title = finding.title or _BLIND_TITLES[finding.rule]
             reasons[f"{title} ({finding.rule})"] = finding.fix.summary
     evidence = receipt.completeness
@@ -246,7 +247,7 @@ def is_training_alone(receipt: Receipt) -> bool:
     headline, and counts of what torch.compile did are not shown."""
     seen = receipt.compile
     nothing = not (seen.frames or seen.compiles or seen.graph_breaks or seen.eager_fallbacks)
-    doubts = [item for _, item in numbered(receipt) if item.rule in BLIND_RULES]
+    doubts = [item for _, item in numbered(receipt) if item.rule in BLIND]
     alone = bool(doubts) and all(AnyEvidence.of(i.evidence).why == "train_log" for i in doubts)
     return receipt.verdict == "blind" and nothing and alone and bool(_figures(receipt))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from compilediag.diagnosis.codes import BLIND, OUTLOOK
 from compilediag.receipt.schema.compiles import Writer
 from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
 
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
     )
     from compilediag.receipt.schema.receipt import Receipt
 
-OUTLOOK_RULES = frozenset({"CD150", "CD151"})
-"""Findings about what has not happened yet: an armed guard, a forecast."""
-BLIND_RULES = frozenset({"CD901", "CD902", "CD903"})
-"""Findings about missing evidence."""
-
 
 def numbered(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
     """Every finding with the number that `compilediag explain N` takes: 1 is "F1"."""
@@ -30,7 +26,7 @@ def numbered(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
 
 def main_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
     """The findings listed one by one: not the notes, the outlook, or why the verdict is blind."""
-    apart = OUTLOOK_RULES | BLIND_RULES if receipt.verdict == "blind" else OUTLOOK_RULES
+    apart = OUTLOOK | BLIND if receipt.verdict == "blind" else OUTLOOK
     listed = [pair for pair in numbered(receipt) if pair[1].severity != "info"]
     return [(number, item) for number, item in listed if item.rule not in apart]
 
@@ -38,7 +34,7 @@ def main_findings(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
 def notes(receipt: Receipt) -> list[tuple[int, FindingRecord]]:
     """The findings that are for information only."""
     listed = [pair for pair in numbered(receipt) if pair[1].severity == "info"]
-    return [(number, item) for number, item in listed if item.rule not in OUTLOOK_RULES]
+    return [(number, item) for number, item in listed if item.rule not in OUTLOOK]
 
 
 def changes(finding: FindingRecord) -> list[tuple[str, str]]:

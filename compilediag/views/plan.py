@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.receipt.bucket_plan import (
+from compilediag.rules.fixed_shapes.plan import (
     CallablePlan,
     FixedSizes,
     Histogram,

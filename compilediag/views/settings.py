@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from compilediag.fixes import environment
+from compilediag.rules import changes as environment
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord

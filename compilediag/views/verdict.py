@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from compilediag.diagnosis.codes import BLIND, WRITTEN
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
 from compilediag.views.finding_rows import finding_rows, title_of
@@ -22,7 +23,7 @@ from compilediag.views.headline import (
     trainer_notes,
     was_seen,
 )
-from compilediag.views.lookups import BLIND_RULES, main_findings, notes, numbered
+from compilediag.views.lookups import main_findings, notes, numbered
 from compilediag.views.measured import measured_lines
 from compilediag.views.place import first_line
 from compilediag.views.settings import joined_exports
@@ -172,7 +173,7 @@ def _notes(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
 
 def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
     """The commands that lead on from here."""
-    blind = [item.rule for _, item in numbered(receipt) if item.rule in BLIND_RULES]
+    blind = [item.rule for _, item in numbered(receipt) if item.rule in BLIND]
     chosen = main_findings(receipt)
     commands = ["show --frames" + suffix]
     if receipt.verdict == "blind":
@@ -191,15 +192,11 @@ def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
     return options.next_commands(commands)
 
 
-_OF_VALUES = frozenset(("CD101", "CD102", "CD104", "CD106", "CD109", "CD111"))
-"""Codes of values that some line changes between the calls."""
-
-
 def _is_changed_out_of_sight(finding: FindingRecord, receipt: Receipt) -> bool:
     """A value in a library of which no line of the program's own is known that changed it."""
     known = finding.act is not None or lookups.writers(finding, receipt)
     in_library = is_foreign_record(finding)
-    return receipt.witness is None and finding.rule in _OF_VALUES and in_library and not known
+    return receipt.witness is None and finding.rule in WRITTEN and in_library and not known
 
 
 def outlook(receipt: Receipt, options: RenderOptions) -> list[str]:

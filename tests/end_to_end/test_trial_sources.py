@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.fixes.changes import Change
-from compilediag.fixes.edits.edit import Edit, EditImpossible
+from compilediag.rules.changes import Change, Edit, EditImpossible
 from compilediag.runs.trials.sources import apply, as_patch, listed, source_changes
 
 TEXT = "import torch\nprint(1)\n"

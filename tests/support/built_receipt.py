@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.extensions.prices.prices import Price, PriceTable
@@ -17,6 +16,7 @@ from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Artifact, Receipt
+from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     AblationWritten,

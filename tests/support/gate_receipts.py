@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from timelines import FILE, attempt, false_guard, process, recompile, site, timeline
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import BreakSite, Compile
 from compilediag_harness.wire import Location
 

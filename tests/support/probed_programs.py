@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from timelines import attempt, process, recompile
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.receipt.assemble import build
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.run_metadata import RunMetadata
+from compilediag.rules.diagnose import diagnose
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.timeline.recorded import CadenceGroup

@@ -25,13 +25,6 @@ def layer(x: Any, probed: Any, scaled: Any) -> Any:
     return x + x.mean() if probed else x + 1
 
 
-def without_probe(x: Any, probed: Any, scaled: Any) -> Any:
-    """`probed` is a tensor, as the finding of `probed` says."""
-    if scaled:
-        x = x * 0.5
-    return torch.where(probed, x + x.mean(), x + 1)
-
-
 def recompiles_in(function: Callable[..., Any], calls: Iterable[tuple[Any, Any]]) -> int:
     """As torch itself counts them."""
     utils.clear_compilation_metrics()
@@ -55,16 +48,9 @@ def advice() -> str:
 
 
 def test_all_combinations_warmed_up(advice: str) -> None:
-    """As many as it says, and none recompiles afterwards."""
+    """None recompiles afterwards."""
     pairs = list(itertools.product((False, True), repeat=2))
-    assert f"warm up all {len(pairs)} combinations" in advice
+    assert "warm up every combination" in advice
     function = torch.compile(layer, backend="eager")
     assert recompiles_in(function, pairs) == len(pairs) - 1
     assert recompiles_in(function, MET) == 0
-
-
-def test_one_of_the_values_removed(advice: str) -> None:
-    """No combination is left, and one recompile for the other value."""
-    assert "remove the cause of one of them" in advice
-    function = torch.compile(without_probe, backend="eager")
-    assert recompiles_in(function, [(torch.tensor(p), s) for p, s in MET]) == 1

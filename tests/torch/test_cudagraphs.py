@@ -15,7 +15,7 @@ from cudagraph_stubs import Model, trees_without_cuda  # noqa: E402 - it needs t
 from timelines import attempt, process, timeline  # noqa: E402
 
 from compilediag.diagnosis.findings import Finding  # noqa: E402
-from compilediag.diagnosis.rules import cudagraphs as rules  # noqa: E402
+from compilediag.rules import cudagraphs as rules  # noqa: E402
 from compilediag.timeline.devices import CudagraphRun  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402

@@ -7,8 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("libcst")
 
-from compilediag.fixes.edits.edit import Edit  # noqa: E402
 from compilediag.fixes.edits.rewrite import rewrite  # noqa: E402
+from compilediag.rules.changes import Edit  # noqa: E402
 from tests.support.edited_program import run_program  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]

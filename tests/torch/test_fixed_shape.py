@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans  # noqa: E402
+from compilediag.rules.fixed_shapes.plan import PlanLimits, bucket_plans  # noqa: E402
 from compilediag.runs.watch import watch  # noqa: E402
 from compilediag.timeline.fixed_shapes import fixed_shapes_of  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402

@@ -18,12 +18,12 @@ torch: Any = pytest.importorskip("torch")
 from torch import distributed  # noqa: E402
 
 from compilediag.diagnosis.findings import Rule  # noqa: E402
-from compilediag.diagnosis.rules.long_compiles import (  # noqa: E402
+from compilediag.fixes.numbers.first_difference import numbers_of  # noqa: E402
+from compilediag.rules.costs.long_compiles import (  # noqa: E402
     find_builds_without_cache,
     find_repeated_blocks,
     find_restarts,
 )
-from compilediag.fixes.numbers.first_difference import numbers_of  # noqa: E402
 from compilediag.runs.watch import watch  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag.timeline.timeline import Compile, Timeline  # noqa: E402

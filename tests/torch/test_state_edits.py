@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.fixes.edits.edit import Edit
 from compilediag.fixes.edits.rewrite import rewrite
+from compilediag.rules.changes import Edit
 from tests.support.edited_program import run_program
 
 torch = pytest.importorskip("torch")

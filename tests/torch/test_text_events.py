@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.readers.torch_logs import events_of_text
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 

@@ -9,8 +9,8 @@ from typing import Any
 from timelines import attempt, hazards
 
 from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.invocations import Calls, ShapeCount
 from compilediag.timeline.steps import Step

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from compilediag.diagnosis.diagnose import diagnose
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (

@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 from built_receipt import BREAK, CWD, FRAME, compiled, ended, flag_guard, started, torch_seen
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.receipt.assemble import build
 from compilediag.receipt.file import to_json
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.views.verdict import render
 from compilediag_harness.wire import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag.diagnosis.rules.break_text import categories, read_break
+from compilediag.rules.breaks.text import categories, read_break
 from compilediag_harness.wire import Location
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "golden_breaks.json").read_text("utf-8"))

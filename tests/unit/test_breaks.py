@@ -9,7 +9,7 @@ import pytest
 from timelines import FILE, PACKAGE_FILE, TORCH_FILE, attempt, site, timeline
 
 from compilediag.diagnosis.findings import Finding, place_of
-from compilediag.diagnosis.rules.breaks import find_breaks
+from compilediag.rules.breaks.rule import find_breaks
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
 

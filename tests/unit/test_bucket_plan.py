@@ -13,8 +13,6 @@ from timelines import FILE, attempt, false_guard, recompile, timeline
 
 from compilediag import cli
 from compilediag.diagnosis.figures.invocations import MAX_SIZES, invocations_section
-from compilediag.diagnosis.rules.recompile_fixes import RULES
-from compilediag.receipt.bucket_plan import PlanLimits, bucket_plans, histogram
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName, PassedArgument
 from compilediag.receipt.schema.invocations import (
@@ -24,6 +22,8 @@ from compilediag.receipt.schema.invocations import (
     VaryingSizesRecord,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.catalogue import RECOMPILE_RULES as RULES
+from compilediag.rules.fixed_shapes.plan import PlanLimits, bucket_plans, histogram
 from compilediag.timeline.invocations import Calls, ShapeCount
 from compilediag.views.plan import render_plan
 from compilediag.views.style import RenderOptions

@@ -17,9 +17,9 @@ from compilediag.diagnosis.figures.caches import (
     what_to_change,
 )
 from compilediag.diagnosis.findings import place_of
-from compilediag.diagnosis.rules.nothing_compiled import find_nothing_compiled
 from compilediag.receipt.schema.caches import CacheLookupRecord, CacheSection, CacheUsed
 from compilediag.receipt.schema.compiles import FrameName
+from compilediag.rules.nothing_compiled import find_nothing_compiled
 from compilediag.timeline.caches import Precompiled, ProcessCaches
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import CacheFolderRead, CacheLookedUp, CacheWritten, Location

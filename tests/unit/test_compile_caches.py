@@ -11,11 +11,11 @@ import pytest
 from built_receipt import built, compiled, ended, started, torch_seen
 from trace_lines import line
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules.compile_caches import LARGE_OPS, LOST_CACHE_S, reason_of
 from compilediag.readers.torch_trace.read import read_trace, trace_of
 from compilediag.readers.torch_trace.scan import PAYLOAD_LIMIT
+from compilediag.rules.costs.caches import LARGE_OPS, LOST_CACHE_S, reason_of
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.views.compile_time import render_compile_time
 from compilediag.views.style import RenderOptions

@@ -10,8 +10,7 @@ from timelines import FILE, attempt, process, timeline
 from compilediag.compare.gate.limits import count_of, parse_limits
 from compilediag.compare.run_baseline import run_baseline
 from compilediag.diagnosis.figures.devices import cudagraph_section
-from compilediag.diagnosis.rules import cudagraph_texts as texts
-from compilediag.diagnosis.rules import cudagraphs as rules
+from compilediag.rules import cudagraphs as rules
 from compilediag.timeline.devices import CudagraphRun, skip_reason
 from compilediag.timeline.fold import fold
 from compilediag.timeline.invocations import Calls, ShapeCount
@@ -199,15 +198,14 @@ def test_the_gate_counts_recordings_and_replays() -> None:
 # --- the rules ---
 
 
-def test_a_skip_has_its_reason_place_and_fix() -> None:
-    """CD401 with torch's reason, the user's line, once for equal reasons."""
+def test_a_skip_has_its_reason_and_place() -> None:
+    """CD401 with torch's reason and the user's line, once for equal reasons."""
     run = seen(ran(0), warnings=(warning(MUTATED), warning(MUTATED, 4), warning(LIMIT, 9)))
-    mutated, limit = texts.cudagraph_skipped(run)
+    mutated, limit = rules.cudagraph_skipped(run)
     assert (mutated.rule, mutated.count, mutated.steps) == ("CD401", 2, (1, 4))
     assert mutated.location is not None
     assert (mutated.location.line, mutated.confidence) == (14, "text")
-    assert "return the new value" in mutated.fix.summary
-    assert (limit.location, "CD405" in limit.fix.summary) == (None, True)
+    assert limit.location is None
 
 
 def test_no_skip_is_no_proof() -> None:
@@ -215,20 +213,20 @@ def test_no_skip_is_no_proof() -> None:
     recorded, nobody requested them, or nothing could be watched."""
     asked = {"compile_requests": [{"mode": "reduce-overhead"}], "gpus": [{}]}
     with_mode = {"processes": (process(facts=asked),)}
-    (silent,) = texts.cudagraph_skipped(seen(CudagraphsRan(2.0, (), (), (), ()), **with_mode))
+    (silent,) = rules.cudagraph_skipped(seen(CudagraphsRan(2.0, (), (), (), ()), **with_mode))
     assert "none was recorded" in silent.title
     for run in (
         seen(ran(1), **with_mode),
         seen(CudagraphsRan(2.0, (), (), (), ())),
         seen(CudagraphsRan(2.0, (), (), (), (), lost="unknown trees"), **with_mode),
     ):
-        assert list(texts.cudagraph_skipped(run)) == []
+        assert list(rules.cudagraph_skipped(run)) == []
 
 
 def test_nothing_is_said_on_a_cpu() -> None:
     """A skip on a machine without a device is no defect."""
     run = timeline([attempt()], processes=(CPU,), warnings=(warning(MUTATED),))
-    assert [item for rule in (*rules.RULES, *texts.RULES) for item in rule(run)] == []
+    assert [item for rule in rules.RULES for item in rule(run)] == []
 
 
 def test_an_overwritten_output_ends_the_run() -> None:
@@ -238,7 +236,7 @@ def test_an_overwritten_output_ends_the_run() -> None:
         f'subsequent run. Stack trace: File "{FILE}", line 21, in evaluate\n    use(out)'
     )
     ended = process(facts={"gpus": [{}]}, failure=failure)
-    (found,) = texts.output_overwritten(timeline([attempt()], processes=(ended,)))
+    (found,) = rules.output_overwritten(timeline([attempt()], processes=(ended,)))
     assert (found.rule, found.severity) == ("CD404", "error")
     assert found.location is not None
     assert found.location.line == 21

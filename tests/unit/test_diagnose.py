@@ -21,11 +21,11 @@ from timelines import (
 )
 
 from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding, Severity
-from compilediag.diagnosis.rules.catalogue import ALL_RULES
-from compilediag.diagnosis.rules.recompiles import RecompileRule
 from compilediag.receipt.schema.compiles import FixRecord
+from compilediag.rules.catalogue import ALL_RULES
+from compilediag.rules.diagnose import diagnose
+from compilediag.rules.recompiles import RecompileRule
 from compilediag.timeline.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
 

@@ -9,9 +9,9 @@ import pytest
 from timelines import FILE, PACKAGE_FILE, ROOT, TORCH_FILE, false_guard
 from trace_lines import line
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import entered_record, place_of
 from compilediag.readers.torch_trace.read import trace_of
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     Compiled,

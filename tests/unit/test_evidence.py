@@ -17,14 +17,14 @@ from timelines import (
 )
 
 from compilediag.diagnosis.findings import Finding, place_of
-from compilediag.diagnosis.rules.evidence import (
+from compilediag.receipt.schema.evidence import GuardEvidence
+from compilediag.rules.evidence import (
     find_disagreement,
     find_eager_frames,
     find_eager_stances,
     find_stored_profiles,
     find_torn_evidence,
 )
-from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.timeline.invocations import Calls, StanceCalls
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag_harness.wire import (
@@ -137,7 +137,7 @@ def test_harmless_refusals(reason: str) -> None:
 def test_generators() -> None:
     """A generator function is one that the user compiled; the inside an expression is not."""
     run = skipped("Attempt to trace generator")
-    assert one(find_eager_frames(run)).fix.summary.startswith("compile the function that consumes")
+    assert one(find_eager_frames(run)).rule == "CD904"
     inside = replace(run.skipped[0], frame=Location(FILE, 3, "<genexpr>"))
     assert list(find_eager_frames(replace(run, skipped=(inside,)))) == []
 

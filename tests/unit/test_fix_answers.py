@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from compilediag.fixes.answers import compare, exact_answers, unstable
-from compilediag.fixes.changes import Declared, NumberAsTensor
 from compilediag.fixes.same_answers import results_in, same_result
+from compilediag.rules.changes import Declared, NumberAsTensor
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     Answer,

@@ -7,8 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.changes import Change
 from compilediag.receipt.schema.compiles import (
     EnteredAt,
     FindingRecord,
@@ -17,6 +15,8 @@ from compilediag.receipt.schema.compiles import (
     Place,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import Change
+from compilediag.rules.offers import changes_for
 from tests.support.built_receipt import built
 
 CALLED = EnteredAt(
@@ -60,7 +60,7 @@ def edits_of(*findings: FindingRecord, own: str = "app.py") -> list[Change]:
         header=msgspec.structs.replace(whole.header, provenance=provenance),
         environment=msgspec.structs.replace(whole.environment, torch="2.13.0"),
     )
-    return [change for change in candidates_of(findings[0], receipt) if change.edits]
+    return [change for change in changes_for(findings[0], receipt) if change.edits]
 
 
 @pytest.mark.parametrize(

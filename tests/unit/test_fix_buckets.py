@@ -10,9 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.changes import Change, Declared, plan_of
-from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.invocations import (
     FixedShapeRecord,
@@ -21,6 +18,8 @@ from compilediag.receipt.schema.invocations import (
     VaryingSizesRecord,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import Change, Declared, Edit, EditImpossible, plan_of
+from compilediag.rules.offers import changes_for
 from compilediag.runs.trials.sources import listed
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
 from compilediag.timeline.invocations import Calls
@@ -70,7 +69,7 @@ def called(
 
 def buckets(rule: str, of: Receipt, **evidence: Any) -> list[Change]:
     about = msgspec.structs.replace(finding(rule), evidence=evidence)
-    return [change for change in candidates_of(about, of) if change.pads is not None]
+    return [change for change in changes_for(about, of) if change.pads is not None]
 
 
 @pytest.mark.parametrize("rule", ["CD105", "CD118", "CD151", "CD152", "CD403"])

@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates.case import Case, case_of
-from compilediag.fixes.candidates.filled import filled_candidates
-from compilediag.fixes.candidates.neutral_calls import neutral_call_candidates, one_flag_candidates
-from compilediag.fixes.changes import Change
-from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.compiles import EnteredAt, FrameName, PassedArgument
 from compilediag.receipt.schema.invocations import Invocation, ShapesRecord
+from compilediag.rules.case import Case, case_of
+from compilediag.rules.changes import Change, Edit, EditImpossible
+from compilediag.rules.objects.changes import neutral_changes
+from compilediag.rules.values.changes import filled_changes, flag_changes
 from tests.unit.test_fix_candidates import finding, receipt
 
 pytest.importorskip("libcst")
@@ -65,7 +64,7 @@ SHAPES = ["[4, 24]", "[4, 24], mask=[4, 24]"]
 
 
 def masks(calls: list[EnteredAt | None], shapes: list[str], **evidence: Any) -> list[Change]:
-    return list(neutral_call_candidates(case("CD114", calls, shapes, **{**MASK, **evidence})))
+    return list(neutral_changes(case("CD114", calls, shapes, **{**MASK, **evidence})))
 
 
 def test_a_mask_that_hides_nothing_is_passed_where_none_is() -> None:
@@ -155,9 +154,7 @@ def test_a_keyword_that_some_calls_pass_has_the_dtype_that_the_trial_finds() -> 
         without = call(15, "model(x)", **{"args[0]": "x"})
         shapes = ["[4, 24]", f"[4, 24], {name}=[4, 24]"]
         keys = {"source": "L['kwargs']", "values": [["0 keys", "1 key"]]}
-        return codes(
-            list(neutral_call_candidates(case("CD108", [without, with_it], shapes, **keys)))
-        )
+        return codes(list(neutral_changes(case("CD108", [without, with_it], shapes, **keys))))
 
     found = of("src_key_padding_mask")
     assert {code[:2] for code in found} == {("model(x)", "src_key_padding_mask")}
@@ -169,7 +166,7 @@ def test_a_keyword_that_some_calls_pass_has_the_dtype_that_the_trial_finds() -> 
 def test_a_flag_is_the_same_in_every_call(source: str) -> None:
     calls = [call(3, "f(x, fast=n > 2)", x="x", fast="n > 2"), call(9, "f(x)", x="x"), WITHOUT]
     flag = {"source": source, "values": [["False", "True"]]}
-    found = list(one_flag_candidates(case("CD107", [*calls[:2]], [], **flag)))
+    found = list(flag_changes(case("CD107", [*calls[:2]], [], **flag)))
     assert [[(edit.kind, edit.code) for edit in each.edits] for each in found] == [
         [
             ("argument", ("f(x, fast=n > 2)", "1", value)),
@@ -187,7 +184,7 @@ def test_what_is_no_flag_of_a_call_is_not_made_the_same() -> None:
         {"source": "L['self'].fast", "values": [["False", "True"]]},
         {"source": "L['o'][0]", "values": [["False", "True"]]},
     ):
-        assert not list(one_flag_candidates(case("CD107", calls, [], **evidence)))
+        assert not list(flag_changes(case("CD107", calls, [], **evidence)))
 
 
 FILLED = {
@@ -198,7 +195,7 @@ FILLED = {
 
 
 def filled(calls: list[EnteredAt | None], **evidence: Any) -> list[Change]:
-    return list(filled_candidates(case("CD104", calls, [], **{**FILLED, **evidence})))
+    return list(filled_changes(case("CD104", calls, [], **{**FILLED, **evidence})))
 
 
 def test_an_attribute_has_its_value_before_each_call_that_compiles() -> None:

@@ -11,11 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates import of_finding
-from compilediag.fixes.changes import Change
-from compilediag.fixes.edits.edit import NEEDS_LIBCST, Edit, EditImpossible
 from compilediag.fixes.observed import Observed
-from compilediag.fixes.unchangeable import why_unchangeable
 from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.proofs import missing_proof
 from compilediag.receipt.schema.compiles import (
@@ -25,6 +21,9 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules import offers as of_finding
+from compilediag.rules.changes import NEEDS_LIBCST, Change, Edit, EditImpossible
+from compilediag.rules.offers import why_unchangeable
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.trials import running

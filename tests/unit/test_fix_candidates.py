@@ -7,17 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates.limits import sufficient
-from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.changes import (
-    Change,
-    Declared,
-    NumberAsTensor,
-    declared_by,
-    located,
-    plan_of,
-)
-from compilediag.fixes.environment import added, joined
 from compilediag.receipt.schema.compiles import (
     CandidateRecord,
     CompileEvent,
@@ -33,6 +22,18 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.invocations import Invocation
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import (
+    Change,
+    Declared,
+    NumberAsTensor,
+    added,
+    declared_by,
+    joined,
+    located,
+    plan_of,
+)
+from compilediag.rules.limits.changes import sufficient
+from compilediag.rules.offers import changes_for
 from compilediag_harness.wire import ArgumentChange, Location
 from tests.support.built_receipt import built
 
@@ -46,7 +47,7 @@ def lines(rule: str, torch: str = "2.13.0+cpu", **evidence: Any) -> list[str]:
 def changes(
     rule: str, torch: str = "2.13.0+cpu", own: tuple[str, ...] = (), **evidence: Any
 ) -> tuple[Change, ...]:
-    return candidates_of(finding(rule, **evidence), receipt(torch, own))
+    return changes_for(finding(rule, **evidence), receipt(torch, own))
 
 
 def finding(rule: str, **evidence: Any) -> FindingRecord:
@@ -142,7 +143,7 @@ def passing(expression: str, *others: tuple[str, str, str, str]) -> Change:
         whole, compile=msgspec.structs.replace(whole.compile, events=(event,))
     )
     found = msgspec.structs.replace(finding("CD105", **SIZE), entered_at=entered)
-    return candidates_of(found, whole)[0]
+    return changes_for(found, whole)[0]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 
 from compilediag.fixes.answers import compare
 from compilediag.fixes.certificate import judge
-from compilediag.fixes.changes import Declared, NumberAsTensor
 from compilediag.fixes.observed import Certificate, Observed, Without
 from compilediag.fixes.same_answers import needs_float64
 from compilediag.fixes.subject import Subject, count_in, subject_of
@@ -26,6 +25,7 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import CudagraphSection
+from compilediag.rules.changes import Declared, NumberAsTensor
 from compilediag.timeline.invocations import Calls, StanceCalls
 from compilediag.timeline.steps import Step
 from compilediag.timeline.timeline import Timeline

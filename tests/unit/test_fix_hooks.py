@@ -6,8 +6,8 @@ from textwrap import dedent
 
 import pytest
 
-from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.rewrite import rewrite, show_edit
+from compilediag.rules.changes import Edit, EditImpossible
 
 pytest.importorskip("libcst")
 

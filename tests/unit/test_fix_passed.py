@@ -7,23 +7,33 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.candidates.case import Case, case_of
-from compilediag.fixes.candidates.passed import passed_candidates
-from compilediag.fixes.candidates.sizes import mark_candidates
-from compilediag.fixes.changes import Change
-from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
+from compilediag.rules import modes
+from compilediag.rules.breaks import changes as breaks
+from compilediag.rules.case import Case, case_of
+from compilediag.rules.changes import Change, Edit, EditImpossible
+from compilediag.rules.objects.changes import distinct_changes
+from compilediag.rules.sizes.changes import mark_changes, size_changes
+from compilediag.rules.tensors import tensor_changes
+from compilediag.rules.values.changes import passed_changes
 from tests.unit.test_fix_candidates import finding, receipt
 
 pytest.importorskip("libcst")
+
+
+MAKERS = (
+    *(distinct_changes, passed_changes, tensor_changes, modes.view_changes, size_changes),
+    breaks.passed_changes,
+)
 
 
 def offered(rule: str, text: str, arguments: dict[str, str], **evidence: Any) -> list[Change]:
     """For a finding whose one compile was entered by a call of the program's own."""
     passed = tuple(PassedArgument(parameter=k, expression=v) for k, v in arguments.items())
     call = EnteredAt(file="train.py", line=1, text=text, arguments=passed)
-    return list(passed_candidates(case(rule, call, **evidence)))
+    made = case(rule, call, **evidence)
+    return [change for make in MAKERS for change in make(made)]
 
 
 def case(rule: str, call: EnteredAt, **evidence: Any) -> Case:
@@ -115,7 +125,7 @@ def test_a_size_below_an_argument_is_marked_where_it_is_passed() -> None:
         arguments = tuple(PassedArgument(parameter=k, expression=v) for k, v in passed.items())
         call = EnteredAt(file="train.py", line=1, arguments=arguments)
         size = {"kind": "size", "source": source, "values": [["[4, 2]", "[6, 2]"]]}
-        return [c for x in mark_candidates(case("CD105", call, **size)) for c in x.edits[0].code]
+        return [c for x in mark_changes(case("CD105", call, **size)) for c in x.edits[0].code]
 
     mark = "torch._dynamo.maybe_mark_dynamic({}, 0)"
     assert marks("L['batch'].ids", {"batch": "b"}) == [mark.format("b.ids")]

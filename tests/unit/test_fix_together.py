@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from compilediag.fixes.candidates.of_finding import candidates_of
 from compilediag.receipt.schema.compiles import (
     CandidateRecord,
     EnteredAt,
@@ -13,6 +12,7 @@ from compilediag.receipt.schema.compiles import (
     PassedArgument,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.offers import changes_for
 from compilediag_harness.wire import Location
 from tests.unit.test_fix_candidates import receipt
 
@@ -77,7 +77,7 @@ def run_of(*findings: FindingRecord, elsewhere: str = "") -> Receipt:
 
 
 def lines(which: int, *findings: FindingRecord) -> list[str]:
-    return [change.line for change in candidates_of(findings[which], run_of(*findings))]
+    return [change.line for change in changes_for(findings[which], run_of(*findings))]
 
 
 def test_own_sources_are_tried_first_and_then_those_of_all() -> None:
@@ -93,7 +93,7 @@ def test_one_finding_alone_has_its_own_sources_only() -> None:
 
 def test_sources_of_other_functions_are_left_alone() -> None:
     here, there = finding(1, "CD105", BATCH), finding(2, "CD105", CONTEXT)
-    found = candidates_of(here, run_of(here, there, elsewhere="F2"))
+    found = changes_for(here, run_of(here, there, elsewhere="F2"))
     assert OF_ALL not in [change.line for change in found]
 
 
@@ -109,7 +109,7 @@ def test_what_has_another_cause_gets_no_sources() -> None:
 
 def test_a_mark_names_the_variable_that_is_passed_in_a_place() -> None:
     alone = finding(1, "CD105", BATCH)
-    marked = candidates_of(alone, run_of(alone))[1]
+    marked = changes_for(alone, run_of(alone))[1]
     assert (
         marked.line == "torch._dynamo.maybe_mark_dynamic(latents, 0)  # before the call, train.py:7"
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.figures.invocations import planned_padding, shapes_section
 from compilediag.diagnosis.findings import place_of
-from compilediag.diagnosis.rules.fixed_shapes import (
+from compilediag.rules.fixed_shapes.rule import (
     find_contamination,
     find_early_exit_waste,
     find_late_compiles,

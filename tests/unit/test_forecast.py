@@ -10,13 +10,13 @@ from timelines import FILE, WHERE, at_limit, attempt, false_guard, hazards, proc
 from timelines import timeline as run_of
 
 from compilediag.diagnosis.findings import Finding, entered_record, place_of
-from compilediag.diagnosis.rules.constraints import find_violated_constraints
-from compilediag.diagnosis.rules.forecast import (
+from compilediag.rules.limits.rule import (
     find_armed_guards,
     find_autograd_recaptures,
     find_limit_hits,
     find_variant_forecasts,
 )
+from compilediag.rules.sizes.constraints import find_violated_constraints
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, UserCall, WarningSeen
 

@@ -9,7 +9,7 @@ import pytest
 from built_receipt import CWD, FRAME, built, compiled, ended, started, torch_seen
 
 from compilediag.diagnosis.findings import Finding, place_of
-from compilediag.diagnosis.rules.guard_cost import MIN_GUARDS, find_expensive_guards
+from compilediag.rules.costs.guards import MIN_GUARDS, find_expensive_guards
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag.views.compile_time import render_compile_time

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag.views.settings import export_line, joined_exports
 from compilediag_harness.wire import FalseGuard

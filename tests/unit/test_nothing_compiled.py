@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from timelines import FILE, TORCH_FILE, attempt, process, site, timeline
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules.nothing_compiled import find_nothing_compiled
+from compilediag.rules.diagnose import diagnose
+from compilediag.rules.nothing_compiled import find_nothing_compiled
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     EvidenceLost,

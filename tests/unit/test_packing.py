@@ -11,7 +11,7 @@ import pytest
 from timelines import FILE, process, timeline
 
 from compilediag.diagnosis.findings import place_of
-from compilediag.diagnosis.rules.packing import find_packing_copies
+from compilediag.rules.steps.packing import find_packing_copies
 from compilediag.timeline.timeline import SampledStep, Step
 from compilediag_harness.extensions.packing import elements_at, packing_at
 from compilediag_harness.wire import Location, PackedBuffer

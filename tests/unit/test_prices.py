@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.errors import UsageError
 from compilediag.extensions.prices.prices import (
@@ -23,6 +22,7 @@ from compilediag.extensions.prices.prices import (
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.tracked import CostSection
+from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.fold import fold
 from compilediag.views.verdict import render
 from compilediag_harness.wire import EnvironmentRead, ProcessStarted

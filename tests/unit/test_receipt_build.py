@@ -29,13 +29,13 @@ from built_receipt import (
 from receipt_schema import json_schema
 
 from compilediag.compare.keys import CauseKey, cause_key
-from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt import compiles
 from compilediag.receipt.assemble import TAIL_BYTES, build
 from compilediag.receipt.file import to_json
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.sanitize import MAX_TEXT
+from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (

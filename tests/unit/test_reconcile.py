@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from timelines import FILE, WHERE, at_limit, attempt, log, process, recompile, site, timeline
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.reconcile import reconcile
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.compiles import NO_QUESTION
 from compilediag.timeline.devices import CudagraphRun
 from compilediag.timeline.timeline import Timeline

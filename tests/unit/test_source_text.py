@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.rewrite import rewrite
+from compilediag.rules.changes import Edit, EditImpossible
 
 PROGRAM = """\
 # train

@@ -9,14 +9,21 @@ from typing import Any
 import pytest
 from timelines import FILE, ROOT, TORCH_FILE, WHERE, attempt, process, timeline
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.findings import Finding, place_of
-from compilediag.diagnosis.rules import data_loading, late_compiles, syncs, timer_scope
 from compilediag.extensions.cadence.diagnosis import rules as cadences
+from compilediag.rules.costs import late_compiles
+from compilediag.rules.diagnose import diagnose
+from compilediag.rules.steps import data_loading, syncs, timer_scope
 from compilediag.timeline.devices import SyncSite, sample_of
 from compilediag.timeline.recorded import CadenceGroup
-from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
+from compilediag.timeline.timeline import (
+    Compile,
+    DeviceStep,
+    SampledStep,
+    Step,
+    Timeline,
+)
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 
 LINE = Location(FILE, 20, "targets")

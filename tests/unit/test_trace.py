@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from trace_lines import HEAD, line
 
-from compilediag.diagnosis.diagnose import diagnose
 from compilediag.readers.torch_trace.read import rank_in_name, read_trace, trace_of
+from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost, GraphBroke, Recompiled, TorchSeen

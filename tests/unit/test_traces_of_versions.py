@@ -16,9 +16,9 @@ import pytest
 import scenario_cases
 from packaging.version import Version
 
-from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.diagnosis.figures.compile_costs import OTHER, compile_seconds
 from compilediag.readers.torch_trace.read import read_trace
+from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from compilediag.compare.diff import compare
-from compilediag.diagnosis.diagnose import Diagnosis
 from compilediag.diagnosis.figures.recorded import MAX_RUNS
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.readers.journal import decode_line
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.fold import fold
 from compilediag.views.diff import render_comparison
 from compilediag.views.style import RenderOptions

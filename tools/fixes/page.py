@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypedDict
 
-from compilediag.fixes.unchangeable import is_of_the_environment, why_unchangeable
+from compilediag.rules.offers import is_of_the_environment, why_unchangeable
 
 GOAL = 0.8
 

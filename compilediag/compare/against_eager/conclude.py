@@ -19,7 +19,6 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from compilediag.compare.gate.ab import LEVEL, SLOWER, intervals, require_scipy
-from compilediag.diagnosis.rules.make_finding import plural
 from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
     AgainstEagerVerdict,
@@ -28,6 +27,7 @@ from compilediag.receipt.schema.comparisons import (
     EagerRatio,
 )
 from compilediag.receipt.schema.record import record_from
+from compilediag.rules.make_finding import plural
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 

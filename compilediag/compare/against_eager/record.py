@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from compilediag.compare.against_eager.conclude import verdict_of
 from compilediag.diagnosis.findings import Finding
-from compilediag.diagnosis.rules.make_finding import make_finding, plural
 from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
@@ -18,6 +17,7 @@ from compilediag.receipt.schema.comparisons import (
 )
 from compilediag.receipt.schema.compiles import Place
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.make_finding import make_finding, plural
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 

@@ -13,8 +13,8 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.diagnosis.rules.make_finding import make_finding, pick
 from compilediag.receipt.schema.tracked import PipelineRecord, PipelineSection, PoolSizes
+from compilediag.rules.make_finding import make_finding, pick
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire.user_events import (

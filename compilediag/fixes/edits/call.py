@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import libcst
 
 from compilediag.fixes.edits import effects
-from compilediag.fixes.edits.edit import Edit, EditImpossible, normalized
 from compilediag.fixes.edits.tree import EditOfTree, Filled, Insertion, Replacement, Source
+from compilediag.rules.changes import Edit, EditImpossible, normalized
 
 _NAME = "given"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import libcst
 from libcst.metadata import Assignment, ImportAssignment
 
-from compilediag.fixes.edits.edit import EditImpossible
 from compilediag.fixes.edits.tree import Source
+from compilediag.rules.changes import EditImpossible
 
 Write = libcst.Assign | libcst.AnnAssign | libcst.AugAssign
 Place = libcst.Name | libcst.Attribute

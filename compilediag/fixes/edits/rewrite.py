@@ -12,8 +12,8 @@ from types import MappingProxyType
 import libcst
 
 from compilediag.fixes.edits import call, separate, tensorize, wrap
-from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.tree import EditOfTree, Source, with_edits, with_imports
+from compilediag.rules.changes import Edit, EditImpossible
 
 Operator = Callable[[Source, Edit], Iterator[EditOfTree]]
 

@@ -13,7 +13,6 @@ from types import MappingProxyType
 import libcst
 from libcst import matchers
 
-from compilediag.fixes.edits.edit import Edit, EditImpossible
 from compilediag.fixes.edits.effects import (
     Place,
     Variable,
@@ -25,6 +24,7 @@ from compilediag.fixes.edits.effects import (
     variable_at,
 )
 from compilediag.fixes.edits.tree import EditOfTree, Filled, Replacement, Source, removed
+from compilediag.rules.changes import Edit, EditImpossible
 
 _IN_PLACE: Mapping[type[libcst.BaseAugOp], str] = MappingProxyType(
     {

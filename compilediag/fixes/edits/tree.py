@@ -27,7 +27,7 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
-from compilediag.fixes.edits.edit import EditImpossible
+from compilediag.rules.changes import EditImpossible
 
 Node = TypeVar("Node", bound=libcst.CSTNode)
 

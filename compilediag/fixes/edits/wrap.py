@@ -12,8 +12,8 @@ import libcst
 from libcst import matchers
 
 from compilediag.fixes.edits import effects
-from compilediag.fixes.edits.edit import Edit, EditImpossible, NothingToEdit
 from compilediag.fixes.edits.tree import EditOfTree, Filled, Replacement, Source
+from compilediag.rules.changes import Edit, EditImpossible, NothingToEdit
 
 _SHAPE = matchers.Name("FixedShape") | matchers.Attribute(attr=matchers.Name("FixedShape"))
 _BUCKETS = 2

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.rules.make_finding import plural
 from compilediag.fixes.answers import difference_of
 from compilediag.fixes.numbers.rounding import Judged, judged
 from compilediag.receipt.schema.comparisons import NumberDifference, NumbersSection
 from compilediag.receipt.schema.record import record_from
+from compilediag.rules.make_finding import plural
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Answer, CallShadowed, Location
 

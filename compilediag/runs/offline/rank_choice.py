@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.diagnose import Diagnosis, diagnose
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import (
     RankComparison,
@@ -27,6 +26,7 @@ from compilediag.diagnosis.ranks.summary import (
 from compilediag.readers.inputs import Input
 from compilediag.readers.journal import Journal
 from compilediag.receipt.run_metadata import JournalFacts
+from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.runs.metadata import sum_losses
 from compilediag.runs.offline.sources import rank_of, read_source
 from compilediag.timeline.fold import fold

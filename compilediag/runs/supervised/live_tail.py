@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from compilediag.diagnosis.codes import OUTLOOK
 from compilediag.readers.journal import JournalTail
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.runs.pipeline import receipt_of
@@ -24,8 +25,6 @@ from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, screen_l
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Event, StepEvent
 
-OUTLOOK = frozenset({"CD150", "CD151"})
-"""What has not happened yet: the verdict says it once."""
 NAMED = frozenset({"CD152", "CD190"})
 """Their titles say what they are."""
 

@@ -14,14 +14,13 @@ from itertools import product
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare, unstable
-from compilediag.fixes.candidates.limits import sufficient
-from compilediag.fixes.candidates.of_finding import candidates_of
-from compilediag.fixes.changes import Change, located
-from compilediag.fixes.edits.edit import EditImpossible, by_file
 from compilediag.fixes.observed import Certificate, Observed, Without
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import Change, EditImpossible, by_file, located
+from compilediag.rules.limits.changes import sufficient
+from compilediag.rules.offers import changes_for
 from compilediag.runs.trials.one import Trial
 from compilediag.runs.trials.running import judged, make_trial, refusal, trial_of
 from compilediag.runs.trials.sources import Listed, listed
@@ -49,7 +48,7 @@ MAX_ON_TOP = 6
 def candidates_by_finding(receipt: Receipt, wanted: Sequence[FindingRecord]) -> dict[str, Listed]:
     """What would be tried for each finding, by its id, and what cannot be."""
     digests = receipt.header.provenance.source_sha256
-    return {each.id: listed(candidates_of(each, receipt), digests) for each in wanted}
+    return {each.id: listed(changes_for(each, receipt), digests) for each in wanted}
 
 
 def editable_files(campaign: Campaign) -> list[str]:

@@ -12,9 +12,6 @@ import msgspec
 from msgspec import Struct
 
 from compilediag.compare.gate.baseline_file import write_whole
-from compilediag.fixes.changes import Change
-from compilediag.fixes.edits.edit import EditImpossible
-from compilediag.fixes.environment import export_line, joined
 from compilediag.json_document import Document, builtins_of
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.proofs import sources_digest
@@ -25,6 +22,7 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import Change, EditImpossible, export_line, joined
 from compilediag.runs.trials.one import SEED
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import Listed, as_patch

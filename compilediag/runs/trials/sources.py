@@ -11,15 +11,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from compilediag.errors import OutputUnwritable, UsageError
-from compilediag.fixes.changes import Change
-from compilediag.fixes.edits.edit import (
+from compilediag.receipt.schema.compiles import RefusedChange
+from compilediag.rules.changes import (
     NEEDS_LIBCST,
+    Change,
     Edit,
     EditImpossible,
     NothingToEdit,
     by_file,
 )
-from compilediag.receipt.schema.compiles import RefusedChange
 from compilediag.runs.checkout import git
 from compilediag_harness.base import atomic_write
 from compilediag_harness.wire import SourceChange

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compilediag.fixes.changes import Change
 from compilediag.fixes.observed import Certificate, Observed, Without
 from compilediag.fixes.subject import Subject, count_in
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import Change
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.trials.one import Trial
 from compilediag.runs.trials.sources import Listed

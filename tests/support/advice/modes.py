@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,84 +9,14 @@ import torch
 from torch import nn
 
 from advice.case import OTHER, X, case, compiled, warmed
+from compilediag.rules import modes as advice_of_modes
+from compilediag.rules.objects import advice as advice_of_containers
 
 
 def filled(module: nn.Module) -> nn.Module:
     for parameter in module.parameters():
         nn.init.constant_(parameter, 0.5)
     return module
-
-
-def under(modes: Any, *, warm: bool = False, function: Any = None) -> list[Any]:
-    """One call under each of the modes."""
-    call = compiled(function or (lambda x: x @ x))
-    results: list[Any] = []
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        results = []
-        for mode in modes:
-            with mode():
-                results.append(call(torch.ones(4, 4)).float())
-    return results
-
-
-MODEL = filled(nn.Linear(4, 4))
-GRADIENTS = (contextlib.nullcontext, torch.no_grad)
-case(
-    "without gradients",
-    ("CD111", "grad_mode"),
-    lambda: [result.detach() for result in under(GRADIENTS, function=MODEL)],
-    lambda: [result.detach() for result in under(GRADIENTS, function=MODEL, warm=True)],
-)
-INFERENCE = (contextlib.nullcontext, torch.inference_mode)
-case(
-    "inference mode",
-    ("CD111", "inference_mode"),
-    lambda: [result.clone().detach() for result in under(INFERENCE, function=MODEL)],
-    lambda: [result.clone().detach() for result in under(INFERENCE, function=MODEL, warm=True)],
-)
-
-
-def autocast() -> Any:
-    return torch.autocast("cpu", torch.bfloat16)
-
-
-AUTOCAST = (autocast, contextlib.nullcontext)
-
-
-def inside(x: Any) -> Any:
-    with torch.autocast("cpu", torch.bfloat16):
-        return x @ x
-
-
-case(
-    "autocast",
-    ("CD111", "autocast"),
-    lambda: under(AUTOCAST),
-    lambda: under([contextlib.nullcontext] * 2, function=inside),
-    lambda: under(AUTOCAST, warm=True),
-)
-
-
-def mapped(*, warm: bool, same: bool = False) -> list[Any]:
-    call = compiled(lambda x: x * 2)
-    ways = [torch.func.vmap(call), torch.func.vmap(call) if same else call]
-    results: list[Any] = []
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        results = [way(torch.ones(4, 4)) for way in ways]
-    return results
-
-
-case(
-    "inside and outside vmap",
-    ("CD111", None),
-    lambda: mapped(warm=False),
-    lambda: mapped(warm=False, same=True),
-    lambda: mapped(warm=True),
-)
 
 
 def alternated(*, warm: bool) -> list[Any]:
@@ -105,27 +34,9 @@ def alternated(*, warm: bool) -> list[Any]:
 
 case(
     "train and eval",
-    ("CD111", "train_eval"),
+    advice_of_modes.BOTH_MODES,
     lambda: alternated(warm=False),
     lambda: alternated(warm=True),
-)
-
-
-def on_device(*, around_call: bool) -> list[Any]:
-    call = compiled(lambda x: x * 2)
-    results = [call(X)]
-    with torch.device("cpu"):
-        made = torch.ones(4)
-        if around_call:
-            results.append(call(made))
-    return results if around_call else [*results, call(made)]
-
-
-case(
-    "a default device",
-    ("CD111", "default_device"),
-    lambda: on_device(around_call=True),
-    lambda: on_device(around_call=False),
 )
 
 
@@ -143,7 +54,7 @@ def precision(*, early: bool) -> list[Any]:
 
 case(
     "a setting",
-    ("CD111", "set_once"),
+    advice_of_modes.ONE_STATE,
     lambda: precision(early=False),
     lambda: precision(early=True),
 )
@@ -164,7 +75,7 @@ def backends(*, once: bool) -> list[Any]:
 
 case(
     "a backend per call",
-    ("CD112", None),
+    advice_of_containers.ONE_BACKEND,
     lambda: backends(once=False),
     lambda: backends(once=True),
 )
@@ -193,7 +104,7 @@ def hooks(*, early: bool) -> list[Any]:
 
 case(
     "one more hook",
-    ("CD115", None),
+    advice_of_containers.HOOKS_BEFORE,
     lambda: hooks(early=False),
     lambda: hooks(early=True),
 )
@@ -217,77 +128,10 @@ def trained(lr: Any, *, outside: bool = False) -> Any:
 
 case(
     "a learning rate that is scheduled",
-    ("CD116", "lr"),
+    advice_of_modes.LR_TENSOR,
     lambda: trained(0.1),
     lambda: trained(torch.tensor(0.1)),
     lambda: trained(0.1, outside=True),
-)
-
-
-def cycled(*, momentum: bool) -> Any:
-    weight = nn.Parameter(torch.ones(4))
-    optimizer = torch.optim.RMSprop([weight], lr=torch.tensor(0.1), momentum=0.9)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=0.5, total_steps=10, cycle_momentum=momentum
-    )
-    step = compiled(optimizer.step)
-    for _ in range(4):
-        (OTHER * weight).sum().backward()
-        step()
-        optimizer.zero_grad(set_to_none=False)
-        scheduler.step()
-    return weight.detach()
-
-
-case(
-    "a momentum that is scheduled",
-    ("CD116", "option"),
-    lambda: cycled(momentum=True),
-    lambda: cycled(momentum=False),
-    equal=False,
-)
-
-
-def stateful(*, warm: bool) -> Any:
-    weight = nn.Parameter(torch.ones(4))
-    optimizer = torch.optim.SGD([weight], lr=torch.tensor(0.1), momentum=0.9)
-    step = compiled(optimizer.step)
-    for times in range(4):
-        (OTHER * weight).sum().backward()
-        step()
-        optimizer.zero_grad(set_to_none=False)
-        if warm and times == 1:
-            warmed()
-    return weight.detach()
-
-
-case(
-    "the state of an optimizer",
-    ("CD116", None),
-    lambda: stateful(warm=False),
-    lambda: stateful(warm=True),
-)
-
-
-def some_without(*, zeroed: bool) -> Any:
-    used, rare = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
-    optimizer = torch.optim.SGD([used, rare], lr=torch.tensor(0.1))
-    if zeroed:
-        used.grad, rare.grad = torch.zeros(4), torch.zeros(4)
-    step = compiled(optimizer.step)
-    for times in range(4):
-        loss = (OTHER * used).sum() + ((X * rare).sum() if times % 2 else 0)
-        loss.backward()
-        step()
-        optimizer.zero_grad(set_to_none=not zeroed)
-    return used.detach(), rare.detach()
-
-
-case(
-    "a parameter that is rarely used",
-    ("CD116", ".grad"),
-    lambda: some_without(zeroed=False),
-    lambda: some_without(zeroed=True),
 )
 
 
@@ -308,7 +152,7 @@ def grouped(*, early: bool) -> Any:
 
 case(
     "a group that is added",
-    ("CD116", "param_groups"),
+    advice_of_modes.SAME_OPTIMIZER,
     lambda: grouped(early=False),
     lambda: grouped(early=True),
 )

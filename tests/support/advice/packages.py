@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
-from advice.case import X, case, compiled, warmed
+from advice.case import X, case, compiled
 from advice.values import package
+from compilediag.rules.breaks import advice as advice_of_break_fixes
+from compilediag.rules.sizes import advice as advice_of_sizes
 
 GENERATING = """
 import torch
@@ -40,26 +42,9 @@ def generated(sizes: Any, *, dynamic: bool = False) -> list[Any]:
 
 case(
     "sizes that a package makes",
-    ("CD105", "held"),
+    advice_of_sizes.OF_PACKAGE,
     lambda: generated((8, 5, 6)),
     lambda: generated((8, 5, 6), dynamic=True),
-)
-
-
-def masked(*, warm: bool) -> list[Any]:
-    library = package(GENERATING)
-    call = compiled(library.Model().forward)
-    if warm:
-        library.masked(call, (False, True))
-        warmed()
-    return library.masked(call, (False, True))
-
-
-case(
-    "a keyword that a package passes",
-    ("CD108", "held"),
-    lambda: masked(warm=False),
-    lambda: masked(warm=True),
 )
 
 
@@ -93,48 +78,35 @@ def losses(*sizes: int, pad: int = 0, **options: Any) -> list[Any]:
 
 case(
     "a container with its size as a number",
-    ("CD105", "container"),
+    advice_of_sizes.IN_CONTAINER,
     lambda: losses(8, 5, 6),
     lambda: losses(8, 5, 6, dynamic=True),
     lambda: losses(8, 5, 6, pad=8),
 )
 
 
-FREEZING = """
-from torch import nn
-
-
-class Adapted(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(4, 4)
-        nn.init.ones_(self.inner.weight)
-        nn.init.ones_(self.inner.bias)
-
-    def switch(self, on):
-        self.inner.weight.requires_grad_(on)
-
-    def forward(self, x):
-        return self.inner(x)
+CHECKING = """
+def checked(x):
+    if x.isnan().any():
+        x = x.nan_to_num()
+    return x * 3
 """
 
 
-def switched(*, warm: bool) -> list[Any]:
-    model = package(FREEZING).Adapted()
-    call, results = compiled(model), []
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        results = []
-        for on in (True, False, True):
-            model.switch(on)
-            results.append(call(X).detach())
-    return results
+def checked_inside() -> Any:
+    library = package(CHECKING)
+    return compiled(lambda x: library.checked(x * 2) + 1)(X)
+
+
+def checked_outside() -> Any:
+    library = package(CHECKING)
+    doubled = compiled(lambda x: x * 2, fullgraph=True)(X)
+    return compiled(lambda x: x + 1, fullgraph=True)(library.checked(doubled))
 
 
 case(
-    "a parameter that a package freezes",
-    ("CD106", "frozen_state"),
-    lambda: switched(warm=False),
-    lambda: switched(warm=True),
+    "a check within a package",
+    advice_of_break_fixes.OF_PACKAGE,
+    checked_inside,
+    checked_outside,
 )

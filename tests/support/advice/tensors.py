@@ -11,14 +11,14 @@ from torch.nn import functional
 
 import compilediag
 from advice.case import OTHER, X, case, compiled, rows, warmed
+from compilediag.rules import tensors as advice_of_tensors
+from compilediag.rules.objects import advice as advice_of_containers
+from compilediag.rules.sizes import advice as advice_of_sizes
+from compilediag.rules.sizes import lines as advice_of_size_lines
 
 
 def double(x: Any) -> Any:
     return x * 2
-
-
-def weighted(x: Any, weights: Any) -> Any:
-    return (x * weights).sum(0)
 
 
 def all_of(function: Any, arguments: Sequence[Any]) -> list[Any]:
@@ -59,38 +59,10 @@ def unpadded(function: Any, sizes: Sequence[int], least: int) -> list[Any]:
 SIZES = (8, 8, 5, 6)
 case(
     "one size",
-    ("CD105", None),
+    advice_of_sizes.MARKED,
     lambda: all_of(compiled(double), [(x,) for x in rows(*SIZES)]),
     lambda: marked(compiled(double), [(x,) for x in rows(*SIZES)], 0),
     lambda: unpadded(compiled(double), SIZES, 8),
-)
-
-
-def pairs() -> list[Any]:
-    return [(x, x + 1) for x in rows(8, 5, 6)]
-
-
-def masked_pairs() -> list[Any]:
-    call, results = compiled(weighted), []
-    for x, weights in pairs():
-        missing = (0, 0, 0, 8 - len(x))
-        results += [call(functional.pad(x, missing), functional.pad(weights, missing))]
-    return results
-
-
-case(
-    "tensors of one length",
-    ("CD105", None),
-    lambda: all_of(compiled(weighted), pairs()),
-    lambda: marked(compiled(weighted), pairs(), 0),
-    masked_pairs,
-)
-PLANES = ((4, 4, 2), (6, 4, 2), (6, 7, 2), (5, 9, 2))
-case(
-    "two dimensions",
-    ("CD105", None),
-    lambda: all_of(compiled(double), ones(*PLANES)),
-    lambda: marked(compiled(double), ones(*PLANES), 0, 1),
 )
 
 
@@ -106,7 +78,7 @@ def fixed(*, warm: bool) -> list[Any]:
 
 case(
     "a size that a FixedShape pads",
-    ("CD105", "padded"),
+    advice_of_sizes.PADDED,
     lambda: fixed(warm=False),
     lambda: fixed(warm=True),
 )
@@ -127,16 +99,13 @@ def padded_columns(x: Any) -> Any:
     return functional.pad(x, (0, 5 - x.size(1)))
 
 
-APART = "warm up one size for each side of the branch of this line"
-"""Where the line that needs the size is known."""
 WIDTHS = ((2, 3), (2, 5), (2, 4))
 case(
     "a loop over the size",
-    ("CD105", "constant"),
+    advice_of_size_lines.ANY_SIZE,
     lambda: all_of(compiled(by_column), ones(*WIDTHS)),
     lambda: [compiled(by_column)(padded_columns(x)) for (x,) in ones(*WIDTHS)],
     lambda: marked(compiled(folded), ones(*WIDTHS), 1),
-    told="by an operation on the whole tensor; or pad to",
 )
 
 
@@ -151,7 +120,7 @@ def from_two(function: Callable[..., Any]) -> list[Any]:
 
 case(
     "a first size of one",
-    ("CD105", "small"),
+    advice_of_sizes.SMALL,
     lambda: all_of(compiled(double), [(x,) for x in rows(1, 5, 6)]),
     lambda: from_two(compiled(double)),
     lambda: unpadded(compiled(double), (1, 5, 6), 6),
@@ -169,7 +138,7 @@ def marked_late(x: Any) -> Any:
 
 case(
     "a late mark",
-    ("CD105", "marking"),
+    advice_of_sizes.MARKED_LATE,
     lambda: marked_late(rows(4)[0]),
     lambda: marked(compiled(double), [(x,) for x in rows(4, 4)], 0),
 )
@@ -194,42 +163,10 @@ def padded_before(sizes: Sequence[int]) -> list[Any]:
 
 case(
     "a size across a graph break",
-    ("CD105", "resumed"),
+    advice_of_sizes.MARKED,
     lambda: all_of(compiled(broken), [(x,) for x in rows(8, 5, 6)]),
     lambda: marked(compiled(unbroken), [(x,) for x in rows(8, 5, 6)], 0),
     lambda: padded_before((8, 5, 6)),
-    told="assign `each[0]` to a variable t, call torch._dynamo.maybe_mark_dynamic(t, 0)",
-    # of the caller, whose size it follows
-)
-
-
-@torch.compiler.disable
-def kept(x: Any) -> Any:
-    return x[x > 0]
-
-
-def positive(x: Any) -> Any:
-    return kept(x) * 2
-
-
-def all_positive(x: Any) -> Any:
-    return torch.where(x > 0, x, 0.0) * 2
-
-
-def masks(function: Any) -> list[Any]:
-    call, results = compiled(function), []
-    for size in (5, 6, 7):
-        x = torch.arange(-2.0, float(size))
-        torch._dynamo.maybe_mark_dynamic(x, 0)
-        results.append(call(x)[-size:])
-    return [result[result > 0] for result in results]
-
-
-case(
-    "a size that is made at a graph break",
-    ("CD105", "resumed"),
-    lambda: masks(positive),
-    lambda: masks(all_positive),
 )
 
 # --- a dynamic size that leaves its range ---------------------------------------------------------
@@ -249,48 +186,13 @@ def unbacked() -> list[Any]:
 
 case(
     "a dynamic size of one",
-    ("CD118", "zero_one"),
+    advice_of_sizes.AT_LEAST_TWO,
     lambda: dynamic(double, (4, 3), (1, 3), (5, 3)),
     lambda: [
         result[:size]
         for size, result in zip((4, 1, 5), dynamic(double, (4, 3), (2, 3), (5, 3)), strict=True)
     ],
     unbacked,
-)
-
-
-def by_two(x: Any) -> Any:
-    return x.reshape(-1, 2).sum(1) if len(x) % 2 == 0 else x[:-1].reshape(-1, 2).sum(1) + x[-1]
-
-
-case(
-    "a size that must be even",
-    ("CD118", "divisibility"),
-    lambda: dynamic(by_two, (4,), (6,), (5,))[:2],
-    lambda: dynamic(by_two, (4,), (6,), (6,))[:2],
-    told=APART,
-)
-
-
-def outer(x: Any, y: Any) -> Any:
-    return x[:, None] * 2, y * 3
-
-
-def shapes_of(*sizes: tuple[int, int]) -> list[Any]:
-    return [(torch.ones(one), torch.ones(other)) for one, other in sizes]
-
-
-def without_duck(arguments: Sequence[Any]) -> list[Any]:
-    with torch.fx.experimental._config.patch(use_duck_shape=False):
-        return all_of(compiled(outer, dynamic=True), arguments)
-
-
-case(
-    "sizes that are equal by accident",
-    ("CD118", "duck_equal"),
-    lambda: all_of(compiled(outer, dynamic=True), shapes_of((4, 4), (5, 7)))[1:],
-    lambda: all_of(compiled(outer, dynamic=True), shapes_of((4, 6), (5, 7)))[1:],
-    lambda: without_duck(shapes_of((4, 4), (5, 7)))[1:],
 )
 
 
@@ -309,54 +211,10 @@ def added(x: Any) -> Any:
 
 case(
     "a branch on the size",
-    ("CD118", None),
+    advice_of_size_lines.TWO_SIDES,
     lambda: dynamic(limited, (4,), (12,), (6,)),
     lambda: once_all(compiled(limited, dynamic=True), ones((4,), (12,), (6,)), ones((5,), (11,))),
     lambda: limited_outside(ones((4,), (12,), (6,))),
-    told=APART,
-)
-
-
-def equal_or_not(x: Any, y: Any) -> Any:
-    return x + y if len(x) == len(y) else x * 2
-
-
-def equal_sizes(*sizes: tuple[int, int], first: Any = None) -> list[Any]:
-    with torch.fx.experimental._config.patch(use_duck_shape=False):
-        call = compiled(equal_or_not, dynamic=True)
-        return once_all(call, shapes_of(*sizes), shapes_of(*(first or sizes)))
-
-
-def unequal() -> list[Any]:
-    with torch.fx.experimental._config.patch(use_duck_shape=False):
-        return all_of(compiled(equal_or_not, dynamic=True), shapes_of((4, 4), (5, 7)))
-
-
-case(
-    "sizes that must be equal",
-    ("CD118", "equal"),
-    lambda: unequal()[:1],
-    lambda: all_of(compiled(equal_or_not, dynamic=True), shapes_of((4, 4), (5, 5)))[:1],
-    lambda: equal_sizes((4, 4), (5, 7))[:1],
-    told=APART,
-)
-
-
-def by_layout(x: Any) -> Any:
-    return x * 2 if x.stride(0) == 4 else 2 * x
-
-
-def layouts() -> list[tuple[Any]]:
-    whole = torch.ones(2, 9, 4)
-    return [(whole[:, -1:],), (whole[:, -1:].contiguous(),)]
-
-
-case(
-    "a layout that the graph excludes",
-    ("CD118", "stride"),
-    lambda: all_of(compiled(by_layout, dynamic=True), layouts()),
-    lambda: all_of(compiled(by_layout, dynamic=True), [(x.contiguous(),) for (x,) in layouts()]),
-    lambda: once_all(compiled(by_layout, dynamic=True), layouts()),
 )
 
 # --- metadata -------------------------------------------------------------------------------------
@@ -365,58 +223,17 @@ IMAGES = torch.arange(48.0).reshape(2, 3, 2, 4)
 LAST = IMAGES.to(memory_format=torch.channels_last)
 case(
     "another dtype",
-    ("CD106", "dtype"),
+    advice_of_tensors.ONE_KIND,
     lambda: all_of(compiled(double), [(X,), (OTHER.double(),)])[:1],
     lambda: all_of(compiled(double), [(X,), (OTHER.double().to(torch.float32),)])[:1],
 )
 case(
-    "another layout",
-    ("CD106", "stride"),
-    lambda: all_of(compiled(double), [(IMAGES,), (LAST,)]),
-    lambda: all_of(compiled(double), [(IMAGES.contiguous(),), (LAST.contiguous(),)]),
-)
-PLANES_OF_VOLUMES = torch.arange(96.0).reshape(2, 3, 2, 4, 2)
-VOLUMES = PLANES_OF_VOLUMES.to(memory_format=torch.channels_last_3d)
-case(
     "channels_last in the first call only",
-    ("CD106", "channels_last"),
+    advice_of_tensors.CHANNELS_LAST,
     lambda: all_of(compiled(double), [(LAST,), (IMAGES,)]),
     lambda: all_of(
         compiled(double), [(x.to(memory_format=torch.channels_last),) for x in (LAST, IMAGES)]
     ),
-)
-case(
-    "channels_last of volumes in the first call only",
-    ("CD106", "channels_last_3d"),
-    lambda: all_of(compiled(double), [(VOLUMES,), (PLANES_OF_VOLUMES,)]),
-    lambda: all_of(
-        compiled(double),
-        [(x.to(memory_format=torch.channels_last_3d),) for x in (VOLUMES, PLANES_OF_VOLUMES)],
-    ),
-)
-case(
-    "another device",
-    ("CD106", "device"),
-    lambda: all_of(compiled(double), [(X,), (OTHER.to("meta"),)])[:1],
-    lambda: all_of(compiled(double), [(X,), (OTHER.to("cpu"),)])[:1],
-)
-case(
-    "another rank",
-    ("CD106", "rank"),
-    lambda: [result.view(4) for result in all_of(compiled(double), [(X,), (OTHER[None],)])],
-    lambda: all_of(compiled(double), [(X,), (OTHER[None].view(4),)]),
-)
-
-
-def requiring() -> Any:
-    return X.clone().requires_grad_()
-
-
-case(
-    "requires_grad",
-    ("CD106", "requires_grad"),
-    lambda: all_of(compiled(double), [(X,), (requiring(),), (X,)]),
-    lambda: once_all(compiled(double), [(X,), (requiring(),), (X,)]),
 )
 
 
@@ -447,45 +264,9 @@ def stacked(*, requires: bool) -> Any:
 
 case(
     "stacked blocks",
-    ("CD106", "requires_grad"),
+    advice_of_tensors.GRADIENT_OF_INPUT,
     lambda: stacked(requires=False),
-    None,
     lambda: stacked(requires=True),
-)
-
-
-def inferred(*, cloned: bool) -> Any:
-    with torch.inference_mode():
-        made = X * 2
-    made = made.clone() if cloned else made
-    return all_of(compiled(double), [(X,), (made,)])
-
-
-case(
-    "a tensor of inference mode",
-    ("CD106", "inference"),
-    lambda: inferred(cloned=False),
-    lambda: inferred(cloned=True),
-    None,
-)
-
-
-def sampled(*, inside: bool) -> Any:
-    """Each call gets what the one before it returned."""
-    call, x = compiled(double), X
-    with torch.inference_mode():
-        x = X.clone() if inside else X
-        for _ in range(3):
-            x = call(x)
-    return x
-
-
-case(
-    "a loop in inference mode that starts with a tensor from outside",
-    ("CD106", "inference"),
-    lambda: sampled(inside=False),
-    None,
-    lambda: sampled(inside=True),
 )
 
 
@@ -499,97 +280,10 @@ def inferred_first(*, cloned: bool = False, mode: Any = torch.inference_mode) ->
 
 case(
     "a tensor from outside inference mode",
-    ("CD106", "normal"),
+    advice_of_tensors.INFERENCE_TENSOR,
     inferred_first,
     lambda: inferred_first(cloned=True),
     lambda: inferred_first(mode=torch.no_grad),
-)
-
-
-def frozen(*, early: bool, warm: bool = False) -> Any:
-    block = Block()
-    call, results = compiled(block), []
-    for times in range(2 if warm else 1):
-        if times:
-            warmed()
-        results = []
-        for grad in (False, False) if early else (True, False):
-            block.requires_grad_(grad)
-            results.append(call(X).detach())
-    return results
-
-
-case(
-    "a parameter that is frozen",
-    ("CD106", "frozen"),
-    lambda: frozen(early=False),
-    lambda: frozen(early=False, warm=True),
-    lambda: frozen(early=True),
-)
-
-
-def cast(*, early: bool) -> Any:
-    block = Block()
-    if early:
-        block.double()
-    call = compiled(block)
-    if not early:
-        call(X.double())
-    block.double()
-    return [call(X.double()), call(X.double())]
-
-
-case(
-    "a parameter that is cast",
-    ("CD106", "parameter"),
-    lambda: cast(early=False),
-    lambda: cast(early=True),
-)
-case(
-    "a conjugated tensor",
-    ("CD106", "conjugate"),
-    lambda: all_of(compiled(double), [(X + 1j,), ((OTHER + 1j).conj(),)]),
-    lambda: all_of(compiled(double), [(X + 1j,), ((OTHER + 1j).conj().resolve_conj(),)]),
-)
-
-
-class Decayed(nn.Module):
-    """Reads the gradient of its weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(4))
-
-    def forward(self, x: Any) -> Any:
-        y = x * self.weight
-        return y if self.weight.grad is None else y - self.weight.grad * 0.5
-
-
-def with_gradients(*, zeroed: bool) -> Any:
-    module = Decayed()
-    if zeroed:
-        module.weight.grad = torch.zeros(4)
-    call, results = compiled(module), []
-    for _ in range(3):
-        y = call(X)
-        results.append(y.detach())
-        y.sum().backward()
-        module.zero_grad(set_to_none=not zeroed)
-        module.weight.grad = torch.zeros(4)
-    return results
-
-
-case(
-    "a gradient that is missing",
-    ("CD106", "grad"),
-    lambda: with_gradients(zeroed=False),
-    lambda: with_gradients(zeroed=True),
-)
-case(
-    "a parameter instead of a tensor",
-    ("CD106", "type"),
-    lambda: all_of(compiled(double), [(requiring(),), (nn.Parameter(OTHER),)]),
-    lambda: all_of(compiled(double), [(requiring(),), (OTHER.clone().requires_grad_(),)]),
 )
 
 
@@ -599,47 +293,7 @@ def add_to(x: Any, y: Any) -> Any:
 
 case(
     "one tensor twice",
-    ("CD113", None),
+    advice_of_containers.DISTINCT,
     lambda: all_of(compiled(add_to), [(X, OTHER), (X, X)]),
     lambda: all_of(compiled(add_to), [(X, OTHER), (X, X.clone())]),
-)
-
-
-def seven_apart(x: Any) -> Any:
-    return x + 1 if len(x) == 7 else x * 2
-
-
-def sevens_outside(arguments: Sequence[Any]) -> list[Any]:
-    seven, others = compiled(added), compiled(double, dynamic=True)
-    return [(seven if len(x) == 7 else others)(x) for (x,) in arguments]
-
-
-case(
-    "a size that is told apart",
-    ("CD118", "constant"),
-    lambda: dynamic(seven_apart, (4,), (7,), (5,)),
-    lambda: once_all(compiled(seven_apart, dynamic=True), ones((4,), (7,), (5,)), ones((4,), (7,))),
-    lambda: sevens_outside(ones((4,), (7,), (5,))),
-    told=APART,
-)
-
-
-def equal_outside(arguments: Sequence[Any]) -> list[Any]:
-    same = compiled(lambda x, y: x + y, dynamic=True)
-    others = compiled(lambda x, y: x * 2, dynamic=True)
-    return [(same if len(x) == len(y) else others)(x, y) for x, y in arguments]
-
-
-def equal_sizes_after_others() -> list[Any]:
-    with torch.fx.experimental._config.patch(use_duck_shape=False):
-        return all_of(compiled(equal_or_not, dynamic=True), shapes_of((4, 7), (5, 5)))
-
-
-case(
-    "sizes that are told apart",
-    ("CD118", "unequal"),
-    equal_sizes_after_others,
-    lambda: equal_sizes((4, 7), (5, 5), first=((4, 7), (6, 6))),
-    lambda: equal_outside(shapes_of((4, 7), (5, 5))),
-    told=APART,
 )

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.diagnosis.rules.make_finding import make_finding
 from compilediag.extensions.cadence.diagnosis.attribution import Baseline, baseline_of
 from compilediag.extensions.cadence.diagnosis.samples import (
     StepSample,
     VariantEvidence,
     evidence_of,
 )
+from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Timeline
 

@@ -9,6 +9,7 @@ import ast
 import keyword
 from typing import Literal, NamedTuple
 
+from compilediag.diagnosis.codes import ATTRIBUTES, CAPTURED, GLOBALS
 from compilediag.diagnosis.guards.source import path_of
 from compilediag.errors import ReproImpossible
 
@@ -69,9 +70,8 @@ def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
 
 
 def _owner(rule: str, source: str) -> Owner:
-    fixed: dict[str, Owner] = {"CD101": "closure", "CD102": "closure", "CD109": "global"}
-    if rule in fixed:
-        return fixed[rule]
+    if rule in CAPTURED or rule in GLOBALS:
+        return "closure" if rule in CAPTURED else "global"
     path = path_of(source) if source else None
     if path is None:
         raise ReproImpossible("the receipt does not say where torch found the variable")
@@ -80,7 +80,7 @@ def _owner(rule: str, source: str) -> Owner:
         return "module"
     if path.scope == "global":
         return "global"
-    return "object" if rule in ("CD103", "CD104", "CD117") else "argument"
+    return "object" if rule in ATTRIBUTES else "argument"
 
 
 def _below_module(variable: str, *, is_buffer: bool) -> GuardedVariable:

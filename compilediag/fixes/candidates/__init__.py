@@ -1,1 +1,0 @@
-"""What may be tried to remove a finding."""

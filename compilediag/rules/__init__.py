@@ -1,0 +1,1 @@
+"""Rules by family: what each recognises, what it says, and what may be tried."""

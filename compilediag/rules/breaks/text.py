@@ -1,0 +1,309 @@
+"""One report of a graph break, as torch words it, read into its cause and category."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+from compilediag_harness.wire import Location
+
+Patterns = tuple[tuple[str, re.Pattern[str]], ...]
+"""A category, and the text of a break of that category."""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakCategories:
+    """Graph-break id to category over torch 2.8 to 2.15, and what to do where an id is missing."""
+
+    ids: dict[str, str]
+    """"GB0124" to "data_dependent_value"."""
+    codes: dict[str, str]
+    """"data_dependent_value" to "CD202"."""
+    consequences: dict[str, str]
+    """Ids that are no cause by themselves, to the code that stands for them."""
+    generic: frozenset[str]
+    """Ids that torch uses for unrelated causes: only the debug context distinguishes them."""
+    by_context: Patterns
+    by_title: Patterns
+    by_legacy_title: Patterns
+    """Titles of torch 2.7 without an explanation below."""
+
+
+_SITE = re.compile(
+    r"Graph break (?:\([^)\n]{1,200}\) )?in user code at (?P<file>[^\n]{1,4096}):(?P<line>\d{1,9})"
+)
+_SKIP_HEAD = re.compile(r"Graph break: ")
+_STACK_LINE = re.compile(
+    r'^ {2}File "(?P<file>[^"\n]{1,4096})", line (?P<line>\d{1,9})'
+    r"(?:, in (?P<name>[^\n]{0,512}))?$",
+    re.MULTILINE,
+)
+_RAISED = re.compile(
+    r"^(?:torch\.\S{0,200}\.)?(?P<type>\w{1,80}(?:Error|Exception|Unsupported)|Unsupported): ",
+    re.MULTILINE,
+)
+_REASON = "Graph Break Reason: "
+_REASON_END = re.compile(
+    r"^(?:Stack variable source attribution:|User code traceback:)", re.MULTILINE
+)
+_SECOND = "*** While handling this graph break, another graph break occurred"
+_TRACEBACK = "Traceback (most recent call last)"
+_LEAD_IN = re.compile(
+    r"(?:Encountered graph break when attempting to trace|Failed to handle graph break gracefully)"
+)
+_EXPLANATION = re.compile(r"^ {2}Explanation: (?P<text>[^\n]{0,4096})", re.MULTILINE)
+_CONTEXT = re.compile(
+    r"^ {2}Developer debug context: (?P<text>.{0,4096}?)(?:\n\n|\n {0,2}\Z|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_HINT = re.compile(r"^ {2}Hint: (?P<text>[^\n]{0,4096})", re.MULTILINE)
+_OPTION = re.compile(
+    # One hint of torch's leaves out the module of the options.
+    r"torch\._dynamo\.(?:config\.)?(\w{1,80})`?\s?(?:=|to)\s?`?(True|False)\b"
+)
+_GB_ID = re.compile(r"/gb/gb(\d{4})\b")
+_MODULE = re.compile(r"module: (?P<module>[\w.]{1,200}), qualname: ")
+_SKIPPED = re.compile(
+    r"module: (?P<module>[^,\n]{1,200}), qualname: (?P<name>[^,\n]{1,200}), "
+    r"skip reason: (?P<why>[^\n]{0,300})"
+)
+_NAMED_IN_CONTEXT = (
+    re.compile(r"<function ([^\s]{1,200}) at 0x"),
+    re.compile(r"builtin ([a-z_]\w{0,80}) \["),
+    re.compile(r"method: <(\w{1,80})[^>\n]{0,200}>\.(\w{1,80})"),
+    re.compile(r"call_method UserDefined\w{1,40}\((?:<class ')?([\w.]{1,200})(?:'>)?\) (\w{1,80})"),
+    re.compile(r"unsupported operator: ([\w.:]{1,200})"),
+    re.compile(r"(aten\.[\w.]{1,200})$"),
+    re.compile(r"Called `(time\.\w{1,80})\(\)`"),
+)
+"""Where torch's developer context carries the name of what was called."""
+_NAMED_IN_EXPLANATION = re.compile(
+    r"how to (?:enter a|iterate over) `(?:\w{1,80}\()?([\w.]{1,200})\)?`"
+)
+_BUILTIN = re.compile(r"C/C\+\+|Python builtin")
+_EXPLICIT = re.compile(
+    r"`?torch\.\w{1,20}\.disable\(?\)?`?d? function|graph_break\(\)|Forced graph break"
+)
+
+
+class Callee(NamedTuple):
+    """A function, operator or type that Dynamo does not trace."""
+
+    name: str
+    """"random.Random.choice", "aten.nonzero.default"."""
+    module: str | None
+    """None where torch prints none."""
+    why: str | None
+    """Why Dynamo skips it, in torch's words where it has any."""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakReport:
+    """One report of torch: the cause is the first break, a second one its consequence."""
+
+    site: Location | None
+    """Where torch reports the break; for a skipped frame the innermost line of the user's stack."""
+    gb_ids: tuple[str, ...]
+    """Ids of torch's graph-break site, the cause's first; empty up to torch 2.7."""
+    title: str
+    explanation: str
+    context: str
+    """torch's developer debug context of the cause."""
+    category: str
+    """Slug of the category, "data_dependent_value"."""
+    code: str
+    """"CD202"; "CD904" or "CD152" when torch only reports a consequence."""
+    explicit: bool
+    """The user asked for it: `graph_break()` or `torch.compiler.disable`."""
+    ran_eager: bool
+    """The whole frame falls back to eager because of it, in torch's words."""
+    c_extension: str | None
+    """Module of the third-party C extension that was called."""
+    callee: Callee | None
+    """What torch could not trace, where its text carries a name."""
+    options: tuple[tuple[str, str], ...]
+    """Options of Dynamo's configuration that torch's hints want set: ("allow_rnn", "True")."""
+    stack: tuple[Location, ...]
+    """The user's stack, outermost first; empty when torch suppressed it."""
+
+    @property
+    def gb_id(self) -> str | None:
+        """Id of the cause, "GB0124"."""
+        return self.gb_ids[0] if self.gb_ids else None
+
+    @property
+    def cause_key(self) -> str:
+        """What makes two reports at one place the same break: the id, or the title without one."""
+        return self.gb_id or self.title
+
+
+@lru_cache(maxsize=1024)
+def read_break(text: str) -> BreakReport:
+    """Reads a report of any torch from 2.7 on. Unknown wording ends as "other", never an error."""
+    skipped = _SKIP_HEAD.match(text) is not None
+    reason = _reason_of(text)
+    cause, second, _ = reason.partition(_SECOND)
+    title = _title_of(cause)
+    explanation, context = _first(_EXPLANATION, cause), _first(_CONTEXT, cause)
+    ids = tuple(dict.fromkeys(f"GB{number}" for number in _GB_ID.findall(reason)))
+    own_id = next((f"GB{number}" for number in _GB_ID.findall(cause)), None)
+    category = _category_of(own_id, title, explanation, context)
+    table = categories()
+    code = table.consequences.get(own_id or "") or table.codes.get(category, "CD290")
+    return BreakReport(
+        site=_site_of(text),
+        gb_ids=ids if own_id else (),
+        title=title,
+        explanation=explanation,
+        context=context,
+        category=category,
+        code=code,
+        explicit=_EXPLICIT.search(title) is not None,
+        ran_eager=(
+            skipped or bool(second) or reason.startswith("Failed to handle") or code == "CD904"
+        ),
+        c_extension=_c_extension_of(category, explanation, context),
+        callee=_callee_of(explanation, context),
+        options=_options_of(cause),
+        stack=_stack_of(text),
+    )
+
+
+def _reason_of(text: str) -> str:
+    """The part with the reason: after "Graph Break Reason", or the error that ended the tracing."""
+    start = text.find(_REASON)
+    if start >= 0:
+        rest = text[start + len(_REASON) :]
+        end = _REASON_END.search(rest)
+        return rest[: end.start()] if end else rest.partition(_TRACEBACK)[0]
+    raised = tuple(_RAISED.finditer(text))
+    if not raised:
+        return text.partition(_TRACEBACK)[0]
+    return text[raised[-1].end() :].partition("\nfrom user code:")[0]
+
+
+def _title_of(cause: str) -> str:
+    """The last line before the explanation that is not indented, else the first of the text."""
+    head, explained, _ = cause.partition("\n  Explanation:")
+    lines = [line for line in head.split("\n") if line.strip() and not line.startswith(" ")]
+    plain = [line for line in lines if not _LEAD_IN.match(line)]
+    if not plain:
+        return (lines[0] if lines else head).strip()
+    return (plain[-1] if explained else plain[0]).strip()
+
+
+def _category_of(own_id: str | None, title: str, explanation: str, context: str) -> str:
+    """By id where the id is one cause; else by context, then by title (rules.md 2.1)."""
+    table = categories()
+    known = table.ids.get(own_id or "")
+    if known is not None and own_id not in table.generic:
+        return known
+    return (
+        _matching(table.by_context, context)
+        or known
+        or (None if explanation else _matching(table.by_legacy_title, title))
+        or (_matching(table.by_title, title) if title else None)
+        or "other"
+    )
+
+
+def _matching(rules: Patterns, text: str) -> str | None:
+    return next((category for category, pattern in rules if pattern.search(text)), None)
+
+
+def _c_extension_of(category: str, explanation: str, context: str) -> str | None:
+    """The module, when torch could not trace a function because it is compiled third-party code."""
+    found = _MODULE.search(context)
+    if category != "unsupported_call" or found is None:
+        return None
+    reported = "likely a C extension or builtin" in context or "third-party C/C++" in explanation
+    package = found["module"].partition(".")[0]
+    foreign = package not in sys.stdlib_module_names and package not in ("torch", "builtins")
+    return found["module"] if reported and foreign else None
+
+
+def _callee_of(explanation: str, context: str) -> Callee | None:
+    skipped = _SKIPPED.match(context)
+    if skipped is not None:
+        module = skipped["module"] if skipped["module"] != "<unknown module>" else None
+        name = skipped["name"] if module is None else f"{module}.{skipped['name']}"
+        return Callee(name, module, _why(skipped["why"], explanation))
+    for pattern in _NAMED_IN_CONTEXT:
+        if found := pattern.match(context):
+            return Callee(".".join(part for part in found.groups() if part), None, None)
+    found = _NAMED_IN_EXPLANATION.search(explanation)
+    return Callee(found[1], None, None) if found is not None else None
+
+
+def _options_of(cause: str) -> tuple[tuple[str, str], ...]:
+    hints = (found["text"] for found in _HINT.finditer(cause))
+    return tuple(dict.fromkeys(pair for hint in hints for pair in _OPTION.findall(hint)))
+
+
+def _why(printed: str, explanation: str) -> str | None:
+    if "C extension or builtin" in printed or _BUILTIN.search(explanation):
+        return "no Python source: a builtin or a C extension"
+    # Where a folder is skipped torch prints it, and that is of the machine.
+    in_folder = printed.strip().startswith("file is under skip directory")
+    if not in_folder and printed.strip() not in ("", "<missing reason>"):
+        return printed.strip()
+    if in_folder or "intentionally marked" in explanation:
+        return "Dynamo skips its file on purpose"
+    return None
+
+
+def _site_of(text: str) -> Location | None:
+    found = _SITE.search(text)
+    if found is None:
+        stack = _stack_of(text)
+        return stack[-1] if stack else None
+    file, line = found["file"], int(found["line"])
+    for frame in reversed(_stack_of(text)):
+        if (frame.file, frame.line) == (file, line):
+            return frame
+    return Location(file, line)
+
+
+def _stack_of(text: str) -> tuple[Location, ...]:
+    """The user's stack: below "User code traceback:", or all of a skip report but Dynamo's own."""
+    _, found, stack = text.partition("\nUser code traceback:")
+    if not found:
+        if not _SKIP_HEAD.match(text):
+            return ()
+        stack = text
+    stack = stack.partition(_TRACEBACK)[0]
+    return tuple(
+        Location(frame["file"], int(frame["line"]), frame["name"] or "")
+        for frame in _STACK_LINE.finditer(stack)
+    )
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found["text"].strip() if found else ""
+
+
+@cache
+def categories() -> BreakCategories:
+    """The table that ships with the package."""
+    text = pkgutil.get_data("compilediag.rules.breaks", "gb_categories.json")
+    assert text is not None, "a file of the package"
+    data: dict[str, Any] = json.loads(text)
+
+    def patterns(key: str, flags: int = 0) -> Patterns:
+        return tuple((rule["category"], re.compile(rule["pattern"], flags)) for rule in data[key])
+
+    return BreakCategories(
+        ids=data["ids"],
+        codes=data["codes"],
+        consequences=data["consequence_ids"],
+        generic=frozenset(data["generic_ids"]),
+        by_context=patterns("context_refinements"),
+        by_title=patterns("rules", re.IGNORECASE),
+        by_legacy_title=patterns("legacy_titles"),
+    )

@@ -1,0 +1,264 @@
+"""A change of a run: what a trial applies, edits of source among it, and the line that a user would
+write for it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from compilediag.errors import CompilediagError
+from compilediag_harness.wire import (
+    ArgumentChange,
+    CompileOption,
+    Location,
+    ObjectChange,
+    PaddedFunction,
+    SettingChange,
+    TrialPlan,
+)
+
+NEEDS_LIBCST = 'edits need libcst: pip install "compilediag[fix]"'
+"""Why no edit can be made where the extra is not installed."""
+
+
+class EditImpossible(CompilediagError):
+    """The source does not have what the edit is about; the message says what."""
+
+
+class NothingToEdit(EditImpossible):
+    """The place has nothing of the kind that the edit is about: there is nothing to say of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change at one place of a file."""
+
+    file: str
+    line: int
+    """Any line of the statement, counted from 1."""
+    kind: str
+    """The operator and what it does there (`edits/rewrite.py`)."""
+    code: tuple[str, ...] = ()
+    """What the operator puts there or is about, as its docstring says. Statements may use the name
+    `torch`."""
+
+
+def normalized(text: str) -> str:
+    """An expression as `ast.unparse` writes it; the text itself where it is none."""
+    try:
+        return ast.unparse(ast.parse(text.strip(), mode="eval"))
+    except (SyntaxError, ValueError):
+        return text
+
+
+def by_file(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
+    """The edits of each file, each once."""
+    found: dict[str, list[Edit]] = {}
+    for edit in dict.fromkeys(edits):
+        found.setdefault(edit.file, []).append(edit)
+    return found
+
+
+def export_line(setting: str, value: str) -> str:
+    """What to type before the program is started. Values hold no character that is special between
+    double quotes (`diagnosis/levers.py`)."""
+    return f"export {setting}={value}" if value.isalnum() else f'export {setting}="{value}"'
+
+
+def joined(variables: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The variables with one value each: lists of torch are joined by commas, each item once; of
+    overrides the frames come first; of others the last value counts."""
+    values: dict[str, list[str]] = {}
+    for setting, value in variables:
+        values.setdefault(setting, []).append(value)
+    return {setting: _joined(setting, of_setting) for setting, of_setting in values.items()}
+
+
+def added(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables as a program gets them whose environment has values of some already."""
+    before = [(name, environ[name]) for name in variables if environ.get(name)]
+    return joined([*before, *variables.items()])
+
+
+def _joined(setting: str, values: list[str]) -> str:
+    if values[-1].isalnum():  # a switch, no list
+        return values[-1]
+    frames = {value.partition(":")[0] for value in values}
+    if setting.endswith("_CONFIGS") and len(frames) == 1:
+        options = dict.fromkeys(value.partition(":")[2] for value in values)
+        return f"{frames.pop()}:{','.join(options)}"
+    return ",".join(dict.fromkeys(",".join(values).split(",")))
+
+
+IGNORED_LOGGERS = "ignore_logging_functions"
+"""The option of `torch._dynamo.config` with functions that compiled code does not call."""
+
+ChangeKind = Literal["environment", "configuration", "call", "object", "source", "program"]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberAsTensor:
+    """An attribute that holds a Python number, and with the change a 0-dim tensor of its value."""
+
+    name: str
+    dtype: str
+    """"int64", "float64" or "bool"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What changes make different, as they themselves say; all else must stay as it is."""
+
+    left: int = 0
+    """Recompiles of the finding that may remain."""
+    silences: bool = False
+    """What a message prints is not printed: results in it are not missed."""
+    unlimits: bool = False
+    """What ran eager at the recompile limit is compiled: recompiles there are no worse, where their
+    number comes to an end."""
+    corrects: bool = False
+    """A hook that was ignored is called: it recompiles what it belongs to."""
+    disables: frozenset[str] = frozenset()
+    """Functions that are left to Python: graphs are split at calls of them."""
+    pads: tuple[Location, ...] = ()
+    """Functions whose arguments are padded: that this harms nothing is a point of its own."""
+    numbers: frozenset[NumberAsTensor] = frozenset()
+    """Attributes whose type is another one, and not their value."""
+
+
+NOTHING_DECLARED = Declared()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that may remove a finding."""
+
+    kind: ChangeKind
+    """How it is applied: a variable of the environment, an option of torch's configuration, or a
+    change where the program compiles or calls, of an object that it makes, an edit of its files, or
+    other sizes that it is called with."""
+    line: str
+    """What the user writes: a line for the shell, or of the program."""
+    risk: str
+    """What else it changes."""
+    variables: tuple[tuple[str, str], ...] = ()
+    settings: tuple[SettingChange, ...] = ()
+    options: tuple[CompileOption, ...] = ()
+    arguments: tuple[ArgumentChange, ...] = ()
+    padded: tuple[PaddedFunction, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    objects: tuple[ObjectChange, ...] = ()
+    numbers: tuple[NumberAsTensor, ...] = ()
+    """Attributes whose type it changes, and not their value."""
+    left: int = 0
+    """Recompiles of the finding that remain with it, as is known."""
+    pads: Location | None = None
+    """The function whose arguments are padded: that this harms nothing must be seen too."""
+    same_as: str = ""
+    """Of changes that do the same in different ways, one is tried: the first that can be made."""
+    unlimits: bool = False
+    """It compiles what ran eager at the recompile limit: recompiles there are no worse."""
+    corrects: bool = False
+    """It makes compiled code call a hook that it ignored, for which that is compiled once more."""
+    disables: str = ""
+    """The function that it leaves to Python: graphs are split where it is called."""
+    searches: bool = False
+    """A number in it is more than is needed: what is offered has the number that a run needed."""
+
+    @property
+    def needs_edit(self) -> bool:
+        """The program has to be edited for it."""
+        return self.kind != "environment"
+
+    @property
+    def silences(self) -> bool:
+        """A message is not printed."""
+        return any(item.name == IGNORED_LOGGERS for item in self.settings)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Its parts as a trial reports them when they were applied; none of variables."""
+        return plan_of([self]).labels
+
+
+def plan_of(
+    changes: Iterable[Change], *, seed: int | None = None, stance: str | None = None
+) -> TrialPlan:
+    """What a trial of the changes applies, but for the variables."""
+    chosen = tuple(changes)
+    return TrialPlan(
+        settings=_each(item for change in chosen for item in change.settings),
+        compile_options=_each(item for change in chosen for item in change.options),
+        arguments=_each(item for change in chosen for item in change.arguments),
+        padded=_each(item for change in chosen for item in change.padded),
+        check_padding=any(change.pads is not None for change in chosen),
+        objects=_each(item for change in chosen for item in change.objects),
+        stance=stance,
+        seed=seed,
+    )
+
+
+def declared_by(changes: Sequence[Change], others: Sequence[Change] = ()) -> Declared:
+    """What changes for a finding declare, in runs that have others too."""
+    every = (*changes, *others)
+    return Declared(
+        left=max((change.left for change in changes), default=0),
+        silences=any(change.silences for change in every),
+        unlimits=any(change.unlimits for change in every),
+        corrects=any(change.corrects for change in changes),
+        disables=frozenset(change.disables for change in every if change.disables),
+        pads=_each(change.pads for change in changes if change.pads is not None),
+        numbers=frozenset(item for change in every for item in change.numbers),
+    )
+
+
+def located(change: Change, functions: Iterable[Location]) -> Change:
+    """The change with the functions of a run: a receipt names files as its reader finds them."""
+    called = tuple(functions)
+    arguments = tuple(
+        replace(item, function=_same_function(item.function, called)) for item in change.arguments
+    )
+    padded = tuple(
+        replace(item, function=_same_function(item.function, called)) for item in change.padded
+    )
+    return replace(change, arguments=arguments, padded=padded)
+
+
+def _same_function(wanted: Location, called: Iterable[Location]) -> Location:
+    for place in called:
+        same = (place.line, place.function) == (wanted.line, wanted.function)
+        if same and f"/{place.file}".endswith(f"/{wanted.file.lstrip('/')}"):
+            return place
+    return wanted
+
+
+_Part = TypeVar("_Part")
+
+
+def _each(items: Iterable[_Part]) -> tuple[_Part, ...]:
+    return tuple(dict.fromkeys(items))
+
+
+DYNAMO = "torch._dynamo.config"
+SHAPES = "torch.fx.experimental._config"
+SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
+OVERRIDES = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
+LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
+"""A source in the list of dynamic ones: torch removes blanks from it, and splits it at commas."""
+
+
+def setting(module: str, name: str, value: bool | str, risk: str, left: int = 0) -> Change:
+    """An option of a configuration module of torch."""
+    line = f"{module}.{name} = {value!r}"
+    return Change(
+        "configuration", line, risk, settings=(SettingChange(module, name, value),), left=left
+    )
+
+
+def variable(name: str, value: str, risk: str, left: int = 0) -> Change:
+    """A variable of the environment."""
+    line = export_line(name, value)
+    return Change("environment", line, risk, variables=((name, value),), left=left)

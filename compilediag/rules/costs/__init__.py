@@ -1,0 +1,1 @@
+"""What compiling, caches and guards cost."""

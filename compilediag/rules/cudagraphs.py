@@ -1,0 +1,293 @@
+"""CUDA graphs that torch left out or that were read too late, from its messages (CD401, CD404), and
+those that are recorded again and again (CD402, CD403, CD405), as the harness counted them.
+
+Without a CUDA device torch leaves out every graph: then nothing is reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import cast
+
+from compilediag.diagnosis.findings import Finding, Rule, Severity
+from compilediag.rules.make_finding import make_finding
+from compilediag.rules.sizes.advice import Padded, called_sizes, padded_to
+from compilediag.timeline.compiles import frame_id_of
+from compilediag.timeline.devices import CudagraphRun, frame_of, skip_reason
+from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import CudagraphRecorded, Location, WarningSeen
+
+MAX_SIZES = 4
+"""Sizes of one frame that are recorded without a finding."""
+
+CHURN = 3
+"""Recordings for new addresses of the same inputs from which on they count as moving."""
+
+_SHOWN = 8
+
+_KEEP = (
+    "call compiled functions in the same order, from one thread, and clone outputs that are kept "
+    "over iterations"
+)
+_AGAIN = {
+    "graph_output_address": "an output of another graph came at another address",
+    "outputs_alive": "other outputs of earlier graphs were still in use",
+    "order": "it ran after another graph than before",
+    "thread": "another thread ran it",
+    "unknown": "torch did not say why",
+}
+"""Reasons for recording again."""
+
+_STATIC_FIX = (
+    "copy new values into the tensor (t.copy_(new)) where it is given another one: parameters, "
+    "buffers and tensors marked static must keep their address"
+)
+
+
+def cudagraph_rerecorded(timeline: Timeline) -> Iterable[Finding]:
+    """CD402: by frame and reason; new addresses of static inputs are CD405 where they go on."""
+    for run in timeline.cudagraphs:
+        for reason, items in _grouped(run, lambda item: item.reason):
+            if reason in _AGAIN:
+                what, fix = _AGAIN[reason], _KEEP
+            elif reason == "static_address" and len(items) < CHURN:
+                what, fix = f"{_inputs(items)} moved to another address", _STATIC_FIX
+            else:
+                continue
+            title = f"a CUDA graph was recorded again: {what}"
+            yield _finding(timeline, run, "CD402", items, title, fix)
+
+
+def too_many_sizes(timeline: Timeline) -> Iterable[Finding]:
+    """CD403: every size of a frame is a graph of its own, whether it was compiled anew or not."""
+    for run in timeline.cudagraphs:
+        for _, items in _grouped(run, lambda item: item.mode):
+            count = _count_sizes(items)
+            if count <= MAX_SIZES:
+                continue
+            sizes = dict.fromkeys(item.sizes for item in items if item.reason in ("first", "size"))
+            padded = _padded(timeline, run, items[0])
+            yield _finding(
+                timeline,
+                run,
+                "CD403",
+                items,
+                f"{count} sizes, and CUDA graphs for each",
+                f"pad to {'a few sizes' if padded is None else padded.buckets} with "
+                "compilediag.FixedShape: compilediag plan",
+                caveat="every size costs a warm-up, a recording and memory of its own",
+                more={
+                    "graph_sizes": [" ".join(size) for size in list(sizes)[:_SHOWN]],
+                    **({} if padded is None else padded.evidence),
+                },
+            )
+
+
+def _padded(timeline: Timeline, run: CudagraphRun, item: CudagraphRecorded) -> Padded | None:
+    """Buckets for what the function was called with, where its calls were recorded."""
+    function = _frame(timeline, run, item)
+    if function is None:
+        return None
+    sizes = called_sizes(timeline, {(run.process, function.file, function.line)})
+    return None if sizes is None else padded_to(sizes)
+
+
+def _count_sizes(items: Sequence[CudagraphRecorded]) -> int:
+    """How many sizes the graphs of one frame are of. Several graphs that are the first of one
+    compile are its partitions: they take tensors of different sizes, at one size of the call."""
+    firsts: dict[str, list[tuple[str, ...]]] = {}
+    more: dict[str, set[tuple[str, ...]]] = {}
+    for item in items:
+        first = firsts.setdefault(item.compile_id, [])
+        if item.reason == "first":
+            first.append(item.sizes)
+        elif item.reason == "size":
+            more.setdefault(item.compile_id, set()).add(item.sizes)
+    compiled = {frozenset(sizes) for sizes in firsts.values()}
+    # Rounded up: a partition need not take a tensor that changes.
+    again = (-(-len(sizes) // max(len(firsts[each]), 1)) for each, sizes in more.items())
+    return len(compiled) + sum(again)
+
+
+def static_address_churn(timeline: Timeline) -> Iterable[Finding]:
+    """CD405: torch 2.13 records again at each change, without a limit and without a word."""
+    for run in timeline.cudagraphs:
+        for reason, items in _grouped(run, lambda item: item.reason):
+            if reason == "static_address" and len(items) >= CHURN:
+                title = f"{_inputs(items)} keeps moving: {len(items)} recordings for new addresses"
+                yield _finding(timeline, run, "CD405", items, title, _STATIC_FIX, severity="error")
+
+
+# --- in common ----------------------------------------------------------------------------------
+
+
+def _grouped(
+    run: CudagraphRun, key: Callable[[CudagraphRecorded], str]
+) -> Iterable[tuple[str, list[CudagraphRecorded]]]:
+    """The recordings of each frame by key."""
+    found: dict[tuple[tuple[int, str], str], list[CudagraphRecorded]] = {}
+    for item in run.recorded:
+        found.setdefault((frame_of(item), key(item)), []).append(item)
+    return ((by, items) for (_, by), items in found.items())
+
+
+def _inputs(items: Sequence[CudagraphRecorded]) -> str:
+    names = dict.fromkeys(name for item in items for name in item.moved)
+    named = ", ".join(list(names)[:3]) or "a static input"
+    return f"{named} and {len(names) - 3} more" if len(names) > 3 else named
+
+
+def _finding(
+    timeline: Timeline,
+    run: CudagraphRun,
+    code: str,
+    items: Sequence[CudagraphRecorded],
+    title: str,
+    fix: str,
+    *,
+    caveat: str | None = None,
+    severity: Severity | None = None,
+    more: dict[str, object] | None = None,
+) -> Finding:
+    moved_at = next((line for item in items for line in item.moved_at if line), None)
+    ids = list(dict.fromkeys(item.compile_id for item in items))
+    return make_finding(
+        timeline,
+        code,
+        title,
+        fix,
+        caveat=caveat,
+        location=moved_at or _frame(timeline, run, items[0]),
+        variable=items[0].moved[0] if items[0].moved else None,
+        severity=severity,
+        count=len(items),
+        steps=(item.step for item in items),
+        cost_s=sum(item.seconds for item in items),
+        evidence={
+            "compile_ids": ids[:_SHOWN],
+            "mode": items[0].mode,
+            "recordings": len(items),
+            "replays": sum(run.counts[item].replays for item in ids if item in run.counts),
+            "threads": len({item.thread for item in items}),
+            **(more or {}),
+        },
+        entered=items[0],
+    )
+
+
+def _frame(timeline: Timeline, run: CudagraphRun, item: CudagraphRecorded) -> Location | None:
+    """The compiled function, where its compile was seen."""
+    epoch, frame = frame_of(item)
+    return next(
+        (
+            made.frame
+            for made in timeline.compiles
+            if (made.process, made.epoch) == (run.process, epoch)
+            and frame_id_of(made.compile_id) == frame
+        ),
+        None,
+    )
+
+
+_REQUESTS = ("reduce-overhead", "'triton.cudagraphs': True")
+_LINE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)')
+_OVERWRITTEN = "accessing tensor output of CUDAGraphs that has been overwritten"
+_SKIP_FIX = "remove torch's reason from the compiled function: the page has the usual ones"
+
+
+def cudagraph_skipped(timeline: Timeline) -> Iterable[Finding]:
+    """CD401: each reason that torch gave; and a run that requested graphs and has none."""
+    if not _applicable(timeline):
+        return
+    by_reason: dict[tuple[str, Location | None], list[WarningSeen]] = {}
+    for warning in timeline.warnings:
+        reason = skip_reason(warning.text)
+        if reason is not None:
+            by_reason.setdefault((reason, _named_line(warning.text)), []).append(warning)
+    for (reason, location), warnings in by_reason.items():
+        yield make_finding(
+            timeline,
+            "CD401",
+            f"CUDA graphs were skipped: {reason}",
+            _SKIP_FIX,
+            location=location,
+            confidence="text",
+            count=len(warnings),
+            steps=(item.step for item in warnings),
+            evidence={
+                "reason": reason,
+                "text": warnings[0].text[:2048],
+                "compile_ids": sorted({item.compile_id for item in warnings if item.compile_id}),
+            },
+        )
+    if not by_reason:
+        yield from _silently_none(timeline)
+
+
+def _silently_none(timeline: Timeline) -> Iterator[Finding]:
+    """Zero skips prove nothing: a run can have no graph, no counted skip and no message."""
+    requested = any(word in str(mode) for mode in _modes(timeline) for word in _REQUESTS)
+    ran = [item for item in timeline.cudagraphs if item.lost is None]
+    if requested and ran and not any(item.recordings or item.warmups for item in ran):
+        yield make_finding(
+            timeline,
+            "CD401",
+            "CUDA graphs were requested, but none was recorded, and torch gave no reason",
+            "check cudagraph_policy, cudagraph_capture_sizes and whether anything of the graph is "
+            "on the device",
+            evidence={"skips": sum(item.skips or 0 for item in ran)},
+        )
+
+
+def _modes(timeline: Timeline) -> Iterator[object]:
+    """The modes and options that `torch.compile` was called with."""
+    for process in timeline.processes:
+        requests = process.facts.get("compile_requests")
+        for request in cast(list[object], requests) if isinstance(requests, list) else ():
+            if isinstance(request, dict):
+                options = cast(dict[str, object], request)
+                yield from (options.get("mode"), options.get("options"))
+
+
+def output_overwritten(timeline: Timeline) -> Iterable[Finding]:
+    """CD404: the run ended because an output was read after the next replay had written over it."""
+    for process in timeline.processes:
+        failure = "" if process.ended is None else process.ended.failure or ""
+        if _OVERWRITTEN in failure:
+            yield make_finding(
+                timeline,
+                "CD404",
+                "an output in a CUDA graph's memory was read after a later run had overwritten it",
+                "clone the output where it is kept, or call "
+                "torch.compiler.cudagraph_mark_step_begin() before each iteration",
+                location=_named_line(failure),
+                severity="error",
+                evidence={"text": failure[:2048]},
+            )
+
+
+def _applicable(timeline: Timeline) -> bool:
+    """A CUDA device is there, or graphs were recorded whatever the environment facts are."""
+    devices = any(process.facts.get("gpus") for process in timeline.processes)
+    return devices or any(run.recordings for run in timeline.cudagraphs)
+
+
+def _named_line(text: str) -> Location | None:
+    """The innermost line of the program that torch names."""
+    lines = [
+        Location(found["file"], int(found["line"]), found["function"].strip())
+        for found in _LINE.finditer(text)
+    ]
+    own = [line for line in lines if ownership_of(line.file, ()) != "torch"]
+    return (own or lines or [None])[-1]
+
+
+RULES: tuple[Rule, ...] = (
+    cudagraph_skipped,
+    output_overwritten,
+    cudagraph_rerecorded,
+    too_many_sizes,
+    static_address_churn,
+)

@@ -1,0 +1,263 @@
+"""Facts about the recompiles of one cause: who passes the value, who sets it, and what the code
+does with it. What is not recorded is no fact."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from compilediag.diagnosis.causes.conditions import condition_of
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.codes import ARGUMENTS
+from compilediag.timeline.compiles import Recompile, frame_id_of
+from compilediag.timeline.ownership import ownership_of
+from compilediag_harness.blame.writes_in_source import conditions_in, truth_of
+from compilediag_harness.wire import GuardFacts, Location
+
+ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
+_LOCAL = re.compile(r"L\['(\w+)'\](.*)")
+"""The source of an argument, or of a part of one."""
+_STRIDES = re.compile(r"\d+")
+_CALLABLE = re.compile(r"(?:^|[._])(?:function|method)(?:[._]\w+)* object$")
+_TABLE = re.compile(r"\._(?:modules|parameters|buffers)\Z")
+_SUBSCRIPT = re.compile(r"\[[^\[\]]*\]")
+_HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
+_COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
+_STRUCTURE = ("members", "keys", "missing", "length")
+
+
+class Break(NamedTuple):
+    """The graph break after which a compiled frame goes on."""
+
+    function: str
+    place: str
+
+
+def break_before(group: Group) -> Break | None:
+    """The graph break that made the value an argument: the frame goes on behind one, and the value
+    is no attribute or global, which the whole function would guard just as well."""
+    frame = group.recompiles[0].frame
+    found = _RESUMED.fullmatch(frame.function)
+    if found is None or group.code not in ARGUMENTS:
+        return None
+    file = frame.file.replace("\\", "/").rpartition("/")[2]
+    return Break(found["function"], f"{file}:{found['line']}")
+
+
+def is_held_by_package(group: Group) -> bool:
+    """Compiled code of a package gets the value from a call that is not the program's: the last
+    line of the program's own passes nothing for it."""
+    first = group.recompiles[0]
+    if first.entered_at is None or ownership_of(first.frame.file) == "user":
+        return False
+    return not any(_is_passed(group, variable) for variable in group.variables)
+
+
+def _is_passed(group: Group, variable: str) -> bool:
+    """Whether the program's own call passes something for the argument, or for what holds it."""
+    path, arguments = passed_for(group, variable)
+    root = ROOT.match(path)
+    named = root is None or root[0]
+    return any(name == named or name.startswith(f"{named}[") for name in arguments)
+
+
+def passed_for(group: Group, variable: str) -> tuple[str, dict[str, str]]:
+    """The variable as guards name it, and what the first recompile's call passes for what."""
+    call = group.recompiles[0].entered_at
+    sources = {part.variable: part.first.source for part in group.parts}
+    # Calls are bound to the parameters of what was compiled, as guards name them: a variable may
+    # have the name that a module behind torch's own wrapper gives it.
+    local = _LOCAL.fullmatch(sources.get(variable, ""))
+    path = variable if local is None else local[1] + local[2]
+    return path, {} if call is None else dict(call.arguments)
+
+
+def is_field_of_argument(group: Group) -> bool:
+    """An attribute of an object, no module, that the call passes."""
+    root = _LOCAL.match(group.first.source)
+    return root is not None and root[1] not in ("self", "fn") and is_of_object(group)
+
+
+def is_of_object(group: Group) -> bool:
+    """An attribute of an object that is no module: it has no buffers."""
+    facts = _facts(group)
+    return bool(facts) and all(each.holder_kind == "object" for each in facts)
+
+
+def _facts(group: Group) -> list[GuardFacts]:
+    """What is known about the value wherever a cache entry guards it."""
+    source = group.first.source
+    return [
+        guard.facts
+        for recompile in group.recompiles
+        for entry in recompile.entries
+        for guard in entry.guards
+        if guard.source == source
+    ]
+
+
+def is_of_hook(group: Group) -> bool:
+    """A registered hook holds the value."""
+    return any(_HOOK.search(cause.source) for cause in group.causes)
+
+
+def is_callable(group: Group) -> bool:
+    """A function or method."""
+    return any(_CALLABLE.search(text or "") for text in (group.first.expected, group.first.actual))
+
+
+def is_container(group: Group) -> bool:
+    """What changed is the length or the keys of a container."""
+    shown = (group.first.expected or "", group.first.actual or "")
+    return group.kind in _STRUCTURE or any(map(_COUNTED.match, shown))
+
+
+def is_read_by_package(group: Group) -> bool:
+    """The line that reads the value is a package's."""
+    return ownership_of(group.location.file) == "third_party"
+
+
+def is_read_below(group: Group) -> bool:
+    """An attribute that no line of the user's reads: what the line calls does, and takes it as it
+    is."""
+    if ownership_of(group.location.file) == "torch":
+        return True
+    # A module keeps its children, parameters and buffers in dicts, which no line names. An item may
+    # be written in other quotes, or by a variable: its container is named.
+    holder, _, member = _SUBSCRIPT.sub("", _TABLE.sub("", group.variable)).rpartition(".")
+    lines = [cause.line_text for cause in group.causes if cause.line_text]
+    named = re.compile(rf"\b{re.escape(member)}\b")
+    return bool(holder and lines) and not any(map(named.search, lines))
+
+
+def is_filled_inside(group: Group) -> bool:
+    """The function that reads the value gives it one where it has none."""
+    return all(
+        cause.expected == "None"
+        and any(_is_inside(writer, group.location) for writer in cause.writers)
+        for cause in group.causes
+    )
+
+
+def _is_inside(writer: Location, place: Location) -> bool:
+    """The writer is the function of the place; Python names it with what it is nested in."""
+    name = writer.function.rpartition(".")[2]
+    return writer.file == place.file and name == place.function.rpartition(".")[2]
+
+
+def memory_format(strides: str) -> str | None:
+    """The memory format of a tensor of 4 or 5 dimensions whose channels are innermost."""
+    found = [int(stride) for stride in _STRIDES.findall(strides)]
+    names = {4: "channels_last", 5: "channels_last_3d"}
+    outside_in = [*found[:1], *found[2:], *found[1:2]]
+    innermost = outside_in == sorted(outside_in, reverse=True) and found != sorted(
+        found, reverse=True
+    )
+    return names.get(len(found)) if innermost else None
+
+
+def is_number(text: str | None) -> bool:
+    """An int or a float, as guards show it."""
+    try:
+        float(text or "")
+    except ValueError:
+        return False
+    return True
+
+
+def is_branched_on(group: Group) -> bool:
+    """The function that reads the value decides by it: in its source as the process had it, or in
+    the line that is recorded."""
+    return any(
+        cause.branched_on or decides_by(cause.line_text or "", cause.variable)
+        for cause in group.causes
+    )
+
+
+def is_constant(group: Group) -> bool:
+    """One frame of one process was compiled again for a further value: torch makes a number dynamic
+    at its second value, unless the code needs it as a constant. Where the code only computes with
+    it, it does not: `dynamic=False` made it one.
+
+    An entry that was compiled at one of these recompiles and does not read the value (on another
+    side of a branch) leaves it to the next: it shows nothing."""
+    if all(only_computes(cause.line_text or "", cause.variable) for cause in group.causes):
+        return False
+    compiled: dict[tuple[str, int, int], set[str]] = {}
+    again: Counter[tuple[str, int, int]] = Counter()
+    for cause, item in zip(group.causes, group.recompiles, strict=True):
+        frame = (frame_id_of(item.compile_id), item.process, item.epoch)
+        values, demanded = compiled.setdefault(frame, set()), _demanded(cause.source, item)
+        again[frame] += not values or not demanded or bool(values & demanded)
+        if again[frame] > 1:
+            return True
+        values.add(cause.actual or "")
+    return False
+
+
+def _demanded(source: str, recompile: Recompile) -> set[str]:
+    """The values of a variable that cache entries wanted; empty where entries are not recorded."""
+    return {
+        condition_of(guard).expected or ""
+        for entry in recompile.entries
+        for guard in entry.guards
+        if guard.source == source
+    }
+
+
+def decides_by(line: str, variable: str) -> bool:
+    """Whether a condition in the line reads the variable, such as "level" or "self.level": a tensor
+    in its place would break the graph. False where the line is no whole statement: nothing is known
+    then."""
+    tree = _parsed(line)
+    if tree is None or not variable:
+        return False
+    return any(_is(node, variable) for test in conditions_in(tree) for node in truth_of(test))
+
+
+_COMPUTES = (
+    *(ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop),
+    *(ast.Return, ast.Assign, ast.AugAssign, ast.Expr, ast.Module),
+)
+
+
+def only_computes(line: str, variable: str) -> bool:
+    """Whether the line reads the variable, and only as an operand of arithmetic: not as an index, a
+    bound or an argument of a call."""
+    tree = _parsed(line)
+    if tree is None or not variable:
+        return False
+    parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    found = [node for node in ast.walk(tree) if _is(node, variable)]
+    return bool(found) and all(
+        isinstance(around, _COMPUTES) for node in found for around in _around(node, parents)
+    )
+
+
+def _around(node: ast.AST, parents: dict[int, ast.AST]) -> Iterator[ast.AST]:
+    while (parent := parents.get(id(node))) is not None:
+        yield parent
+        node = parent
+
+
+def _parsed(line: str) -> ast.AST | None:
+    line = line.strip()
+    header = line.removeprefix("el") if line.startswith("elif ") else line
+    for text in (line, f"{header} pass", f"def f():\n {header}", f"def f():\n {header} pass"):
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+    return None
+
+
+def _is(node: ast.AST, variable: str) -> bool:
+    """Whether an expression is the variable; displayed names may lack the `self` in front."""
+    if not isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return False
+    spelled = ast.unparse(node)
+    return spelled == variable or spelled.endswith(f".{variable}")

@@ -1,0 +1,1 @@
+"""Padding to fixed sizes."""

@@ -1,0 +1,1 @@
+"""Guards that are armed, variants, and the limit of recompiles."""

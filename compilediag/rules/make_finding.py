@@ -1,0 +1,105 @@
+"""The one place where a rule's finding is built, with what the register holds for its code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.findings import (
+    CauseId,
+    Confidence,
+    Entered,
+    Finding,
+    Severity,
+    changed_at,
+    entered_by,
+    place_of,
+)
+from compilediag.receipt.schema.compiles import FixRecord, Place
+from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Location, ValueChange
+
+
+class Advice(NamedTuple):
+    """What to change, in the imperative, and what that costs. Names in braces are filled in."""
+
+    fix: str
+    caveat: str | None = None
+
+    def filled(self, **names: str) -> Advice:
+        """With some of its names filled in."""
+        fix, caveat = self
+        for name, value in names.items():
+            fix = fix.replace(f"{{{name}}}", value)
+        return Advice(fix, caveat)
+
+
+def make_finding(
+    timeline: Timeline,
+    code: str,
+    title: str,
+    fix: str,
+    *,
+    caveat: str | None = None,
+    location: Location | Place | None = None,
+    variable: str | None = None,
+    severity: Severity | None = None,
+    confidence: Confidence = "exact",
+    count: int = 1,
+    steps: Iterable[int] = (),
+    cost_s: float | None = None,
+    evidence: dict[str, object],
+    also: tuple[str, ...] = (),
+    about: tuple[CauseId | BreakLine, ...] = (),
+    entered: Entered | None = None,
+    changed: ValueChange | None = None,
+) -> Finding:
+    """A finding of `code`: its severity unless another is given, owned by whom `location` belongs
+    to. What has no location is about the run as a whole, which is the user's. `entered`: what it is
+    about, where neither `about` nor `location` is a frame, cause or break of the timeline."""
+    register = info(code)
+    found = Finding(
+        rule=code,
+        slug=register.slug,
+        severity=severity or register.severity,
+        confidence=confidence,
+        family=register.family,
+        variable=variable,
+        title=title,
+        location=place_of(location),
+        ownership="user" if location is None else ownership_of(location.file, timeline.user_roots),
+        count=count,
+        steps=tuple(sorted(set(steps))),
+        cost_s=cost_s,
+        fix=FixRecord(summary=fix, how=register.how, caveat=caveat),
+        evidence=evidence,
+        also=also,
+        about=about,
+        changed_at=changed_at(changed),
+    )
+    return found if entered is None else entered_by(found, entered)
+
+
+def pick(item: object, *names: str) -> dict[str, object]:
+    """Attributes of `item` by name, for the evidence: tuples as lists."""
+    found = {name: getattr(item, name) for name in names}
+    return {n: [*value] if isinstance(value, tuple) else value for n, value in found.items()}
+
+
+def plural(count: int, noun: str) -> str:
+    """The count and its noun: "1 call", "3 calls"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def and_more(count: int) -> str:
+    """What follows the first of `count` items in a title."""
+    return f", and {count - 1} more" if count > 1 else ""
+
+
+def shorten(text: str, limit: int) -> str:
+    """The first line, in at most `limit` characters."""
+    line = text.strip().split("\n", 1)[0].strip()
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"

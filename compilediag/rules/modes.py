@@ -1,0 +1,170 @@
+"""States that no variable of the program holds, of torch, an optimizer or compiled autograd, and
+recompiles of unknown cause (CD111, CD116, CD153, CD190)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.findings import Finding
+from compilediag.rules.case import Case
+from compilediag.rules.changes import Change
+from compilediag.rules.make_finding import Advice, make_finding
+from compilediag.rules.passed import OtherArgument, changes_at_calls
+from compilediag.rules.recompiles import RecompileRule, Told
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import ObjectChange
+
+BOTH_MODES = Advice("warm up both modes before the timed steps", "two graphs, bounded")
+ONE_STATE = Advice(
+    "set {setting} once, before the first compiled call; or warm up each that the timed steps have",
+    "one graph for each",
+)
+LR_TENSOR = Advice(
+    "construct the optimizer with lr=torch.tensor(...): torch's schedulers change it in place, and "
+    "other code with fill_; or, where optimizer.step() is compiled, leave it out"
+)
+SAME_OPTIMIZER = Advice(
+    "keep the optimizer's groups, options and the set of gradients the same at every step; or let "
+    "the warm-up make each step that the timed ones have",
+    "two compiles are normal for a compiled optimizer: the first step makes its state",
+)
+UNKNOWN = Advice("could not determine the cause; the guard is shown as torch prints it")
+NO_REASON = Advice("could not determine: torch gave no reason; try TORCH_LOGS=recompiles_verbose")
+
+_MODES: Mapping[str, str] = {
+    "train_eval": "train and eval alternate",
+    "grad_mode": "grad mode changed",
+    "inference_mode": "inference mode changed",
+    "autocast": "autocast changed",
+}
+_SET_ONCE = (
+    "matmul_precision", "reduced_precision", "num_threads", "deterministic", "default_dtype",
+)  # fmt: skip
+
+
+def _mode(group: Group) -> Told:
+    kind = group.kind or ""
+    mode = next((name for name in _MODES if name in kind), None)
+    if mode is not None:
+        return _MODES[mode], BOTH_MODES
+    title = "global state of torch changed"
+    if kind in ("default_device", "torch_function_mode"):
+        title = "default device or function mode changed"
+    elif any(name in kind for name in _SET_ONCE):
+        title = "global setting changed after the first compile"
+    return title, ONE_STATE.filled(setting=kind.replace("_", " ") or "the state")
+
+
+def _optimizer(group: Group) -> Told:
+    kind, variable = group.kind, group.variable
+    if kind == "lr":
+        return "lr of the optimizer changed", LR_TENSOR
+    title = f"{kind} of the optimizer changed" if kind else "optimizer state was created"
+    if not kind and variable.endswith(".grad"):
+        title = "a parameter without gradient in the optimizer step"
+    elif not kind and variable.endswith("param_groups"):
+        title = "parameter groups changed"
+    return title, SAME_OPTIMIZER
+
+
+def _unknown(group: Group) -> Told:
+    if group.first.guard:
+        return "recompile of unknown cause: {guard}", UNKNOWN
+    return "recompile without a reason", NO_REASON
+
+
+_AUTOGRAD_MISS = "Cache miss due to"
+
+
+def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
+    """CD153: compiled autograd compiled a backward graph again. Once, in the second step, is
+    normal: gradients exist then."""
+    captures = [
+        item
+        for item in timeline.compiles
+        if item.compile_id.startswith("!") and item.forward and item.guarded
+    ]
+    misses = [item for item in timeline.warnings if _AUTOGRAD_MISS in item.text]
+    again = captures[1:]
+    if not again and len(misses) < 2:
+        return
+    yield make_finding(
+        timeline,
+        "CD153",
+        f"compiled autograd compiled its backward graph {max(len(captures), 1)} times",
+        "warm up two whole steps; keep shapes and the set of autograd nodes constant",
+        caveat="the second step captures once more, because the gradients exist by then",
+        severity="info" if len(again) < 2 and len(misses) < 3 else "warning",
+        confidence="exact" if again else "text",
+        # The captured graph is generated code: a line of it leads nowhere.
+        location=next((item.frame for item in again if item.frame.file[:1] not in ("", "<")), None),
+        count=len(again) or len(misses),
+        steps=(item.step for item in (again or misses)),
+        cost_s=sum(item.seconds for item in again) if again else None,
+        evidence={
+            "compile_ids": [item.compile_id for item in captures],
+            "misses": [item.text[:400] for item in misses[:8]],
+        },
+        # the program's call of backward
+        entered=next((item for item in again if item.entered_at or item.entered_from), None),
+    )
+
+
+_HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")
+_FLOAT = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
+_ROUNDED = "it is float32 then; assigning a number to it later makes it a float again"
+_EACH_COPY = "a copy of the tensor per call"
+
+
+WHY: Mapping[str, str] = {
+    "CD111": "each mode is different code and needs its own graph: one call in each mode "
+    "before the loop compiles them there",
+    "CD116": "what the optimizer holds there is not a number",
+    "CD153": "different terms of the loss are different backward graphs",
+    "CD190": "torch does not report what caused the recompile",
+}
+"""Why no change can be tried, where there is none."""
+
+
+def hyperparameter_changes(case: Case) -> Iterator[Change]:
+    """torch's schedulers write into a tensor in place: its value is no constant of the graph."""
+    found = _HYPERPARAMETER.fullmatch(case.source)
+    values = [value for pair in case.values for value in pair]
+    if case.finding.rule != "CD116" or found is None or not values:
+        return
+    if not all(map(_FLOAT.fullmatch, values)):
+        return
+    name = found[1]
+    yield Change(
+        "object",
+        f'for group in optimizer.param_groups: group["{name}"] = torch.tensor(group["{name}"])'
+        "  # after the optimizer is made",
+        _ROUNDED,
+        objects=(ObjectChange("tensor_hyperparameter", name),),
+    )
+
+
+def view_changes(case: Case) -> Iterator[Change]:
+    """A copy of a view."""
+    for passed in _of_view(case) if case.finding.rule == "CD190" else ():
+        yield from changes_at_calls(case, passed)
+
+
+def _of_view(case: Case) -> Iterator[OtherArgument]:
+    """A guard on the tensor behind a view, which a tensor of its own has not: a copy is no view.
+    Which argument is the view torch does not say; where there is one argument, it is that."""
+    behind = "'NoneType' object has no attribute 'size'"
+    called = case.finding.entered_at
+    if case.guard == behind and called is not None:
+        names = {each.parameter for each in called.arguments}
+        if len(names) == 1:
+            yield OtherArgument(names.pop(), "clone", "_.clone()", _EACH_COPY)
+
+
+RULES = (
+    RecompileRule("CD111", _mode),
+    RecompileRule("CD116", _optimizer),
+    RecompileRule("CD190", _unknown),
+)

@@ -1,0 +1,1 @@
+"""Containers, objects, optional arguments and hooks that changed."""

@@ -1,0 +1,249 @@
+"""Turns the causes of all counted recompiles into findings: one mechanism for all families.
+
+Causes with one rule, variable and blamed function are one finding, over all steps and processes;
+so are causes that one act changed (`causes/acts.py`), which are its parts.
+The seconds of a recompile go to its primary cause: nobody measured how much of them another cause
+would have cost alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.codes import ARGUMENTS
+from compilediag.diagnosis.findings import Act, CauseId, Finding
+from compilediag.receipt.schema.compiles import PartRecord
+from compilediag.receipt.schema.evidence import GuardEvidence
+from compilediag.receipt.schema.record import record_from
+from compilediag.rules.absorption import Absorption, compile_ids
+from compilediag.rules.analysis import Analysis, AnalysisRule
+from compilediag.rules.facts import ROOT, break_before, passed_for
+from compilediag.rules.make_finding import Advice, make_finding, pick
+from compilediag.timeline.ownership import ownership_of
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire.event import resumed_function
+
+Told = tuple[str, Advice]
+"""What happened, without the variable and its change, which views print beside it, and what to do.
+The fields of `_filled` stand in braces."""
+
+
+WAYS = re.compile(r"; or,? ")
+"""Between the ways of a fix, each of which alone is enough."""
+
+CARRIED = "what is carried over a graph break is an argument of the code behind it, and guarded"
+TEMPORARY = "___"
+"""How Dynamo's own names begin, which no program can use: `___stack0`."""
+
+_KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
+"""An argument that a functools.partial holds."""
+_PLAIN = re.compile(r"""[^\W\d]\w*(?:\.\w+|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
+"""An expression that is evaluated again without an effect, and holds the same tensor."""
+
+_BEHIND_BREAK = Advice("remove the graph break at {place}", CARRIED)
+_BEFORE_BREAK = Advice(
+    "remove the graph break at {place}; or, if {name} is an argument of `{function}`, {first}",
+    CARRIED,
+)
+
+
+@dataclass(frozen=True)
+class RecompileRule(AnalysisRule):
+    """The rule of one code: its groups, in the family's words."""
+
+    code: str
+    tell: Callable[[Group], Told]
+    enrich: Callable[[Finding, Group, Timeline], Finding] | None = None
+    """Adds to a finding what else is recorded about it in the run."""
+    tells_of_breaks: bool = False
+    """Its words are also for what is carried over a graph break."""
+
+    def find(self, analysis: Analysis) -> Iterable[Finding]:
+        timeline = analysis.timeline
+        for group in analysis.causes.groups.get(self.code, ()):
+            found = _finding(timeline, group, *self._told(group))
+            yield found if self.enrich is None else self.enrich(found, group, timeline)
+
+    def _told(self, group: Group) -> Told:
+        if group.act is not None:
+            return told_of_act(group, group.act)
+        title, (fix, caveat) = self.tell(group)
+        broken = None if self.tells_of_breaks else break_before(group)
+        if broken is not None:
+            carried = group.variable.startswith(TEMPORARY)
+            fix, caveat = (_BEHIND_BREAK if carried else _BEFORE_BREAK).filled(
+                place=broken.place, function=broken.function, first=WAYS.split(fix)[0]
+            )
+        return _filled(title, group), Advice(
+            _filled(fix, group), None if caveat is None else _filled(caveat, group)
+        )
+
+
+def passed_as(group: Group, variable: str) -> str:
+    """What the program passes for the argument, "batch" or "data.x"; the argument itself where that
+    is not known, or is made in the call."""
+    path, arguments = passed_for(group, variable)
+    root = ROOT.match(path)
+    if root is None or group.code not in ARGUMENTS:
+        return variable
+    passed = arguments.get(path) or arguments.get(root[0])
+    if passed is None or not _PLAIN.fullmatch(passed):
+        return variable
+    return passed if path in arguments else passed + path[root.end() :]
+
+
+def _filled(text: str, group: Group) -> str:
+    """A text with the names of a group in it."""
+    variable, kind = group.variable, group.kind or ""
+    return text.format(
+        name=_name(group),
+        function=_function(group),
+        variable=variable,
+        **{letter: variable or letter for letter in "dix"},
+        inputs=variable or "the inputs",
+        kind=kind,
+        setting=kind.replace("_", " "),
+        guard=group.first.guard,
+    )
+
+
+def _name(group: Group) -> str:
+    """The variables in a sentence; `args[0]` of what torch wraps around a module has no name in the
+    program but that of what it passes."""
+    name = group.name
+    for variable in group.variables if ownership_of(group.location.file) == "torch" else ():
+        if variable.startswith(("args[", "kwargs[")):
+            passed = passed_as(group, variable)
+            shown = f"`{passed}`" if passed != variable else "the input"
+            name = name.replace(f"`{variable}`", shown)
+    return _KEYWORD.sub(r"`\1`", name)
+
+
+def _function(group: Group) -> str:
+    """The function in a sentence; what torch wraps around a module has no name to a user."""
+    if ownership_of(group.location.file) == "torch":
+        return "the compiled code"
+    resumed = resumed_function(group.location.function)
+    return group.function if resumed is None else f"`{resumed}`"
+
+
+def told_of_act(group: Group, act: Act) -> Told:
+    """What to do about values that one line changed together."""
+    likely = "probably " if act.evidence == "probable" else ""
+    values = len({(part.code, part.variable) for part in group.parts})
+    at = f"{act.file}:{act.line}"
+    what = f"{act.text} ({at})" if act.text else f"the line {at}"
+    what = "what sets them" if act.lines > 1 else what
+    return f"one line {likely}changed {values} guarded values", Advice(
+        f"run {what} before the first compiled call, or warm up each state that it leaves",
+        "one graph per state",
+    )
+
+
+def _finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Finding:
+    first, recompiles = group.first, group.all_recompiles
+    primary = {
+        recompile.id
+        for part in group.parts
+        for cause, recompile in zip(part.causes, part.recompiles, strict=True)
+        if cause.primary
+    }
+    causes = [cause for part in group.parts for cause in part.causes]
+    found = make_finding(
+        timeline,
+        group.code,
+        title,
+        advice.fix,
+        caveat=advice.caveat,
+        location=group.location,
+        variable=None if first.variable.startswith(TEMPORARY) else first.variable or None,
+        severity="info" if group.planned else None,
+        confidence="exact" if any(item.confidence == "exact" for item in causes) else "text",
+        count=len(recompiles),
+        steps=(recompile.step for recompile in recompiles),
+        cost_s=group.cost_s,
+        evidence={
+            "compile_ids": [recompile.compile_id for recompile in recompiles],
+            "roles": ["primary" if item.id in primary else "also" for item in recompiles],
+            "processes": sorted({recompile.process for recompile in recompiles}),
+            **pick(first, "kind", "expected", "actual"),
+            "values": group.values,
+            **pick(first, "guard", "source"),
+            **({"together": list(group.variables[1:])} if group.together else {}),
+            "writers": [
+                {**pick(writer, "function", "file", "line"), "evidence": evidence}
+                for writer, evidence in group.writers
+            ],
+        },
+        changed=group.changed,
+        about=tuple(part.id for part in group.parts),
+    )
+    known = group.act if group.act is not None and group.act.lines == 1 else None
+    parts = tuple(
+        record_from(
+            PartRecord,
+            part.first,
+            rule=part.code,
+            location=part.location,
+            recompiles=len(part.recompiles),
+        )
+        for part in group.parts[1:]
+    )
+    return replace(found, parts=parts, act=known)
+
+
+def _explains_autograd(cause: Finding, symptom: Finding) -> bool:
+    """The first capture of a backward graph is no recompile: the others are."""
+    again = compile_ids(symptom)[1:]
+    return bool(again) and set(again) <= set(compile_ids(cause))
+
+
+def _explains_late_recompile(cause: Finding, symptom: Finding) -> bool:
+    return set(compile_ids(symptom)) <= set(compile_ids(cause))
+
+
+def _is_same_cause(cause: Finding, symptom: Finding) -> bool:
+    where = symptom.location
+    armed = GuardEvidence.of(symptom.evidence).cause
+    if cause.rule == armed and cause.variable == symptom.variable:
+        return cause.location == where
+    return where is not None and any(
+        isinstance(part, CauseId)
+        and part.rule == armed
+        and part.variable == symptom.variable
+        and (part.file, part.function) == (where.file, where.function)
+        for part in cause.about[1:]
+    )
+
+
+def _variables(finding: Finding) -> list[str | None]:
+    """Of all its parts."""
+    return [finding.variable, *(p.variable for p in finding.about if isinstance(p, CauseId))]
+
+
+ABSORBS = (
+    # Recompiles of compiled autograd that a guard explains.
+    Absorption("CD153", "CD1", _explains_autograd),
+    # A recompile in a steady step.
+    Absorption(
+        "CD302",
+        "CD1",
+        _explains_late_recompile,
+        is_symptom=lambda finding: finding.severity == "info",
+        common=compile_ids,
+    ),
+    # A guard that is armed again, of a cause that has recompiled already. A look that foresaw a
+    # recompile is no step of it.
+    Absorption(
+        "CD150",
+        "CD1",
+        _is_same_cause,
+        keeps_steps=True,
+        common=_variables,
+    ),
+)

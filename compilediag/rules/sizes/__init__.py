@@ -1,0 +1,1 @@
+"""Sizes that changed, conditions on them, and promises about them."""

@@ -1,0 +1,360 @@
+"""Sizes of tensors that change, and what is done to a tensor before the call.
+
+A line that marks a tensor is followed literally: what the call itself computes is assigned to a
+variable first, because a mark belongs to one tensor object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from packaging.version import Version
+
+from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
+from compilediag.diagnosis.causes.group import Group
+from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
+from compilediag.rules.case import FIRST_WITH_UNBACKED, PARAMETER, Case, edit_calls
+from compilediag.rules.changes import (
+    DYNAMO,
+    LISTABLE,
+    SHAPES,
+    SOURCES,
+    Change,
+    Edit,
+    joined,
+    setting,
+    variable,
+)
+from compilediag.rules.facts import is_branched_on
+from compilediag.rules.passed import OtherArgument, changes_at_calls
+from compilediag.rules.sizes.marks import SAME_TENSOR
+from compilediag.rules.values.changes import AS_TENSOR
+from compilediag_harness.wire import ArgumentChange, CompileOption
+
+MARK = "maybe_mark_dynamic"
+"""Leaves a size that the code needs as a number a constant; `mark_dynamic` raises an error then."""
+
+_MODULES = {MARK: "torch._dynamo", "mark_unbacked": "torch._dynamo.decorators"}
+_MAX_LENGTH = 80
+"""Characters of an expression in a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A tensor of a call and the dimensions that are marked."""
+
+    parameter: str
+    path: str
+    """Below the parameter: "['rows'][0]"; empty for the parameter itself."""
+    dimensions: tuple[int, ...]
+
+    @property
+    def argument(self) -> str:
+        """As the receipt names arguments."""
+        return f"{self.parameter}{self.path}"
+
+    def calls(self, name: str, action: str = MARK) -> list[str]:
+        """The statements that mark a variable."""
+        return [f"{_MODULES[action]}.{action}({name}, {each})" for each in self.dimensions]
+
+
+_SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
+DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
+_EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
+_UNBACKED = (
+    "sizes that change are unbacked in every compiled function: torch raises an error where the "
+    "code branches on one"
+)
+_DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
+
+
+def size_changes(case: Case) -> Iterator[Change]:
+    """Marks, unbacked sizes, other symbols for equal sizes, a number in its range as a tensor."""
+    yield from _dynamic_sizes(case)
+    yield from _bound_sizes(case)
+    for passed in _bound_number(case):
+        yield from changes_at_calls(case, passed)
+
+
+def mark_changes(case: Case) -> Iterator[Change]:
+    """Marks as edits, before every call by which the function was compiled."""
+    dimensions, small = dimensions_to_mark(case)
+    if dimensions and not small:
+        yield from before_calls(case, changed_sizes(case, dimensions), DYNAMIC)
+
+
+def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
+    """The dimensions of an argument whose sizes changed, and whether 0 or 1 was among the sizes:
+    these are constants for a mark. None where a mark is not what the finding needs."""
+    if case.finding.rule != "CD105" or case.kind == "marking":
+        return [], False
+    changed = [item for pair in case.values for item in changed_dimensions(*pair)]
+    small = any({item.before, item.after} & {"0", "1"} for item in changed)
+    return sorted({item.dimension for item in changed}), small
+
+
+def growing_source(case: Case) -> str | None:
+    """A tensor of a module that grows, as a dynamic source: each growth is another branch, and the
+    sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
+    constant."""
+    if (case.finding.rule, case.kind) != ("CD103", "shape") or case.version < FIRST_WITH_UNBACKED:
+        return None
+    changed = [item for pair in case.values for item in changed_dimensions(*pair)]
+    small = any({item.before, item.after} & {"0", "1"} for item in changed)
+    if not changed or small or "," in case.source:
+        return None
+    return ",".join(f"{case.source}:{each}" for each in sorted({i.dimension for i in changed}))
+
+
+def _dynamic_sizes(case: Case) -> Iterator[Change]:
+    """Marks on the argument, then everything dynamic."""
+    dimensions, small = dimensions_to_mark(case)
+    if not dimensions:
+        return
+    if small:
+        yield from _unbacked(case, case.source, dimensions)
+        yield setting(DYNAMO, "automatic_dynamic_shapes_mark_as", "unbacked", _UNBACKED, left=1)
+        return
+    if "_parameters[" in case.source:
+        yield setting(DYNAMO, "force_parameter_static_shapes", False, DYNAMIC, left=1)
+    yield from at_the_call(case, changed_sizes(case, dimensions), MARK, DYNAMIC)
+    yield Change(
+        "call",
+        "torch.compile(..., dynamic=True)",
+        _EVERY_SIZE,
+        options=(CompileOption("dynamic", True),),
+    )
+
+
+def _bound_sizes(case: Case) -> Iterator[Change]:
+    """A condition between sizes that torch put into the graph's guards."""
+    if case.finding.rule != "CD118":
+        return
+    guard = case.guard
+    sizes = _SIZE.findall(guard)
+    if case.kind == "zero_one" and len(sizes) == 1:
+        source, dimension = sizes[0]
+        yield from _unbacked(case, source, [int(dimension)])
+    elif len(sizes) == 2 and "==" in guard:
+        yield setting(SHAPES, "use_duck_shape", False, "more symbols: compiles take longer")
+
+
+def _unbacked(case: Case, source: str, dimensions: list[int]) -> Iterator[Change]:
+    """0 and 1 are constants of every graph, but for a size that is taken for unknown."""
+    if case.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
+        value = ",".join(f"{source}:{dimension}" for dimension in dimensions)
+        yield variable("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
+    tensor = marked(source, dimensions)
+    if tensor is not None:
+        yield from at_the_call(case, [tensor], "mark_unbacked", _DATA_DEPENDENT)
+
+
+def marked(source: str, dimensions: Iterable[int]) -> Marked | None:
+    """None for what is not part of an argument."""
+    found = PARAMETER.fullmatch(source)
+    if found is None or found[1] == "self":
+        return None
+    return Marked(found[1], found[2], tuple(dimensions))
+
+
+def changed_sizes(case: Case, dimensions: Iterable[int]) -> list[Marked]:
+    """The tensor of the finding, and those whose sizes changed with it: one that is not marked
+    makes the same call compile again. Empty where the first is not an argument."""
+    sizes = {case.source: set(dimensions)}
+    for cause in (cause for event in case.compiles for cause in event.causes):
+        changed = changed_dimensions(cause.expected, cause.actual)
+        # Constants, whatever is marked.
+        small = any({item.before, item.after} & {"0", "1"} for item in changed)
+        if cause.finding == case.finding.id and changed and not small:
+            sizes.setdefault(cause.source, set()).update(item.dimension for item in changed)
+    first, *others = (marked(source, sorted(found)) for source, found in sizes.items())
+    return [] if first is None else [first, *(each for each in others if each is not None)]
+
+
+def at_the_call(case: Case, tensors: Sequence[Marked], action: str, risk: str) -> Iterator[Change]:
+    """Marks on the arguments of every call of the function."""
+    function = case.function
+    if function is None or not tensors:
+        return
+    before, names, passing = named_before(case, tensors)
+    marks = [
+        line for each, name in zip(tensors, names, strict=True) for line in each.calls(name, action)
+    ]
+    yield Change(
+        "call",
+        f"{'; '.join([*before, *marks])}  # before the call{case.call_place}{passing}",
+        risk,
+        arguments=tuple(
+            ArgumentChange(function, each.argument, action, dimension)
+            for each in tensors
+            for dimension in each.dimensions
+        ),
+    )
+
+
+def named_before(case: Case, tensors: Sequence[Marked]) -> tuple[list[str], list[str], str]:
+    """Tensors of a call: statements before it, the names of the tensors then, and for the end of
+    the line the variables that the call has to pass in place of what they hold."""
+    entered = case.finding.entered_at
+    known = [_passed(entered, each) for each in tensors]
+    names = _variables([each for each in known if each is not None])
+    before = [f"{name} = {text}" for text, name in names.items()]
+    passing = f", passing {' and '.join(names.values())}" if names else ""
+    named = [
+        tensor.argument if text is None else names.get(text, text)
+        for tensor, text in zip(tensors, known, strict=True)
+    ]
+    return before, named, passing
+
+
+def _variables(passed: Sequence[str]) -> dict[str, str]:
+    """Names for expressions that the call computes, by their text."""
+    computed = [
+        each
+        for each in dict.fromkeys(passed)
+        if len(each) <= _MAX_LENGTH and not SAME_TENSOR.fullmatch(each)
+    ]
+    return _numbered(computed)
+
+
+def _numbered(texts: Sequence[str]) -> dict[str, str]:
+    several = len(texts) > 1
+    return {text: f"given{at if several else ''}" for at, text in enumerate(texts, 1)}
+
+
+def _passed(entered: EnteredAt | None, tensor: Marked) -> str | None:
+    """The expression of a tensor at the program's call; None where it is not known."""
+    texts = {item.parameter: item.expression for item in entered.arguments} if entered else {}
+    if tensor.argument in texts:
+        return texts[tensor.argument]
+    root = texts.get(tensor.parameter)
+    return f"{root}{tensor.path}" if root is not None and root.isidentifier() else None
+
+
+def before_calls(case: Case, tensors: Sequence[Marked], risk: str) -> Iterator[Change]:
+    """Edits before every call by which the function was compiled."""
+    if not tensors:
+        return
+    edits = dict.fromkeys(_edit(event.entered_at, tensors) for event in case.compiles_of_frames)
+    made = [edit for edit in edits if edit is not None and case.is_own(edit.file)]
+    if not made or len(made) != len(edits):
+        return
+    yield edit_calls(made, _written(made[0]), risk)
+
+
+def _edit(entered: EnteredAt | None, tensors: Sequence[Marked]) -> Edit | None:
+    """None for a call that is not known, or does not pass the first of them."""
+    passed = [(each, text) for each in tensors if (text := _passed(entered, each)) is not None]
+    if entered is None or not entered.file or not passed or passed[0][0] is not tensors[0]:
+        return None
+    if all(SAME_TENSOR.fullmatch(text) for _, text in passed):
+        code = [line for each, text in passed for line in each.calls(text)]
+        return Edit(entered.file, entered.line, "before", tuple(code))
+    order = [item.expression for item in entered.arguments]
+    passed.sort(key=lambda item: order.index(item[1]) if item[1] in order else len(order))
+    pairs = [part for each, text in passed for line in each.calls("{}") for part in (text, line)]
+    return Edit(entered.file, entered.line, "assigned", (entered.text or "", *pairs))
+
+
+def _written(edit: Edit) -> str:
+    """What an edit writes, in words."""
+    if edit.kind == "before":
+        return f"{'; '.join(edit.code)}  # before the call"
+    texts, lines = edit.code[1::2], edit.code[2::2]
+    names = _numbered([*dict.fromkeys(texts)])
+    code = [f"{name} = {text}" for text, name in names.items()]
+    code += [line.format(names[text]) for text, line in zip(texts, lines, strict=True)]
+    return f"{'; '.join(code)}  # before the call, passing {' and '.join(names.values())}"
+
+
+def _bound_number(case: Case) -> Iterator[OtherArgument]:
+    """A number that left its range, as a tensor."""
+    names = set(_BOUND.findall(case.guard))
+    sizes = ".size()" in case.guard or ".stride()" in case.guard
+    if case.finding.rule == "CD118" and len(names) == 1 and not sizes:
+        yield OtherArgument(names.pop(), "tensor", "torch.tensor(_)", AS_TENSOR)
+
+
+_OF_SEVERAL = ("CD118", "CD120")
+"""Rules whose findings name no source of their own: what two sizes have to do with each other, and
+known values that met."""
+
+
+_EVERY_NAMESAKE = "holds for every compiled function with variables of these names"
+
+
+def together_changes(case: Case) -> Iterator[Change]:
+    """Every dynamic source of the findings of its frames at once."""
+    own = _listed(case.finding)
+    if not own and growing_source(case) is None and case.finding.rule not in _OF_SEVERAL:
+        return
+    found = [*_beside(case)]
+    grows = [source for each in found if (source := growing_source(replace(case, finding=each)))]
+    every = [*grows, *(value for finding in found for value in _listed(finding))]
+    value = joined((SOURCES, item) for item in every).get(SOURCES, "")
+    if not value or set(value.split(",")) == {item for each in own for item in each.split(",")}:
+        return
+    yield variable(SOURCES, value, _EVERY_NAMESAKE, left=int(bool(grows)))
+
+
+def _beside(case: Case) -> Iterator[FindingRecord]:
+    """The findings of the frames that this one recompiled, itself among them."""
+    frames = {event.frame for event in case.compiles}
+    about = {
+        cause.finding
+        for event in case.receipt.compile.events
+        if event.frame in frames
+        for cause in event.causes
+    }
+    for finding in case.receipt.findings:
+        if finding.id in about and finding.severity != "info":
+            yield finding
+
+
+def _listed(finding: FindingRecord) -> list[str]:
+    return [item.value for item in finding.fix.candidates if item.setting == SOURCES]
+
+
+_HELD = (("CD103", "shape"), ("CD106", "parameter"))
+"""What a module gets in another size: a tensor that grows, a parameter that is replaced."""
+
+
+_STATIC = re.compile(r"\._(?:buffers|parameters)\[")
+"""Their sizes are constants of every graph, whether the code needs that or not: torch's options
+`force_nn_module_property_static_shapes` and `force_parameter_static_shapes`."""
+
+
+def dynamic_size(group: Group, version: Version) -> str | None:
+    """0 and 1 stay constants, and so does a size that the graph made one. A tensor of a module that
+    grows where the code asks for its size is another branch while it does."""
+    source = group.first.source
+    changed = [
+        item for cause in group.causes for item in changed_dimensions(cause.expected, cause.actual)
+    ]
+    dimensions = sorted({item.dimension for item in changed})
+    held = (group.code, group.kind) in _HELD and not is_branched_on(group)
+    held = held and version >= FIRST_WITH_UNBACKED
+    passed = group.code == "CD105" and group.kind != "marking"
+    if not dimensions or not (passed or held):
+        return None
+    small = any({item.before, item.after} & {"0", "1"} for item in changed)
+    static = _STATIC.search(source) is not None
+    if small or (not static and constant_dimensions(group.causes, group.recompiles)):
+        return None
+    if not LISTABLE.fullmatch(source):
+        return None
+    if version < FIRST_WITH_UNBACKED:
+        return source
+    return ",".join(f"{source}:{dimension}" for dimension in dimensions)
+
+
+WHY: Mapping[str, str] = {
+    "CD118": "the code needs the size as a number",
+    "CD154": "the program itself fails: there are no results to compare with",
+}
+"""Why no change can be tried, where there is none."""
+
+
+_BOUND = re.compile(r"L\['([A-Za-z_]\w*)'\](?![\[.\w'])")

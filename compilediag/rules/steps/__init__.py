@@ -1,0 +1,1 @@
+"""What steps do beside compiled code."""

@@ -1,0 +1,143 @@
+"""Tensors that code holds or gets, and that changed otherwise than in an argument's size (CD103,
+CD106)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.guards.tensors import keys_of
+from compilediag.rules.case import Case
+from compilediag.rules.changes import Change
+from compilediag.rules.facts import is_field_of_argument, memory_format
+from compilediag.rules.make_finding import Advice
+from compilediag.rules.passed import OtherArgument, argument_of, changes_at_calls
+from compilediag.rules.recompiles import RecompileRule, Told
+from compilediag.rules.sizes.changes import marked, named_before
+from compilediag_harness.wire import ArgumentChange
+
+FILLED_BEFORE = Advice(
+    "fill {name}, with all that is set beside it, before the first compiled call: by one eager "
+    "call with the largest input; or keep it at its largest size and write into it in place",
+    "when the input length varies too, one recompile for that size remains (CD105)",
+)
+ONE_KIND = Advice(
+    "pass {name} with one {aspect} at every call; or warm up each that the timed steps have",
+    "one graph for each",
+)
+CHANNELS_LAST = Advice(
+    "call .to(memory_format=torch.{format}) on {name} before the compiled call",
+    "the layout of the first call; a copy of a tensor that has another",
+)
+GRADIENT_OF_INPUT = Advice(
+    "warm up {name} with and without requires_grad; or, where blocks are stacked, call "
+    ".requires_grad_() on the input of the first: the inputs of the others need gradients",
+    "warming up keeps two graphs",
+)
+INFERENCE_TENSOR = Advice(
+    "call .clone() on {name} inside torch.inference_mode(), as it was made there in the first "
+    "call; or use torch.no_grad() instead of torch.inference_mode()",
+    "a copy of the tensor per call",
+)
+
+_TITLES: Mapping[str | None, str] = {
+    "dtype": "tensor of another dtype",
+    "stride": "tensor of another layout",
+    "device": "tensor on another device",
+    "rank": "tensor of another rank",
+    "requires_grad": "tensor with another requires_grad",
+    "inference": "inference tensor",
+    "parameter": "parameter changed",
+    "conjugate": "conjugated tensor",
+    "grad": "gradient present or missing",
+    "type": "tensor of another type",
+    "subclass": "tensor subclass",
+    "identity": "another tensor at a static address",
+}
+_ASPECTS = {"stride": "layout", "parameter": "kind of parameter", "grad": "state of its gradient"}
+
+
+def _held(group: Group) -> Told:
+    # Created, and then grown, is grown.
+    grown = any(cause.kind == "shape" for cause in group.causes)
+    if is_field_of_argument(group):
+        title = "tensor in an argument object created or grown"
+    elif group.kind == "companion":
+        title = "lazily filled cache"
+    else:
+        title = f"lazily {'created' if group.kind == 'created' and not grown else 'grown'} buffer"
+    return title, FILLED_BEFORE
+
+
+def _metadata(group: Group) -> Told:
+    kind, first = group.kind, group.first
+    title = _TITLES.get(kind, "tensor metadata changed")
+    if kind == "parameter" and (first.expected or "").startswith("requires_grad"):
+        title = "parameter frozen or released"
+    if kind == "requires_grad":
+        return title, GRADIENT_OF_INPUT
+    if kind == "inference" and "ADInplaceOrView" not in keys_of(first.expected or ""):
+        return "inference tensor expected", INFERENCE_TENSOR
+    layout = memory_format(first.expected or "") if kind == "stride" else None
+    if layout is not None:
+        return title, CHANNELS_LAST.filled(format=layout)
+    aspect = _ASPECTS.get(kind or "", kind if kind in ("dtype", "device", "rank") else "type")
+    return title, ONE_KIND.filled(aspect=aspect)
+
+
+_INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+_FLOATS = ("float64", "float32", "bfloat16", "float16")
+_COPY = "a copy of the tensor per call, unless it already has this form"
+_EXTRA_GRADIENT = "a gradient is computed for the input, which costs memory"
+
+
+WHY: Mapping[str, str] = {
+    "CD103": "where the tensor is allocated is for you to move: `fix` moves no code",
+    "CD106": "each kind of tensor needs its own graph, and the program passes a different kind",
+}
+"""Why no change can be tried, where there is none."""
+
+
+def tensor_changes(case: Case) -> Iterator[Change]:
+    """One layout or dtype at every call; a gradient for an input."""
+    for passed in _passed(case):
+        yield from changes_at_calls(case, passed)
+    yield from _requires_grad(case)
+
+
+def _passed(case: Case) -> Iterator[OtherArgument]:
+    argument = argument_of(case.source) if case.finding.rule == "CD106" else None
+    if argument is None or not case.values:
+        return
+    if case.kind == "stride":
+        layout = memory_format(case.values[0][0])
+        if layout is not None:
+            code = f"_.contiguous(memory_format=torch.{layout})"
+            yield OtherArgument(argument, layout, code, _COPY)
+        yield OtherArgument(argument, "contiguous", "_.contiguous()", _COPY)
+    elif case.kind == "dtype":
+        seen = {name.removeprefix("torch.") for pair in case.values for name in pair}
+        for names in (_INTEGERS, _FLOATS):
+            if seen <= {*names} and not seen >= {"bfloat16", "float16"}:
+                widest = f"torch.{min(seen, key=names.index)}"
+                wide = "torch.int64" if names is _INTEGERS else widest
+                yield OtherArgument(argument, f"to({wide})", f"_.to({wide})", _COPY)
+
+
+def _requires_grad(case: Case) -> Iterator[Change]:
+    tensor = marked(case.source, ())
+    if case.finding.rule != "CD106" or case.kind != "requires_grad":
+        return
+    if tensor is None or case.function is None:
+        return
+    before, (name,), passing = named_before(case, [tensor])
+    code = "; ".join([*before, f"{name}.requires_grad_()"])
+    yield Change(
+        "call",
+        f"{code}  # before the call{case.call_place}{passing}",
+        _EXTRA_GRADIENT,
+        arguments=(ArgumentChange(case.function, tensor.argument, "requires_grad"),),
+    )
+
+
+RULES = (RecompileRule("CD103", _held), RecompileRule("CD106", _metadata))
