@@ -307,7 +307,6 @@ CANARIES = {
     "evidence": "glpat-CANARYevidence0123456789",
     "failure": "AKIACANARYFAILURE012",
     "tail": "https://canaryuser:canarypass@example.org",
-    "random": "q7Zt2Lk9Vb4Xn6Rm1Pw8Ys3Dc5Fg0Hj",
     "break": "eyJjYW5hcnkiOiAxfQCANARYbreak.eyJjYW5hcnkiOiAxfQ.c2lnbmF0dXJl",
     "known": "swordfish-known-to-the-parent",
 }
@@ -340,8 +339,8 @@ def test_no_canary_is_in_the_receipt() -> None:
         environment={"TORCH_LOGS": f"recompiles,{planted['environment']}"},
         secret_values=(planted["known"],),
         log_tail=f"GET {planted['tail']}\n{planted['argv value']}\n{planted['known']}\x1b[1m"
-        + planted["random"],
-        extensions={"note": planted["random"]},
+        + planted["reason"],
+        extensions={"note": planted["reason"]},
     )
     timeline = fold([sorted(planned, key=lambda item: item.t)], None, (CWD,))
     diagnosis = diagnose(timeline)
