@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace as changed
@@ -29,17 +30,20 @@ from compilediag.runs.offline import (
     read_sources,
     workers_worth,
 )
-from compilediag.runs.offline.cluster import connected, receipts_on
 from compilediag.runs.offline.many_ranks import (
     ReceiptOptions,
     are_many,
     options_here,
     receipt_of_many,
+    workers_at,
 )
 from compilediag.runs.offline.sources import LoadedSources
 from compilediag.runs.run_directory import make_run_dir, named_run
 from compilediag.runs.tools.tlparse import link_reports
 from compilediag_harness.redaction.redactor import secret_values
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 @dataclass(frozen=True)
@@ -112,17 +116,16 @@ def command(options: AnalyzeOptions) -> None:
             "--cluster reads elsewhere, --jobs, --tlparse, --patterns and --warmup work here; "
             "give one"
         )
-    trainers = None if options.patterns is None else _trainers(options.patterns)
+    trainers = None
+    if options.patterns is not None:
+        reader_of = extension_points.load(extension_points.TRAIN_LOG_READER, "--patterns")
+        trainers = reader_of(options.patterns)
     sources = find_sources(options.paths, trainers)
-    folder = (_here if options.cluster is None else _on_cluster)(options, sources, trainers)
+    with _executor(options, sources) as executor:
+        folder = _analyzed(options, sources, trainers, executor)
     if options.output is None:
         point_latest(folder)
     write(drawn(view, folder if options.output is not None else None))
-
-
-def _trainers(patterns: str) -> TrainLogReader:
-    """The reader of trainers' output, with a pattern file."""
-    return extension_points.load(extension_points.TRAIN_LOG_READER, "--patterns")(patterns)
 
 
 def _receipt_options(options: ReadOptions) -> ReceiptOptions:
@@ -130,37 +133,40 @@ def _receipt_options(options: ReadOptions) -> ReceiptOptions:
     folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
     folder_name = os.path.basename(os.path.abspath(options.paths[0]))
     lane = options.name or named_run(folder_name) or folder_name or "analyze"
-    return options_here(lane, options.world_size, folder, options.warmup)
+    elsewhere = options.cluster is not None
+    return options_here(lane, options.world_size, folder, options.warmup, elsewhere=elsewhere)
 
 
-def _here(options: ReadOptions, sources: tuple[Input, ...], trainers: TrainLogReader | None) -> str:
+def _executor(
+    options: ReadOptions, sources: tuple[Input, ...]
+) -> AbstractContextManager[Executor | None]:
+    """Where the sources are read: on a cluster, in processes of this machine, or in this one."""
+    if options.cluster is not None:
+        return workers_at(options.cluster)
+    workers = options.jobs or workers_worth(sources)
+    return pool_of(workers) if workers > 1 else nullcontext()
+
+
+def _analyzed(
+    options: ReadOptions,
+    sources: tuple[Input, ...],
+    trainers: TrainLogReader | None,
+    executor: Executor | None,
+) -> str:
     """Writes the receipts, all ranks together, and each where there are several; their folder."""
     settings = _receipt_options(options)
-    workers = options.jobs or workers_worth(sources)
-    with pool_of(workers) if workers > 1 else nullcontext() as executor:
-        if are_many(sources) and not options.tlparse:
-            receipt = receipt_of_many(sources, settings, executor, trainers)
-            write_receipt(receipt, receipt_in(settings.folder))
-            return settings.folder
-        record = replace(read_sources(sources, executor, trainers), warmup=settings.warmup)
-        receipt = merged_receipt(record, settings.name, settings.world_size, settings.folder)
-        if options.tlparse:
-            receipt = _with_reports(receipt, record, settings.folder)
+    if are_many(sources) and not options.tlparse:
+        receipt = receipt_of_many(sources, settings, executor, trainers)
         write_receipt(receipt, receipt_in(settings.folder))
-        if len(record.ranks) > 1:
-            for rank, receipt in rank_receipts(record, settings.name, executor):
-                write_receipt(receipt, receipt_in(settings.folder, rank), flushed=False)
-    return settings.folder
-
-
-def _on_cluster(
-    options: ReadOptions, sources: tuple[Input, ...], trainers: TrainLogReader | None
-) -> str:
-    """Writes the same receipts as they come from the workers; their folder."""
-    with connected(options.cluster or "") as client:
-        settings = _receipt_options(options)
-        for rank, receipt in receipts_on(client, sources, settings):
-            write_receipt(receipt, receipt_in(settings.folder, rank), flushed=rank is None)
+        return settings.folder
+    record = replace(read_sources(sources, executor, trainers), warmup=settings.warmup)
+    receipt = merged_receipt(record, settings.name, settings.world_size, settings.folder)
+    if options.tlparse:
+        receipt = _with_reports(receipt, record, settings.folder)
+    write_receipt(receipt, receipt_in(settings.folder))
+    if len(record.ranks) > 1:
+        for rank, receipt in rank_receipts(record, settings.name, executor):
+            write_receipt(receipt, receipt_in(settings.folder, rank), flushed=False)
     return settings.folder
 
 

@@ -42,7 +42,7 @@ from compilediag.runs.trials.one import Trial, campaign_folder, first_run
 from compilediag.runs.trials.results import as_json, environment_lines, plan_as_json, save
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
-from compilediag.runs.trials.state import ROUNDS, Campaign, Result, Tried
+from compilediag.runs.trials.state import ROUNDS, Campaign, Result
 from compilediag.runs.work_progress import WorkProgress
 from compilediag.views.fix import (
     FindingFixes,
@@ -311,10 +311,6 @@ def _write(name: str, path: str, content: str) -> None:
         write_message(f"{name} {path} cannot be written: {error.strerror or error}")
 
 
-def _shown(tried: Tried) -> TriedChange:
-    return TriedChange(tried.change, tried.certificate, tried.proved, tried.risk)
-
-
 def _report(options: RunOptions, campaign: Campaign, results: tuple[Result, ...]) -> None:
     lines = environment_lines(campaign)
     if options.env is not None:
@@ -328,7 +324,7 @@ def _report(options: RunOptions, campaign: Campaign, results: tuple[Result, ...]
             item.finding,
             item.listed.possible,
             item.listed.impossible,
-            [_shown(each) for each in item.tried],
+            [TriedChange(x.change, x.certificate, x.proved, x.risk) for x in item.tried],
         )
         for item in results
     ]

@@ -289,7 +289,7 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     for judgement, lane in pairs:
         suffix = suffix_for(lane.where)
         if lane.code.reasons:
-            return _rerun(lane.receipt)
+            return f"compilediag run {_target(lane.receipt)}"
         first = next(iter(judgement.failures), None)
         if first is not None and first.kind == "unproved" and not _is_refused(first, lane):
             return _fix(first, lane)
@@ -304,11 +304,6 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     return f"compilediag show{suffix_for(lanes[0].where)}"
 
 
-def _rerun(receipt: Receipt) -> str:
-    """The command that makes a receipt of the code as it is now."""
-    return f"compilediag run {_target(receipt)}"
-
-
 def _fix(item: Item, lane: Lane) -> str:
     """The command that tries changes for a finding: of the latest run by its number."""
     if lane.where is None and item.finding:
@@ -317,7 +312,7 @@ def _fix(item: Item, lane: Lane) -> str:
 
 
 def _is_refused(item: Item, lane: Lane) -> bool:
-    """Whether changes for its finding were tried in vain."""
+    """Changes for its finding were tried in vain."""
     return any(each.id == item.finding and each.fix.refused for each in lane.receipt.findings)
 
 

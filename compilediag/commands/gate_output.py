@@ -1,4 +1,4 @@
-"""Where the formats of a gate go: stdout, files, the summary of a GitHub job."""
+"""The outputs of a gate in all formats: stdout, files, the summary of a GitHub job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Outputs:
 
     @property
     def for_people(self) -> bool:
-        """Whether people read stdout, so that more can be printed there."""
+        """People read stdout, so that more can be printed there."""
         return set(self.shown) <= set(_FOR_PEOPLE)
 
 

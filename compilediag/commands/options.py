@@ -1,4 +1,4 @@
-"""How `run`, `probe` and `fix` get their options: TARGET's words, and pyproject.toml."""
+"""The options of `run`, `probe` and `fix`: from TARGET's words, and from pyproject.toml."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compilediag import extension_points
-from compilediag.commands.options import refuse, target_command, with_files_read
+from compilediag.commands.options import given_of, refuse, target_command, with_files_read
 from compilediag.commands.run_report import finish
 from compilediag.commands.terminal import write_message
 from compilediag.errors import UsageError
@@ -48,26 +48,9 @@ def command(options: RunOptions) -> int:
     for field, point in extension_points.RUN_MODES.items():
         if getattr(options, field):
             return extension_points.load(point, f"--{field.replace('_', '-')}")(options)
-    asked = (
-        options.patch,
-        options.env,
-        options.apply,
-        options.budget_s,
-        options.rounds,
-        options.yes,
-    )
-    if any(asked):
-        raise UsageError(
-            "--env, --patch and --apply belong to --fix; --budget and --rounds to it and to "
-            "--against-eager; --yes to these and to --cold-and-warm"
-        )
-    if options.bisect_numerics:
-        raise UsageError("--bisect-numerics belongs to --against-eager")
-    if options.group or options.keep_caches:
-        raise UsageError(
-            "--group and --keep-caches belong to the cadence probe, --cadence-probe; the latter to "
-            "--against-eager, too"
-        )
+    for fields, sentence in _BELONGING.items():
+        if given_of(options, fields):
+            raise UsageError(sentence)
     if options.target:
         return finish(supervised.run(options.target, with_files_read(options)), options)
     if not options.witness:
@@ -80,6 +63,19 @@ def command(options: RunOptions) -> int:
     chosen = replace(with_files_read(options), witness_plan=again.plan)
     return finish(supervised.run(again.words, chosen), options)
 
+
+_BELONGING = {
+    ("patch", "env", "apply", "budget_s", "rounds", "yes"): (
+        "--env, --patch and --apply belong to --fix; --budget and --rounds to it and to "
+        "--against-eager; --yes to these and to --cold-and-warm"
+    ),
+    ("bisect_numerics",): "--bisect-numerics belongs to --against-eager",
+    ("group", "keep_caches"): (
+        "--group and --keep-caches belong to the cadence probe, --cadence-probe; the latter to "
+        "--against-eager, too"
+    ),
+}
+"""Options of the other modes, and what is said where they are given to a plain run."""
 
 _OTHER_RUNS = ("fix", "cadence_probe", "witness", "depyf", "group", "keep_caches")
 """Options that make other runs than `--cold-and-warm`, or change what is compiled."""

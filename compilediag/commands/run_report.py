@@ -1,4 +1,4 @@
-"""What `run` and `probe` print when the target has ended, and their exit code."""
+"""The screen of `run` and `probe` when the target has ended, and their exit code."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def render_options(stream: TextIO | None = None) -> RenderOptions:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal that can be drawn on."""
+    """The stream is a terminal that can be drawn on."""
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 

@@ -1,4 +1,4 @@
-"""Whether two runs computed the same: outputs of compiled calls, what modules hold, randomness.
+"""The answers of two runs compared: outputs of compiled calls, what modules hold, randomness.
 
 Numbers of the same kind may differ by rounding, as `torch.testing.assert_close` allows for their
 dtype; anything else must be equal. Tensors are compared by a sample, their norm and their digest.
@@ -110,7 +110,7 @@ def unstable(before: Timeline, again: Timeline) -> frozenset[Key] | None:
 
 
 def _are_plain(before: Answer, after: Answer) -> bool:
-    """Whether both are values of Python's, of one type."""
+    """Both are values of Python's, of one type."""
     kinds = {(item.kind, item.dtype) for item in (before, after)}
     return len(kinds) == 1 and before.kind != "tensor"
 
@@ -158,7 +158,7 @@ def compare(
         rounds = difference is not None and origin == _OUTPUT and _may_round(answer, other[1])
         if rounds and exact and key in exact and _is_as_near(other[1], exact[key]):
             difference, error, excused = None, 0.0, excused + 1
-        if difference is None and _is_open(answer):
+        if difference is None and answer.kind == "other" and not answer.digest:
             skipped += 1
             unseen.add(origin)
             continue
@@ -221,7 +221,7 @@ def _named(
 
 
 def _is_gone(key: Key, theirs: Mapping[Key, object]) -> bool:
-    """Whether it is of an object that the program had dropped before it ended, and that was read
+    """It is of an object that the program had dropped before it ended, and that was read
     after calls: torch keeps a module that was compiled, and eager code does not."""
     if key[2] != _STATE:
         return False
@@ -239,11 +239,6 @@ def _as_before(before: Answer, after: Answer, numbers: frozenset[NumberAsTensor]
         return after
     # Without a digest the value decides: that of the number is made of its text.
     return replace(after, kind="number", dtype=before.dtype, digest="")
-
-
-def _is_open(answer: Answer) -> bool:
-    """Nothing of its content is recorded."""
-    return answer.kind == "other" and not answer.digest
 
 
 def difference_of(before: Answer, after: Answer) -> tuple[str | None, float]:
@@ -299,14 +294,14 @@ it, and nothing is excused."""
 
 
 def is_trusted(exact: Answer, dtype: str, error: float) -> bool:
-    """Whether eager is near enough to float64 for its error to be a measure."""
+    """Eager is near enough to float64 for its error to be a measure."""
     if exact.dtype != "float64" or exact.norm is None:
         return False
     return error <= _TRUSTED[dtype] * exact.norm / math.sqrt(math.prod(exact.shape) or 1)
 
 
 def _is_as_near(after: Answer, exact: Exact) -> bool:
-    """Whether an answer is hardly farther from float64 than that of eager. Beside the sampled
+    """An answer is hardly farther from float64 than that of eager. Beside the sampled
     elements all are judged, by the norm: it differs by no more than the error of the whole."""
     error = root_mean_square(after, exact.answer)
     if error is None or after.norm is None or exact.answer.norm is None:

@@ -13,10 +13,10 @@ from statistics import median
 
 from compilediag.compare.gate.ab import MIN_ROUNDS
 from compilediag.fixes.nothing_worse import compiled_point, others_point, padding_points
-from compilediag.fixes.observed import Observed, Without, worst
-from compilediag.fixes.points import Certificate, Figure, Point
+from compilediag.fixes.observed import Certificate, Observed, Without, proof_figure, worst
 from compilediag.fixes.same_answers import answers_point
 from compilediag.fixes.subject import Subject, count_in
+from compilediag.receipt.schema.compiles import ProofPoint
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NOTHING_DECLARED, Declared
 
@@ -43,7 +43,7 @@ def judge(
     """
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
-        return Certificate((Point("applied", False, f"does not run: {broken}"),), len(runs))
+        return Certificate((ProofPoint("applied", False, f"does not run: {broken}"),), len(runs))
     points = [
         _applied(without.baseline, runs, labels),
         _finding(subject, without.baseline, runs, declared),
@@ -57,18 +57,18 @@ def judge(
     return Certificate(tuple(points), len(runs))
 
 
-def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]) -> Point:
+def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]) -> ProofPoint:
     for run in runs:
         if (changed := _changed_file(baseline.receipt, run.receipt)) is not None:
-            return Point("applied", False, f"{changed} was edited while changes were tried")
+            return ProofPoint("applied", False, f"{changed} was edited while changes were tried")
         outcomes = sorted(run.timeline.trial_applied, key=lambda each: each.problem is not None)
         applied = {each.change: each.problem for each in outcomes}
         for label in labels:
             if label not in applied:
-                return Point("applied", False, f"not applied: the run never reached {label}")
+                return ProofPoint("applied", False, f"not applied: the run never reached {label}")
             if applied[label] is not None:
-                return Point("applied", False, f"not applied: {label}: {applied[label]}")
-    return Point("applied", True, "the change was applied")
+                return ProofPoint("applied", False, f"not applied: {label}: {applied[label]}")
+    return ProofPoint("applied", True, "the change was applied")
 
 
 def _changed_file(before: Receipt, after: Receipt) -> str | None:
@@ -81,28 +81,30 @@ def _changed_file(before: Receipt, after: Receipt) -> str | None:
 
 def _finding(
     subject: Subject, baseline: Observed, runs: Sequence[Observed], declared: Declared
-) -> Point:
+) -> ProofPoint:
     """A call that recompiles for two causes does so until the last one is gone: where the program
     has as many recompiles as before, the finding has another name now and is not gone."""
     before = count_in(subject, baseline.receipt)
     after = max(count_in(subject, run.receipt) for run in runs)
-    figures = (Figure(subject.unit, before, after),)
+    figures = (proof_figure(subject.unit, before, after),)
     if before == 0:
-        return Point("finding", False, "the finding did not reappear without the change", figures)
+        return ProofPoint(
+            "finding", False, "the finding did not reappear without the change", figures
+        )
     allowed = min(declared.left, before - 1)
     if after > allowed:
         remain = f"{after} of {before} {subject.unit} remain"
-        return Point("finding", False, remain, figures)
+        return ProofPoint("finding", False, remain, figures)
     total = baseline.receipt.compile.recompiles
     now = max(run.receipt.compile.recompiles for run in runs)
     if subject.causes and now >= total and not declared.corrects:
         rest = "calls that ran eager" if declared.unlimits else "the same calls"
         why = f"as many recompiles as before ({total} → {now}): {rest} have other causes"
-        return Point("finding", False, why, figures)
-    return Point("finding", True, f"{subject.unit} {before} → {after}", figures)
+        return ProofPoint("finding", False, why, figures)
+    return ProofPoint("finding", True, f"{subject.unit} {before} → {after}", figures)
 
 
-def time_point(baseline: Observed, runs: Sequence[Observed]) -> Point:
+def time_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
     """Compiling, and steps with an interval where there are enough."""
     figures = [
         worst("compile", baseline, runs, lambda run: run.receipt.compile.time_s.total, "s"),
@@ -110,7 +112,7 @@ def time_point(baseline: Observed, runs: Sequence[Observed]) -> Point:
         worst("step", baseline, runs, _step, "s"),
     ]
     text = _interval(baseline, runs)
-    return Point(
+    return ProofPoint(
         "time", None, text, tuple(figure for figure in figures if figure.after is not None)
     )
 
@@ -153,7 +155,7 @@ def _median_bounds(count: int) -> tuple[int, int]:
     return max(0, count // 2 - half), min(count - 1, (count - 1) // 2 + half)
 
 
-def cost_point(baseline: Observed, runs: Sequence[Observed]) -> Point:
+def cost_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
     """Guards, synchronisations, memory."""
     figures = [
         worst("guards of a call", baseline, runs, _guard_time, "µs"),
@@ -161,7 +163,7 @@ def cost_point(baseline: Observed, runs: Sequence[Observed]) -> Point:
         worst("host memory", baseline, runs, _memory, "bytes"),
     ]
     known = tuple(each for each in figures if each.before is not None and each.after is not None)
-    return Point("cost", None, "stated, not judged", known)
+    return ProofPoint("cost", None, "stated, not judged", known)
 
 
 def _guard_time(run: Observed) -> float | None:

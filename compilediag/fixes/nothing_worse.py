@@ -16,10 +16,9 @@ from compilediag.compare.keys import (
 )
 from compilediag.diagnosis.causes.recompile import COMBINATION
 from compilediag.fixes.answers import functions_by_order
-from compilediag.fixes.observed import Observed, worst
-from compilediag.fixes.points import Figure, Point
+from compilediag.fixes.observed import Observed, proof_figure, worst
 from compilediag.fixes.subject import Subject, count_in, finding_key
-from compilediag.receipt.schema.compiles import FrameName
+from compilediag.receipt.schema.compiles import FrameName, ProofPoint
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Declared
@@ -56,10 +55,10 @@ _JUDGED = ("CD1", "CD2", "CD3")
 
 def others_point(
     subject: Subject, baseline: Observed, runs: Sequence[Observed], declared: Declared
-) -> Point:
+) -> ProofPoint:
     """Counts of the whole run first, then causes, breaks and findings that are new."""
     figures = [
-        worst(shown, baseline, runs, lambda run, name=name: _count(run, name))
+        worst(shown, baseline, runs, lambda run, name=name: getattr(run.receipt.compile, name))
         for name, shown in COUNTS.items()
     ]
     recordings = worst("CUDA graph recordings", baseline, runs, _recordings)
@@ -78,12 +77,12 @@ def others_point(
         expected = splits if figure.name == COUNTS["graph_breaks"] else 0
         if (figure.after or 0) > (figure.before or 0) + expected:
             grown = f"{figure.name} {figure.before or 0:g} → {figure.after:g}"
-            return Point("others", False, f"something else got worse: {grown}", shown)
+            return ProofPoint("others", False, f"something else got worse: {grown}", shown)
     for run in runs:
         more = _without_end(subject, baseline, run) if declared.unlimits else None
         if worse := more or _new_in(subject, baseline, run, declared):
-            return Point("others", False, f"something else got worse: {worse}", shown)
-    return Point("others", True, "nothing else got worse", shown)
+            return ProofPoint("others", False, f"something else got worse: {worse}", shown)
+    return ProofPoint("others", True, "nothing else got worse", shown)
 
 
 def _splits(receipt: Receipt, disables: Collection[str]) -> list[BreakKey]:
@@ -140,10 +139,6 @@ def _place(frame: FrameName) -> tuple[str | None, str | None]:
 def _place_of_key(key: tuple[str, ...]) -> tuple[str | None, str | None]:
     """Of a finding without a cause or break of its own (`finding_key`)."""
     return (key[2], key[3]) if len(key) > 3 else (None, None)
-
-
-def _count(run: Observed, name: str) -> int:
-    return int(getattr(run.receipt.compile, name))
 
 
 def _recordings(run: Observed) -> float | None:
@@ -247,8 +242,8 @@ def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:
     }
 
 
-def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Declared) -> Point:
-    """Whether as much is compiled, and as often called: nothing recompiles in a program that
+def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Declared) -> ProofPoint:
+    """As much is compiled, and as often called: nothing recompiles in a program that
     compiles nothing. Where a hook is left to Python, at least half of the operations must be there:
     the change itself takes some, and how many is not known."""
     operations = 0.5 if declared.disables else 1.0
@@ -258,18 +253,21 @@ def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Decla
         ("steps", 1.0, lambda run: len(run.timeline.steps)),
     )
     figures = [
-        Figure(name, measure(baseline), min(map(measure, runs))) for name, _, measure in measures
+        proof_figure(name, measure(baseline), min(map(measure, runs)))
+        for name, _, measure in measures
     ]
     for figure, (_, share, _) in zip(figures, measures, strict=True):
         if (figure.after or 0) < share * (figure.before or 0):
             fewer = f"{figure.name} {figure.before:g} → {figure.after:g}"
-            return Point("compiled", False, f"less is compiled or called: {fewer}", tuple(figures))
+            return ProofPoint(
+                "compiled", False, f"less is compiled or called: {fewer}", tuple(figures)
+            )
     if not figures[0].after:
-        return Point("compiled", False, "nothing is compiled", tuple(figures))
+        return ProofPoint("compiled", False, "nothing is compiled", tuple(figures))
     gone = _not_compiled(baseline, runs)
     if gone:
-        return Point("compiled", False, f"{gone} is no longer compiled", tuple(figures))
-    return Point("compiled", True, "as much is compiled and called", tuple(figures))
+        return ProofPoint("compiled", False, f"{gone} is no longer compiled", tuple(figures))
+    return ProofPoint("compiled", True, "as much is compiled and called", tuple(figures))
 
 
 def _operations(timeline: Timeline) -> int:
@@ -325,7 +323,7 @@ def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
 
 def padding_points(
     functions: Sequence[Location], baseline: Timeline, runs: Sequence[Timeline]
-) -> Iterator[Point]:
+) -> Iterator[ProofPoint]:
     """The point "padding" of a change that pads the arguments of functions, for each of them. It
     fails where a check in any run found harm, where one could not tell, and where nothing was
     padded or checked."""
@@ -346,18 +344,18 @@ def _shapes_of(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
     ]
 
 
-def _point(before: Sequence[FixedShapeRun], runs: Sequence[Sequence[FixedShapeRun]]) -> Point:
+def _point(before: Sequence[FixedShapeRun], runs: Sequence[Sequence[FixedShapeRun]]) -> ProofPoint:
     waste = [_waste(shapes) for shapes in runs if shapes]
-    figures = (Figure("padding", _waste(before), max(waste, default=None), "%"),)
+    figures = (proof_figure("padding", _waste(before), max(waste, default=None), "%"),)
     if not all(runs):
-        return Point("padding", False, "nothing was padded", figures)
+        return ProofPoint("padding", False, "nothing was padded", figures)
     shapes = [shape for of_run in runs for shape in of_run]
     problem = next((found for shape in shapes for found in _problems(shape)), None)
     if problem is not None:
-        return Point("padding", False, problem, figures)
+        return ProofPoint("padding", False, problem, figures)
     contents = min(len(check.probes) for shape in shapes for check in shape.checks)
     sentence = f"padding is harmless: {contents} contents of it gave the same"
-    return Point("padding", True, sentence, figures)
+    return ProofPoint("padding", True, sentence, figures)
 
 
 def batches(shape: FixedShapeRun) -> int:

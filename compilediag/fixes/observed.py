@@ -1,4 +1,4 @@
-"""Runs of a program as certificates see them: without a change, and with it."""
+"""Runs of a program as certificates see them, without a change and with it; and a certificate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.fixes.answers import Comparison, Exact, Key, compare, exact_answers
-from compilediag.fixes.points import Figure
+from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Declared
 from compilediag.timeline.timeline import Timeline
@@ -59,13 +59,46 @@ class Without:
         return exact_answers(self.reference.timeline, self.precise.timeline)
 
 
+def proof_figure(
+    name: str, before: float | None, after: float | None, unit: str = ""
+) -> ProofFigure:
+    """A figure as receipts have it, whatever kind of number it is."""
+    before, after = (None if number is None else float(number) for number in (before, after))
+    return ProofFigure(name, before, after, unit)
+
+
 def worst(
     name: str,
     baseline: Observed,
     runs: Sequence[Observed],
     value: Callable[[Observed], float | None],
     unit: str = "",
-) -> Figure:
+) -> ProofFigure:
     """A figure of runs with a change: the worst of them, without those that have none."""
     after = [found for run in runs if (found := value(run)) is not None]
-    return Figure(name, value(baseline), max(after, default=None), unit)
+    return proof_figure(name, value(baseline), max(after, default=None), unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What was seen of a change."""
+
+    points: tuple[ProofPoint, ...]
+    runs: int
+    """With the change."""
+
+    @property
+    def holds(self) -> bool:
+        """No point has failed."""
+        return all(point.passed is not False for point in self.points)
+
+    @property
+    def reason(self) -> str:
+        """The first point that failed; empty where none has."""
+        failed = (point for point in self.points if point.passed is False)
+        return next((point.sentence for point in failed), "")
+
+    @property
+    def figures(self) -> tuple[ProofFigure, ...]:
+        """Those of all points."""
+        return tuple(figure for point in self.points for figure in point.figures)

@@ -1,4 +1,4 @@
-"""Whether a program computes the same with a change.
+"""The point "answers" of a certificate: the program computes the same with a change.
 
 Of what a program prints, its results are compared: lines that begin with RESULT, and losses
 wherever they stand. The rest of its output may have times in it, which differ in every run.
@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 
 from compilediag.fixes.answers import randomness
-from compilediag.fixes.observed import Observed, Without
-from compilediag.fixes.points import Certificate, Figure, Point
+from compilediag.fixes.observed import Certificate, Observed, Without, proof_figure
+from compilediag.receipt.schema.compiles import ProofPoint
 from compilediag.rules.changes import NOTHING_DECLARED, Declared
 from compilediag.rules.make_finding import plural
 
@@ -26,12 +26,12 @@ _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 """What is printed is rounded, four digits after the point most often."""
 
 
-def answers_point(without: Without, runs: Sequence[Observed], declared: Declared) -> Point:
+def answers_point(without: Without, runs: Sequence[Observed], declared: Declared) -> ProofPoint:
     """Against the program as it is, and against eager; what draws random numbers draws as many."""
     baseline, reference = without.baseline, without.reference
     if without.repeatable is not None and without.repeatable.difference is not None:
         why = f"two runs without the change differ: {without.repeatable.difference}"
-        return Point("answers", False, f"the results cannot be compared: {why}")
+        return ProofPoint("answers", False, f"the results cannot be compared: {why}")
     eager = (
         without.compared(baseline, reference, NOTHING_DECLARED) if reference is not None else None
     )
@@ -42,19 +42,19 @@ def answers_point(without: Without, runs: Sequence[Observed], declared: Declared
         printed = baseline.printed and run.printed
         if found.difference is None and not found.conclusive and not printed:
             why = "no number that a compiled call returned was recorded"
-            return Point("answers", False, f"the results cannot be compared: {why}")
+            return ProofPoint("answers", False, f"the results cannot be compared: {why}")
         against = without.compared(reference, run, declared) if reference is not None else None
         if found.difference is not None:
             equals_eager = against is not None and against.conclusive and not against.difference
             if not unlike_eager or not equals_eager:
-                return Point("answers", False, f"different results: {found.difference}")
+                return ProofPoint("answers", False, f"different results: {found.difference}")
             notes.append(f"without the change they differed from eager: {unlike_eager}")
         elif against is not None and against.difference is not None and not unlike_eager:
-            return Point("answers", False, f"results differ from eager: {against.difference}")
+            return ProofPoint("answers", False, f"results differ from eager: {against.difference}")
         corrected = bool(notes)
         problem = _randomness(without, run) or _printed(without, run, declared, corrected=corrected)
         if problem is not None:
-            return Point("answers", False, problem)
+            return ProofPoint("answers", False, problem)
         if missing := len(_expected(without, corrected=corrected).printed) - len(run.printed):
             notes.append(f"{plural(missing, 'printed result')} left out with the message")
         compared, largest = found.compared, max(largest, found.largest)
@@ -74,7 +74,9 @@ def answers_point(without: Without, runs: Sequence[Observed], declared: Declared
         notes.append("not compared with eager, which does not run")
     text = f"{compared} values equal (max {largest:.1g})" if largest else f"{compared} values equal"
     sentence = "; ".join([text, *dict.fromkeys(notes)])
-    return Point("answers", True, sentence, (Figure("values compared", compared, compared),))
+    return ProofPoint(
+        "answers", True, sentence, (proof_figure("values compared", compared, compared),)
+    )
 
 
 def needs_float64(
@@ -83,7 +85,7 @@ def needs_float64(
     runs: Sequence[Observed],
     declared: Declared = NOTHING_DECLARED,
 ) -> bool:
-    """Whether a change failed by numbers alone that may differ by rounding, which only the same
+    """A change failed by numbers alone that may differ by rounding, which only the same
     calls in float64 can show."""
     failed = [point.name for point in certificate.points if point.passed is False]
     if failed != ["answers"] or without.reference is None or without.precise is not None:
@@ -99,7 +101,7 @@ def needs_float64(
 
 
 def _randomness(without: Without, run: Observed) -> str | None:
-    """Whether it draws as many random numbers as the program does, compiled or eager."""
+    """It draws as many random numbers as the program does, compiled or eager."""
     drawn = randomness(run.timeline)
     if drawn == randomness(without.baseline.timeline):
         return None
@@ -150,7 +152,7 @@ def left_out(before: Sequence[str], after: Sequence[str]) -> int | None:
 
 
 def same_result(before: str, after: str) -> bool:
-    """Whether two results are equal but for the rounding of their numbers."""
+    """Two results are equal but for the rounding of their numbers."""
     if before == after:
         return True
     if _TOKENS.sub("#", before) != _TOKENS.sub("#", after):

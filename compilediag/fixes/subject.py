@@ -1,4 +1,4 @@
-"""What of a run a finding is about, and how much of it another run has."""
+"""The part of a run that a finding is about, and how much of it another run has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pytest loads in every run: options, markers and the fixture; all else on first use.
+"""The part of the plugin that pytest loads in every run: options, markers and the fixture.
 
 Invariant: imports the standard library, pytest and `marks.py` only, and does nothing for a
 test without a marker, the fixture or the option. torch and the rest of compilediag are imported

@@ -1,4 +1,4 @@
-"""What a receipt has behind its counts, as lines of text: each cause, break, frame and compile.
+"""The details behind the counts of a receipt, as lines of text: causes, breaks, frames, compiles.
 
 Text of the program under test goes through `views.text.clean`; only what is longer than a terminal
 can bear is cut.

@@ -50,7 +50,7 @@ class Requirements:
 
     @property
     def any(self) -> bool:
-        """Whether there is something to judge."""
+        """There is something to judge."""
         return bool(self.limits) or self.warmup is not None or self.lane is not None
 
 

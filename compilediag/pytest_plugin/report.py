@@ -103,7 +103,6 @@ def write(terminal: Any, reports: Sequence[Any]) -> None:
 def _page(nodeids: Sequence[str], folder: Path) -> str:
     """Writes the page of all tests; the sentence about it."""
     from compilediag.errors import CompilediagError
-    from compilediag.pytest_plugin.report import write_page_of
 
     try:
         return f"wrote {write_page_of(nodeids, folder)}: the receipts of all tests on one page"

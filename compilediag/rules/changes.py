@@ -170,12 +170,12 @@ class Change:
 
     @property
     def needs_edit(self) -> bool:
-        """Whether the program has to be edited for it."""
+        """The program has to be edited for it."""
         return self.kind != "environment"
 
     @property
     def silences(self) -> bool:
-        """Whether a message is not printed."""
+        """A message is not printed."""
         return any(item.name == IGNORED_LOGGERS for item in self.settings)
 
     @property

@@ -81,7 +81,7 @@ def with_sources(
 
 
 def _all_recorded(processes: Iterable[Process]) -> bool:
-    """Whether every process with torch has recorded what it imported."""
+    """Every process with torch has recorded what it imported."""
     ended = [process.ended for process in processes if process.torch is not None]
     return bool(ended) and all(item is not None and item.sources is not None for item in ended)
 
@@ -221,15 +221,8 @@ def _line(folder: str, *arguments: str) -> str | None:
 
 def digest_script(path: str | None) -> dict[str, str]:
     """The script's path from here to the SHA-256 of its bytes; empty when there is none."""
-    if path is None or not os.path.isfile(path):
-        return {}
-    try:
-        if os.path.getsize(path) > DIGEST_LIMIT_BYTES:
-            return {}
-        with open(path, "rb") as file:
-            return {os.path.relpath(path): sha256_of(file)}
-    except OSError:
-        return {}
+    digest = _digest(path) if path is not None and os.path.isfile(path) else None
+    return {} if path is None or digest is None else {os.path.relpath(path): digest}
 
 
 TIMEOUT_S = 20.0
@@ -271,7 +264,7 @@ def root_of(folder: str) -> str | None:
 
 
 def is_commit(text: str | None) -> bool:
-    """Whether a text that a file contains is the id of a commit: anything else could be an option
+    """A text that a file contains is the id of a commit: anything else could be an option
     of git."""
     return text is not None and re.fullmatch("[0-9a-f]{7,64}", text) is not None
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 
 from compilediag.readers.journal import Journal
 from compilediag.receipt.run_metadata import JournalFacts
@@ -38,13 +38,15 @@ def sum_losses(losses: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(total)
 
 
-def unix_s(utc: str, *, unreadable: float) -> float:
-    """Seconds since the epoch of a time in UTC, as journals and receipts have it; `unreadable`
-    where the text is no time."""
+def unix_s(utc: str) -> float | None:
+    """Seconds since the epoch of a time, in UTC unless it has another zone; None where the text is
+    no time."""
     try:
-        return datetime.fromisoformat(utc.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return unreadable
+        # Python 3.10 does not read the "Z".
+        moment = datetime.fromisoformat(utc[:-1] + "+00:00" if utc.endswith("Z") else utc)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def ulid(unix_ms: int, random_bytes: bytes) -> str:

@@ -131,12 +131,13 @@ class WatchResult:
         """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.run_metadata import RunMetadata
         from compilediag.runs.metadata import receipt_identity
-        from compilediag.runs.pipeline import RunEvents, receipt_of
+        from compilediag.runs.pipeline import receipt_of
+        from compilediag.timeline.fold import fold
         from compilediag_harness.redaction.redactor import secret_values
 
         status = "complete" if self._failure is None else "failed"
         return receipt_of(
-            RunEvents([self.events], self._user_roots),
+            fold([self.events], user_roots=self._user_roots),
             RunMetadata(
                 *receipt_identity(self._started_unix),
                 status="partial" if self._partial else status,
@@ -190,7 +191,6 @@ class WatchResult:
         """What a notebook shows; None inside the block, where its `repr` is shown."""
         if self._wall_s is None:
             return None
-        from compilediag.runs.watch import cell_of
         from compilediag.views.notebook import render_notebook
 
         root = os.getcwd()

@@ -1,4 +1,4 @@
-"""What is shown while something takes long, such as a trial: nothing in the first two seconds.
+"""Progress of work that takes long, such as a trial: nothing is shown in the first two seconds.
 
 On a terminal it is drawn in place and gone at the end; elsewhere it is a line every ten seconds.
 """

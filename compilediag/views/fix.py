@@ -12,8 +12,8 @@ from compilediag.views.format import count, seconds
 from compilediag.views.terminal import INDENT, title_lines
 
 if TYPE_CHECKING:
-    from compilediag.fixes.points import Certificate, Figure
-    from compilediag.receipt.schema.compiles import FindingRecord, RefusedChange
+    from compilediag.fixes.observed import Certificate
+    from compilediag.receipt.schema.compiles import FindingRecord, ProofFigure, RefusedChange
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.rules.changes import Change
     from compilediag.views.style import RenderOptions
@@ -169,7 +169,7 @@ def _facts(certificate: Certificate, options: RenderOptions) -> list[str]:
 _ALWAYS = ("compile",)
 
 
-def _shown(certificate: Certificate) -> list[Figure]:
+def _shown(certificate: Certificate) -> list[ProofFigure]:
     """Those that changed, and those that everybody looks for; the finding's own first."""
     left_out = ("values compared", "first compiles", "step", "host memory", "steps")
     return [
@@ -180,7 +180,7 @@ def _shown(certificate: Certificate) -> list[Figure]:
     ]
 
 
-def _figure(figure: Figure, options: RenderOptions) -> str:
+def _figure(figure: ProofFigure, options: RenderOptions) -> str:
     before, after = (_value(value, figure.unit) for value in (figure.before, figure.after))
     return f"{figure.name} {before} {options.arrow} {after}"
 

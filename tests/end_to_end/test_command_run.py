@@ -66,7 +66,6 @@ def test_a_limit_that_cannot_be_judged_does_not_pass(ends: str, code: int, tmp_p
     assert "the gate failed: " in done.stderr
 
 
-@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(("limit", "code"), [("recompiles>1", 0), ("recompiles>0", 3)])
 def test_limits_decide_where_the_target_succeeds(limit: str, code: int, tmp_path: Path) -> None:
     """The target's output stays as it is; the sentence on stderr names count and limit."""

@@ -121,7 +121,7 @@ def second(
     options = RunOptions(timeout_s=timeout_s, grace_s=0.3)
     variables = {"PATH": os.environ["PATH"], "MY_SECRET_TOKEN": known}
     target = Target("code", command, "code")
-    run = SupervisedRun((), target, options, variables, str(folder), time.time(), str(folder))
+    run = SupervisedRun((), options, variables, target, str(folder), time.time(), str(folder))
     with Stops(folder / "ready", stops) as inbox, GroupWitness(PASSED_ON) as witness:
         notes = decompile(run, ExitInfo(1, 0, 1.0), inbox, witness)
     files = sorted((folder / ARTIFACTS / DEPYF).glob("*"))

@@ -15,8 +15,7 @@ import pytest
 
 from compilediag.cli import main
 from compilediag.fixes.certificate import judge
-from compilediag.fixes.observed import Without
-from compilediag.fixes.points import Certificate
+from compilediag.fixes.observed import Certificate, Without
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt

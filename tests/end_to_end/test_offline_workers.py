@@ -3,7 +3,6 @@ process, whatever becomes of a worker."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 from collections.abc import Iterator
@@ -15,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from direct_cluster import two_workers
 from rank_folders import expected, folder_of_ranks, receipts, told
 
 from compilediag import cli
 from compilediag.diagnosis.ranks import divergence as choice
-from compilediag.diagnosis.ranks.divergence import compare_ranks
+from compilediag.diagnosis.ranks.divergence import MIN_RANKS, compare_ranks
 from compilediag.readers.inputs import TRACE, Input
 from compilediag.readers.parallel import map_ordered, pool_of
 from compilediag.receipt.file import read_receipt
@@ -33,7 +31,7 @@ from compilediag.runs.offline import (
     read_source,
     summarise,
 )
-from compilediag.runs.offline.many_ranks import options_here, receipt_of_many
+from compilediag.runs.offline.many_ranks import options_here, receipt_of_many, workers_at
 
 
 @pytest.fixture(scope="module")
@@ -102,28 +100,45 @@ def test_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "0 is not in the range" in capsys.readouterr().err
 
 
-needs_dask = pytest.mark.skipif(
-    importlib.util.find_spec("distributed") is None, reason="dask is not installed"
-)
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    with two_workers() as made:
+    """Two workers of this machine."""
+    distributed = pytest.importorskip("distributed", reason="dask is not installed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as made:
         yield made
 
 
-@needs_dask
 @pytest.mark.filterwarnings("ignore")
-def test_two_workers(cluster: Any, tmp_path: Path) -> None:
-    """The command, with the address of a scheduler: what it wrote is what one process gives."""
+@pytest.mark.parametrize("fewest", [0, MIN_RANKS])
+def test_a_cluster_gives_the_receipts_of_one_process(
+    cluster: Any, fewest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command, with the address of a scheduler; of few ranks and of many, which are written
+    here; and workers open URIs themselves."""
+    monkeypatch.setattr(many_ranks, "MIN_RANKS", fewest)
     folder = folder_of_ranks(tmp_path / "in")
-    out = tmp_path / "out"
-    options = ["--cluster", cluster.scheduler_address, "--name", "lane", "-o", str(out)]
-    assert cli.main(["analyze", str(folder), *options]) == 0
+    out, uri = tmp_path / "out", f"simplecache::file://{folder}"
+    options = ["--cluster", cluster.scheduler_address, "--name", "lane", "-o"]
+    assert cli.main(["analyze", str(folder), *options, str(out)]) == 0
     wrote = {"all": told(read_receipt(out))}
     wrote |= {rank: told(read_receipt(out / f"rank-{rank}")) for rank in (0, 1, 3, 4)}
     assert wrote == expected(folder)
+    assert cli.main(["analyze", uri, *options, str(tmp_path / "uri")]) == 0
+    made = read_receipt(tmp_path / "uri")
+    assert f"{uri}/dedicated_log_torch_trace_rank_0_x.log" in {item.uri for item in made.artifacts}
+    assert told(read_receipt(tmp_path / "uri" / "rank-1")) == wrote[1]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_killed_worker_of_a_cluster_loses_nothing(cluster: Any, tmp_path: Path) -> None:
+    """Dask gives its tasks, and the results it held, to the other worker."""
+    folder = folder_of_ranks(tmp_path / "in")
+    sources = [Input(str(path), TRACE) for path in sorted(folder.iterdir())]
+    with workers_at(cluster.scheduler_address) as executor:
+        task = partial(killed_or_read, driver=os.getpid())
+        assert list(map_ordered(task, sources, executor)) == [read_source(each) for each in sources]
 
 
 def mixed_folder(folder: Path) -> Path:
@@ -147,7 +162,7 @@ def test_the_receipts_of_a_record_that_is_held(
     monkeypatch.setattr(choice, "MIN_RANKS", 0)
     monkeypatch.setattr(many_ranks, "SOURCES_PER_TASK", 2)
     folder, out = mixed_folder(tmp_path / "in"), tmp_path / "out"
-    asked = options_here("lane", 7, str(out))
+    asked = options_here("lane", 7, str(out), elsewhere=room == 2)
     sources = find_sources([str(folder)])
     if workers:
         with pool_of(workers) as pool:

@@ -26,9 +26,10 @@ from compilediag.readers.journal import read_run
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.metadata import receipt_identity
-from compilediag.runs.pipeline import RunEvents, receipt_of
+from compilediag.runs.pipeline import receipt_of
 from compilediag.runs.run_directory import text_logs
 from compilediag.runs.supervised.assemble import read_logs
+from compilediag.timeline.fold import fold
 
 pytest.importorskip("torch")
 
@@ -172,12 +173,9 @@ def told(folder: Path, name: str) -> dict[str, Any]:
 def receipt(run_dir: Path) -> Receipt:
     """The receipt of a process that was attached to a run."""
     logs = text_logs(str(run_dir))
-    events = RunEvents(
-        [journal.events for journal in read_run(str(run_dir))],
-        user_roots=(str(SUPPORT),),
-        text_log=read_logs(logs) if logs else None,
-    )
-    return receipt_of(events, RunMetadata(*receipt_identity(time.time()))).receipt
+    events = [journal.events for journal in read_run(str(run_dir))]
+    timeline = fold(events, read_logs(logs) if logs else None, (str(SUPPORT),))
+    return receipt_of(timeline, RunMetadata(*receipt_identity(time.time()))).receipt
 
 
 def contradicted(facts: Mapping[str, Any], found: Receipt) -> list[str]:

@@ -117,7 +117,7 @@ def test_a_fault_of_ours(pytester: pytest.Pytester) -> None:
         import compilediag.runs.pipeline
         def broken(*arguments):
             raise ZeroDivisionError("ours")
-        compilediag.runs.pipeline.fold = broken
+        compilediag.runs.pipeline.diagnose = broken
         """
     )
     done = run(

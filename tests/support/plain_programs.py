@@ -99,13 +99,18 @@ def trained(net: nn.Module) -> list[Any]:
 # --- training with eager optimizers ---------------------------------------------------------------
 
 
+def fit(forward: Any, *optimizers: Any, sizes: tuple[int, ...] = (3, 3, 3, 5, 3)) -> None:
+    """The loop of a training, a step for each size."""
+    for rows in sizes:
+        forward(batch(rows)).square().mean().backward()
+        for one in optimizers:
+            one.step()
+            one.zero_grad()
+
+
 def train(make: Callable[[Any], Any], sizes: tuple[int, ...] = (3, 3, 3, 5, 3)) -> list[Any]:
     net = model()
-    forward, optimizer = eager(net), make(net.parameters())
-    for rows in sizes:
-        optimizer.zero_grad()
-        forward(batch(rows)).square().mean().backward()
-        optimizer.step()
+    fit(eager(net), make(net.parameters()), sizes=sizes)
     return trained(net)
 
 
@@ -172,11 +177,7 @@ def optimizers_in_turn() -> Any:
         hooked.zero_grad()
 
     last.bias.register_post_accumulate_grad_hook(stepped)
-    for _ in range(5):
-        forward(batch()).square().mean().backward()
-        for one in optimizers:
-            one.step()
-            one.zero_grad()
+    fit(forward, *optimizers)
     return trained(net)
 
 
@@ -367,11 +368,7 @@ def compiled_with_backends_of_aot() -> Any:
     """Forward and backward are graphs of their own, and the second one is compiled when it runs."""
     net = model()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    forward = torch.compile(net, backend="aot_eager")
-    for rows in (3, 3, 5, 3, 3):
-        forward(batch(rows)).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    fit(torch.compile(net, backend="aot_eager"), optimizer)
     return trained(net)
 
 
@@ -452,11 +449,7 @@ def layers() -> nn.Module:
 
 def muon(make: Callable[[nn.Module], Any], forward: Any = None) -> list[Any]:
     net = layers()
-    call, optimizer = (forward or (lambda one: one))(net), make(net)
-    for _ in range(5):
-        call(batch()).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    fit(forward(net) if forward else net, make(net))
     return trained(net)
 
 
@@ -489,16 +482,8 @@ def muon_in_a_wrapper() -> Any:
 def muon_beside_adam() -> Any:
     """A right program: the model is compiled, and two optimizers are stepped by the loop."""
     net = layers()
-    forward = eager(net)
-    kernel = eager(orthogonal, dynamic=False)
-    first = Muon([net[0].weight, net[1].weight], kernel)
-    second = torch.optim.Adam(net[2].parameters(), lr=0.1)
-    for _ in range(5):
-        forward(batch()).square().mean().backward()
-        first.step()
-        second.step()
-        first.zero_grad()
-        second.zero_grad()
+    first = Muon([net[0].weight, net[1].weight], eager(orthogonal, dynamic=False))
+    fit(eager(net), first, torch.optim.Adam(net[2].parameters(), lr=0.1))
     return trained(net)
 
 
@@ -743,10 +728,7 @@ def checkpoint_inside_compiled() -> Any:
     def forward(x: torch.Tensor) -> torch.Tensor:
         return x + checkpoint(net, x, use_reentrant=False)
 
-    for rows in (3, 3, 5, 3):
-        forward(batch(rows)).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    fit(forward, optimizer, sizes=(3, 3, 5, 3))
     return trained(net)
 
 
@@ -791,11 +773,7 @@ def compiled_call_in_a_hook_of_backward() -> Any:
     clipped = eager(lambda grad: grad.clamp(-0.1, 0.1))
     for one in net.parameters():
         one.register_hook(clipped)
-    forward, optimizer = eager(net), torch.optim.SGD(net.parameters(), lr=0.1)
-    for _ in range(4):
-        forward(batch()).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    fit(eager(net), torch.optim.SGD(net.parameters(), lr=0.1), sizes=(3,) * 4)
     return trained(net)
 
 
@@ -1375,10 +1353,7 @@ def profiled() -> Any:
     forward, optimizer = eager(net), torch.optim.SGD(net.parameters(), lr=0.1)
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities) as profile:
-        for rows in (3, 3, 5, 3):
-            forward(batch(rows)).square().mean().backward()
-            optimizer.step()
-            optimizer.zero_grad()
+        fit(forward, optimizer, sizes=(3, 3, 5, 3))
     return [sorted(Counter(event.name for event in profile.events()).items()), trained(net)]
 
 

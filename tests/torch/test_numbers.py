@@ -153,14 +153,13 @@ def test_a_pass_of_inductor_is_found_and_the_line_followed(tmp_path, monkeypatch
     before = config.debug_backend_override
     first = numbers_of(run()).differences[0]
     assert first.function.function == "head"
-    search = narrowing(["1"], ["0"])
-    value = next(search)
+
+    def differs(value):
+        change = SettingChange("torch._dynamo.config", "debug_backend_override", value)
+        return still_differs(first, run(change))
+
     try:
-        while True:
-            change = SettingChange("torch._dynamo.config", "debug_backend_override", value)
-            value = search.send(still_differs(first, run(change)))
-    except StopIteration as done:
-        found = done.value
+        found = narrowing(["1"], ["0"], differs)
     finally:
         config.debug_backend_override = before
     assert (found.layer, found.frames, found.problem) == ("backend", ("1",), None)

@@ -44,17 +44,15 @@ def test_a_value_is_judged_by_float64(value: ComparedValue, kind: str) -> None:
 
 def found(frame: str | None, cures: set[str], own: list[str], others: list[str]) -> NarrowedRecord:
     """The search where `frame` alone makes the difference, gone with the backends `cures`."""
-    search = narrowing(own, others)
-    value, tried = next(search), set[str]()
-    while True:
+    tried = set[str]()
+
+    def differs(value: str) -> bool:
         assert value not in tried
         tried.add(value)
         frames, _, backend = value.partition(":")
-        hit = frames == ">=0" or frame in frames.split(",")
-        try:
-            value = search.send(not (hit and backend in cures))
-        except StopIteration as done:
-            return done.value
+        return not ((frames == ">=0" or frame in frames.split(",")) and backend in cures)
+
+    return narrowing(own, others, differs)
 
 
 def test_the_frame_and_the_layer_are_found() -> None:

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from direct_cluster import Direct
 from gate_receipts import first, receipt
-from rank_folders import folder_of_ranks, told
+from rank_folders import folder_of_ranks
 from screens import screen
 
 from compilediag import cli
@@ -31,10 +30,8 @@ from compilediag.diagnosis.ranks.summary import (
     first_losses,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline.cluster import receipts_on
-from compilediag.runs.offline.many_ranks import ReceiptOptions
 from compilediag.runs.offline.receipts import merged_receipt
-from compilediag.runs.offline.sources import find_sources, read_record
+from compilediag.runs.offline.sources import read_record
 from compilediag.views.ranks import show_ranks
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
@@ -249,28 +246,6 @@ def test_losses_of_ranks_that_are_not_listed_are_counted(
     assert made.completeness.records_lost["bad_prefix"] == 1
     assert any(path.name in reason for reason in made.completeness.reasons)
     assert (made.verdict, made.status) == ("blind", "partial")
-
-
-@pytest.mark.parametrize("room", [1, 2, 3])
-def test_a_cluster_tells_the_same(
-    room: int, little_room: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Though no task of it has the events of all ranks; processes without a rank, an empty file and
-    a rank with two files among them."""
-    little_room.setattr(choice, "MAX_RANKS", room)
-    folder = folder_of_ranks(tmp_path / "in")
-    (folder / "empty.log").touch()
-    (folder / "dedicated_log_torch_trace_rank_0_again.log").write_bytes(
-        next(folder.glob("*rank_1_*")).read_bytes().replace(b'"rank": 1', b'"rank": 0')
-    )
-    asked = ReceiptOptions("lane", None, str(tmp_path / "out"), str(Path.cwd()))
-    client = Direct()
-    made = dict(receipts_on(client, find_sources([str(folder)]), asked))
-    assert told(made[None]) == told(merged(folder))
-    assert sorted(rank for rank in made if rank is not None) == [0, 1, 3, 4]
-    section = made[None].ranks
-    assert section is not None
-    assert section.told == room
 
 
 def test_the_command_draws_it(

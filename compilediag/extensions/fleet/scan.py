@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timezone
 from typing import Any, NamedTuple, cast
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
@@ -20,6 +20,7 @@ from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.file import LARGEST_BYTES, receipt_from
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
 from compilediag.receipt.schema.receipt import SCHEMA
+from compilediag.runs.metadata import unix_s
 
 SUFFIX = ".json"
 
@@ -161,12 +162,7 @@ def read_content(content: bytes, path: str, name: str) -> Entry | Problem:
 
 def _time(text: str) -> tuple[str, float | None]:
     """A moment as UTC text and as seconds; a time without a zone is taken as UTC."""
-    try:
-        # Python 3.10 does not read the "Z".
-        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=timezone.utc)
-        utc = moment.astimezone(timezone.utc)
-        return utc.strftime("%Y-%m-%dT%H:%M:%SZ"), utc.timestamp()
-    except (ValueError, OverflowError):
+    moment_s = unix_s(text)
+    if moment_s is None:
         return text, None
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment_s)), moment_s

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import PurePath
 from typing import NamedTuple
 
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, PRODUCTIVE
 from compilediag.extensions.telemetry.labels import Labels
 from compilediag.extensions.telemetry.metrics import MetricsSnapshot
+from compilediag.runs.metadata import unix_s
 from compilediag.timeline.process import unbatch
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
 
@@ -66,11 +66,10 @@ class SpanBuilder:
                     yield from self._span(name, event.start, event.wall_s, attributes)
 
     def _begin(self, event: ProcessStarted) -> None:
-        try:
-            started = datetime.fromisoformat(event.started_utc.replace("Z", "+00:00"))
-            self._origin_ns = round(started.timestamp() * 1e6) * 1000
-        except (ValueError, OverflowError):
+        started_s = unix_s(event.started_utc)
+        if started_s is None:
             return
+        self._origin_ns = round(started_s * 1e6) * 1000
         self._process = {"process.pid": event.pid}
         if event.rank is not None:
             self._process["compilediag.rank"] = event.rank

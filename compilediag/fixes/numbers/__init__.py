@@ -1,1 +1,1 @@
-"""Whether compiled calls give the numbers that eager gives, and where they first do not."""
+"""The numbers of compiled calls against those of eager, and where they first differ."""

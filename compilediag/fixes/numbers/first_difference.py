@@ -1,5 +1,5 @@
-"""What a run shows whose sampled compiled calls were made eager beside them: the first call of each
-callable that gives other numbers, in the order in which they were made."""
+"""The result of a run whose sampled compiled calls were made eager beside them: the first call of
+each callable that gives other numbers, in the order in which they were made."""
 
 from __future__ import annotations
 
@@ -97,17 +97,15 @@ def numbers_of(timeline: Timeline) -> Numbers:
         _add(sums, by_callable.setdefault(key, _Tally()), call)
     if not sums.calls:
         return not_compared(_why_none(timeline, sums))
-    found = [tally for tally in by_callable.values() if tally.first is not None]
-    order = {id(call): place for place, call in enumerate(timeline.shadowed_calls)}
-    differences = [
-        each.first._replace(record=replace(each.first.record, calls=each.differing))
-        for each in found
-        if each.first
-    ]
     places = {
-        (call.process, call.function, call.call): order[id(call)]
-        for call in timeline.shadowed_calls
+        (call.process, call.function, call.call): place
+        for place, call in enumerate(timeline.shadowed_calls)
     }
+    differences = [
+        tally.first._replace(record=replace(tally.first.record, calls=tally.differing))
+        for tally in by_callable.values()
+        if tally.first is not None
+    ]
     differences.sort(key=lambda each: places[each.process, each.function, each.record.call])
     section = NumbersSection(
         same=not differences,
@@ -225,7 +223,7 @@ def _outputs(timeline: Timeline) -> dict[tuple[int, Location, int], Sequence[Ans
 
 
 def still_differs(found: Difference, timeline: Timeline) -> bool | None:
-    """Whether the callable still gives other numbers in another run; None where none of its calls
+    """The callable still gives other numbers in another run; None where none of its calls
     was compared there."""
     calls = [each for each in timeline.shadowed_calls if each.function == found.function]
     if not any(each.problem is None for each in calls):

@@ -280,20 +280,24 @@ class CandidateRecord(Record, frozen=True):
     risk: str
 
 
-class ProofFigure(Record, frozen=True, kw_only=True):
+class ProofFigure(Record, frozen=True):
     """A number without and with a change; of several runs with it the worst."""
 
     name: str
     before: float | None = None
     after: float | None = None
     unit: str = ""
+    """"" for counts, "s", "µs", "bytes" or "%"."""
 
 
-class ProofPoint(Record, frozen=True, kw_only=True):
+class ProofPoint(Record, frozen=True):
     """One point of a certificate."""
 
     name: str
+    """"applied", "finding", "others", "compiled", "padding" (of changes that pad), "answers",
+    "time", "cost"."""
     passed: bool | None
+    """None: stated, not judged."""
     sentence: str
     figures: tuple[ProofFigure, ...] = ()
 

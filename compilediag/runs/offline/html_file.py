@@ -148,7 +148,7 @@ def _text(file: str, receipt: Receipt) -> list[str] | str:
             same = sha256_of(stream) == digest
             stream.seek(0)
         else:
-            created_s = unix_s(receipt.header.created_at_utc, unreadable=0.0)
+            created_s = unix_s(receipt.header.created_at_utc) or 0.0
             same = os.fstat(stream.fileno()).st_mtime <= created_s
         if not same:
             return f"The lines of {file} are not shown: it has changed since the run."

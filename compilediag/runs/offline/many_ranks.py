@@ -1,5 +1,5 @@
-"""Traces of many ranks on this machine: read a few to a task, and each rank's receipt written where
-it was read.
+"""Traces of many ranks, in this process, in those of this machine or on a cluster: read a few to a
+task, and each rank's receipt written where it was read, if that is here.
 
 A task returns the fingerprint of each rank, and the events of the lowest ranks where they are few.
 The fingerprints decide which ranks the receipt of all lists, and the sources of these are read
@@ -8,23 +8,24 @@ again where needed: no process ever holds the events of all ranks.
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compilediag.diagnosis.ranks.divergence import MAX_EVENTS, MAX_RANKS, MIN_RANKS
 from compilediag.diagnosis.ranks.summary import RankFingerprint, RankSummary
+from compilediag.errors import UsageError
 from compilediag.readers.inputs import Input, TrainLogReader
-from compilediag.readers.journal import Journal
 from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import receipt_in
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.rank_choice import (
     Journals,
-    RankChoice,
     RankPart,
     choice_of,
     journals_of,
@@ -55,6 +56,12 @@ SOURCES_PER_TASK = 8
 MAX_KEPT_EVENTS = MAX_EVENTS // MAX_RANKS
 """Most events of a source that a task returns."""
 
+CONNECT_S = 20
+"""Longest wait for the scheduler, in seconds."""
+
+RETRIES = 3
+"""How often a task is tried again, beside those that a lost worker had: they are never lost."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReceiptOptions:
@@ -68,17 +75,25 @@ class ReceiptOptions:
     """The working directory: files below it are the user's own."""
     warmup: int | None = None
     """Steps of a trainer's output that are warm-up, if the user gives the count."""
+    elsewhere: bool = False
+    """Tasks run on other machines: the receipts of ranks come here, and are written here."""
 
 
 def options_here(
-    name: str, world_size: int | None, folder: str, warmup: int | None = None
+    name: str,
+    world_size: int | None,
+    folder: str,
+    warmup: int | None = None,
+    *,
+    elsewhere: bool = False,
 ) -> ReceiptOptions:
     """Options of a command in this working directory."""
-    return ReceiptOptions(name, world_size, os.path.abspath(folder), os.getcwd(), warmup)
+    out = os.path.abspath(folder)
+    return ReceiptOptions(name, world_size, out, os.getcwd(), warmup, elsewhere)
 
 
 def are_many(sources: Sequence[Input]) -> bool:
-    """Whether there are more ranks than a receipt lists in any case."""
+    """There are more ranks than a receipt lists in any case."""
     return len(readable_in(sources)) > MIN_RANKS
 
 
@@ -101,7 +116,10 @@ def receipt_of_many(
 
     def merge(spread: Sequence[RankPart]) -> Iterable[RankFingerprint]:
         tasks = ((part, sources_of(part)) for part in spread)
-        return map_ordered(partial(_merge_sources, options=options), tasks, executor)
+        task = partial(_merge_sources, options=options)
+        for fingerprint, receipt in map_ordered(task, tasks, executor):
+            _write(receipt, fingerprint, options)
+            yield fingerprint
 
     parts, fingerprints = parts_in([item.fingerprints for item in held], merge)
     by_rank = {part.rank: part for part in parts if part.rank is not None}
@@ -109,7 +127,8 @@ def receipt_of_many(
     @cache
     def summary_of(rank: int) -> RankSummary:
         part = by_rank[rank]
-        return summary_in(journals_of(part, map(read_source, sources_of(part))))
+        read = map_ordered(read_source, sources_of(part), executor)
+        return summary_in(journals_of(part, read))
 
     choice = choice_of(fingerprints, options.world_size, ranks_named(sources), summary_of)
     listed = choice.of(parts)
@@ -122,8 +141,16 @@ def receipt_of_many(
             strict=True,
         )
     )
-    loaded = load(sources, list(journals_of_parts(listed, read)), options.root, trainers)
-    return receipt_of_chosen(replace(loaded, warmup=options.warmup), options, choice)
+    journals = [
+        journal
+        for part in listed
+        for journal in journals_of(part, (read[index] for index in part.sources))
+    ]
+    loaded = load(sources, journals, options.root, trainers)
+    loaded = replace(loaded, warmup=options.warmup)
+    if choice.unlisted is None:
+        return merged_receipt(loaded, options.name, options.world_size, options.folder)
+    return listed_receipt(loaded, options.name, choice, options.folder)
 
 
 class _SourceRanks(NamedTuple):
@@ -131,6 +158,8 @@ class _SourceRanks(NamedTuple):
 
     fingerprints: tuple[RankFingerprint, ...]
     """Of its ranks and processes, as if there were no other source."""
+    receipts: tuple[Receipt | None, ...]
+    """Of the same; None where it is written already, and of a process without a rank."""
     journals: Journals
     """Empty where they are too large to be returned, or probably not listed."""
 
@@ -144,8 +173,11 @@ def _read_all(
         numbered[begin : begin + SOURCES_PER_TASK]
         for begin in range(0, len(numbered), SOURCES_PER_TASK)
     )
-    for found in map_ordered(partial(_read_some, options=options), tasks, executor):
-        yield from found
+    for several in map_ordered(partial(_read_some, options=options), tasks, executor):
+        for found in several:
+            for fingerprint, receipt in zip(found.fingerprints, found.receipts, strict=True):
+                _write(receipt, fingerprint, options)
+            yield found._replace(receipts=())
 
 
 def lowest_ranks(readable: Sequence[Input]) -> frozenset[int]:
@@ -155,19 +187,28 @@ def lowest_ranks(readable: Sequence[Input]) -> frozenset[int]:
     return frozenset(order[:MAX_RANKS])
 
 
-def receipt_of_chosen(
-    loaded: LoadedSources, options: ReceiptOptions, choice: RankChoice
-) -> Receipt:
-    """The receipt of all ranks, of which those in `loaded` are listed."""
-    if choice.unlisted is None:
-        return merged_receipt(loaded, options.name, options.world_size, options.folder)
-    return listed_receipt(loaded, options.name, choice, options.folder)
+@contextmanager
+def workers_at(address: str) -> Generator[Executor, None, None]:
+    """The workers of the cluster whose scheduler is at `address`: "tcp://host:8786". They must see
+    the sources under the same paths, or open their URIs.
 
-
-def journals_of_parts(parts: Iterable[RankPart], read: Mapping[int, Journals]) -> Iterator[Journal]:
-    """The journals of the parts, out of those of each source."""
-    for part in parts:
-        yield from journals_of(part, (read[index] for index in part.sources))
+    Raises:
+        UsageError: dask is not installed here, or the scheduler does not answer.
+    """
+    try:
+        distributed: Any = importlib.import_module("distributed")
+    except ImportError:
+        raise UsageError(
+            "--cluster needs dask, which is not installed: pip install 'compilediag[dask]', here "
+            "and on the workers; --jobs N needs nothing"
+        ) from None
+    try:
+        client = distributed.Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        why = str(error) or type(error).__name__
+        raise UsageError(f"no dask scheduler answers at {address}: {why}") from error
+    with client:
+        yield client.get_executor(pure=False, retries=RETRIES)
 
 
 # What follows runs in workers.
@@ -178,25 +219,33 @@ def _read_some(tasks: Sequence[tuple[Input, bool]], options: ReceiptOptions) -> 
     found: list[_SourceRanks] = []
     for source, returned in tasks:
         journals = read_source(source)
-        fingerprints = tuple(_write_part(part, options) for part in parts_of(journals))
+        made = [_part(part, options) for part in parts_of(journals)]
+        fingerprints, receipts = zip(*made, strict=True) if made else ((), ())
         few = sum(len(item.events) for item in journals) <= MAX_KEPT_EVENTS
-        found.append(_SourceRanks(fingerprints, journals if returned and few else ()))
+        found.append(_SourceRanks(fingerprints, receipts, journals if returned and few else ()))
     return found
 
 
 def _merge_sources(
     task: tuple[RankPart, tuple[Input, ...]], options: ReceiptOptions
-) -> RankFingerprint:
+) -> tuple[RankFingerprint, Receipt | None]:
     """A rank with several sources."""
     part, sources = task
-    return _write_part(journals_of(part, map(read_source, sources)), options)
+    return _part(journals_of(part, map(read_source, sources)), options)
 
 
-def _write_part(journals: Journals, options: ReceiptOptions) -> RankFingerprint:
-    """The fingerprint of a part; its receipt is written where it has a rank, without waiting for
-    the disk: after a power failure all is read again."""
+def _part(journals: Journals, options: ReceiptOptions) -> tuple[RankFingerprint, Receipt | None]:
+    """The fingerprint of a part, and the receipt of a rank where that is not written here."""
     loaded = LoadedSources(tuple(journals), root=options.root)
     fingerprint, receipt = fingerprint_and_receipt(loaded, options.name)
-    if fingerprint.rank is not None:
-        write_receipt(receipt, receipt_in(options.folder, fingerprint.rank), flushed=False)
-    return fingerprint
+    if options.elsewhere:
+        return fingerprint, receipt
+    _write(receipt, fingerprint, options)
+    return fingerprint, None
+
+
+def _write(receipt: Receipt | None, of: RankFingerprint, options: ReceiptOptions) -> None:
+    """Writes the receipt of a rank, without waiting for the disk: after a power failure all is read
+    again."""
+    if receipt is not None and of.rank is not None:
+        write_receipt(receipt, receipt_in(options.folder, of.rank), flushed=False)

@@ -11,6 +11,7 @@ from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.errors import UsageError
 from compilediag.readers.journal import Journal, read_run
 from compilediag.readers.storage import open_regular
+from compilediag.runs.metadata import unix_s
 from compilediag.runs.offline.own_file import check_file
 from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import foreign_events, render_perfetto, tracks_of
@@ -112,19 +113,12 @@ def _decoded(folder: str, uri: str) -> object:
 
 def _start_ns(journal: Journal) -> int | None:
     """Nanoseconds since the epoch at which the clock of a process read 0."""
-    from datetime import datetime, timezone
-
     started = journal.started
-    if started is None:
+    began_s = None if started is None else unix_s(started.started_utc)
+    if started is None or began_s is None:
         return None
-    try:
-        moment = datetime.fromisoformat(started.started_utc.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    since = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
-    whole_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-    # The start of a fork is on the clock of its parent.
-    return whole_us * 1000 - round(started.t * 1e9)
+    # To the microsecond; the start of a fork is on the clock of its parent.
+    return round(began_s * 1e6) * 1000 - round(started.t * 1e9)
 
 
 def _losses(journals: tuple[Journal, ...]) -> list[str]:

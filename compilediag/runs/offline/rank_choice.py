@@ -1,5 +1,5 @@
-"""Which sources hold which rank, which ranks the receipt of all lists one by one, and what it keeps
-of the others."""
+"""The ranks that the receipt of all lists one by one, their sources, and what it keeps of the
+others."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from compilediag.diagnosis.ranks.summary import (
 from compilediag.readers.inputs import Input
 from compilediag.readers.journal import Journal
 from compilediag.receipt.run_metadata import JournalFacts
-from compilediag.rules.diagnose import Diagnosis
+from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.runs.metadata import sum_losses
 from compilediag.runs.offline.sources import rank_of, read_source
-from compilediag.runs.pipeline import RunEvents, diagnosis_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost
@@ -107,9 +106,8 @@ def journals_of(part: RankPart, by_source: Iterable[Journals]) -> tuple[Journal,
 
 def fingerprint_in(journals: Journals, root: str) -> RankFingerprint:
     """One part, of all its journals. Files below `root` are the user's own."""
-    events = RunEvents([item.events for item in journals], (root,))
-    timeline, diagnosis = diagnosis_of(events)
-    return fingerprint_from(journals, timeline, diagnosis)
+    timeline = fold([item.events for item in journals], user_roots=(root,))
+    return fingerprint_from(journals, timeline, diagnose(timeline))
 
 
 def fingerprint_from(

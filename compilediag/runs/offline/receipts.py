@@ -29,7 +29,8 @@ from compilediag.runs.offline.rank_choice import (
     summary_in,
 )
 from compilediag.runs.offline.sources import LoadedSources, rank_of
-from compilediag.runs.pipeline import RunEvents, receipt_of
+from compilediag.runs.pipeline import receipt_of
+from compilediag.timeline.fold import fold
 from compilediag_harness.wire import EvidenceLost, ProcessEnded
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def fingerprint_and_receipt(
 ) -> tuple[RankFingerprint, Receipt]:
     """One rank, or one process without a rank, by itself."""
     timeline, diagnosis, receipt = receipt_of(
-        RunEvents([item.events for item in loaded.journals], (loaded.root,)),
+        fold([item.events for item in loaded.journals], user_roots=(loaded.root,)),
         _metadata(loaded, name, None, None),
     )
     return fingerprint_from(loaded.journals, timeline, diagnosis), receipt
@@ -103,18 +104,18 @@ def listed_receipt(
     losses = (() if unlisted is None else unlisted.losses, _unread(loaded.sources), not_found)
     events = [*(item.events for item in loaded.journals), *filter(None, losses)]
     metadata = _metadata(loaded, name, choice.expected, out)
-    return receipt_of(
-        RunEvents(
-            events,
-            (loaded.root,),
-            # A log of all ranks is no second opinion of some.
-            loaded.text_log if unlisted is None else None,
-            loaded.train_log,
-            counted_ranks,
-            () if unlisted is None else _compile_seconds(unlisted),
-        ),
-        metadata if unlisted is None else _with_unlisted(metadata, unlisted),
-    ).receipt
+    timeline = fold(
+        events,
+        # A log of all ranks is no second opinion of some.
+        loaded.text_log if unlisted is None else None,
+        (loaded.root,),
+        loaded.train_log,
+        counted_ranks,
+        () if unlisted is None else _compile_seconds(unlisted),
+    )
+    if unlisted is not None:
+        metadata = _with_unlisted(metadata, unlisted)
+    return receipt_of(timeline, metadata).receipt
 
 
 def _compile_seconds(unlisted: UnlistedRanks) -> tuple[tuple[int, float], ...]:

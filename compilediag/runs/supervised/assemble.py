@@ -16,7 +16,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.artifacts import run_artifacts
 from compilediag.runs.checkout import with_sources
 from compilediag.runs.metadata import journal_facts, receipt_identity
-from compilediag.runs.pipeline import RunEvents, Stage, receipt_of, unwatched
+from compilediag.runs.pipeline import Stage, receipt_of, unwatched
 from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     attach_faults,
@@ -36,6 +36,7 @@ from compilediag.runs.supervised.supervised_run import SupervisedRun, TelemetryR
 from compilediag.runs.supervised.target import Target
 from compilediag.runs.tools.tlparse import link_reports
 from compilediag.runs.tools.tlparse_log import clean_traces, traces_in
+from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import TextLog, Timeline
 from compilediag_harness.collectors.trace_redaction import FAULT
 from compilediag_harness.wire import (
@@ -87,25 +88,21 @@ def assemble(
         # No process was attached: an event, so that every view shows why the verdict is blind.
         events = [(EvidenceLost(0.0, 0, ATTACH, notes[-1]),)]
 
-    def metadata(timeline: Timeline) -> RunMetadata:
-        extensions: dict[str, object] = {}
-        if run.options.tlparse:
-            stage("waiting for tlparse")
-            linked = link_reports(traces_in(run.run_dir), run.run_dir, run.secrets)
-            extensions.update(linked.extensions)
-            notes.extend(linked.notes)
-        if telemetry is not None:
-            extensions["telemetry"] = telemetry.extension
-            notes.extend(telemetry.notes)
-        known = _metadata(run, ended, journals, logs)
-        code = with_sources(provenance, timeline, run.folder, run.started_unix)
-        return replace(known, provenance=code, extensions=extensions)
-
-    text_log = read_logs(logs) if logs else None
-    timeline, _, receipt = receipt_of(
-        RunEvents(events, _user_roots(run.target, run.folder), text_log), metadata, stage
-    )
-    return Assembled(receipt, tuple(notes), timeline)
+    stage("putting the events in order")
+    roots = _user_roots(run.target, run.folder)
+    timeline = fold(events, read_logs(logs) if logs else None, roots)
+    extensions: dict[str, object] = {}
+    if run.options.tlparse:
+        stage("waiting for tlparse")
+        linked = link_reports(traces_in(run.run_dir), run.run_dir, run.secrets)
+        extensions.update(linked.extensions)
+        notes.extend(linked.notes)
+    if telemetry is not None:
+        extensions["telemetry"] = telemetry.extension
+        notes.extend(telemetry.notes)
+    code = with_sources(provenance, timeline, run.folder, run.started_unix)
+    known = replace(_metadata(run, ended, journals, logs), provenance=code, extensions=extensions)
+    return Assembled(receipt_of(timeline, known, stage).receipt, tuple(notes), timeline)
 
 
 def read_logs(paths: Sequence[str], limit_bytes: int = MAX_TEXT_LOG_BYTES) -> TextLog:

@@ -87,15 +87,11 @@ def _both(program: Program, announce: Announce, cold_folder: str, cache_folder: 
     cold = program.run(cold_folder, keep_caches=True, label="start 1, cold", telemetry=None)
     if cold.exit_code or cold.receipt is None or cold.receipt.status != "complete":
         return _only_cold(program, cold)
-    emptied = not _has_files(cache_folder)
+    emptied = not any(files for _, _, files in os.walk(cache_folder))
     announce("start 2 of 2: the caches that start 1 left")
     warm = program.run(program.folder, keep_caches=True, label="start 2, warm")
     shutil.move(cold.run_dir, os.path.join(warm.run_dir, COLD))
     return _compared(program, cold, warm, cache_folder, emptied=emptied)
-
-
-def _has_files(folder: str) -> bool:
-    return any(files for _, _, files in os.walk(folder))
 
 
 def _only_cold(program: Program, cold: Outcome) -> Outcome:

@@ -1,4 +1,4 @@
-"""How a run ended, as one status and one sentence.
+"""The end of a run, as one status and one sentence.
 
 The target's output belongs to the terminal and is not captured, so the reason comes from the
 journals of its processes, from the exit code, and from the signals that were sent to it.
@@ -119,7 +119,7 @@ def _first_failure(
         if isinstance(last, ProcessEnded) and last.failure and started:
             of_other = target.kind == "program" or started.pid != ended.pid
             # A fork continues its parent's clock: its journal does not begin at 0.
-            began_at = unix_s(started.started_utc, unreadable=float("inf"))
+            began_at = unix_s(started.started_utc) or float("inf")
             ended_at = began_at + last.t - started.t
             failures.append((of_other, ended_at, last.failure))
     if not failures:

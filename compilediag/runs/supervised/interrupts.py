@@ -152,7 +152,7 @@ class Interrupts:
             self._schedule.force(now)
 
     def look(self, now: float) -> None:
-        """Whether a process is seen to have lost the Ctrl-C."""
+        """Looks for a process that has lost the Ctrl-C."""
         if self.look_at is None or now < self.look_at:
             return
         self.look_at = None if self._schedule.begun else now + POLL_S

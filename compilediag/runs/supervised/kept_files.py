@@ -44,7 +44,7 @@ class KeptFiles:
 
     @property
     def in_place(self) -> bool:
-        """Whether the directory and every file in it are those that were seen."""
+        """The directory and every file in it are those that were seen."""
         return os.path.isdir(self._run_dir) and all(map(self._is_there, self._files))
 
     def _is_there(self, name: str) -> bool:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from compilediag.diagnosis.codes import OUTLOOK
 from compilediag.readers.journal import JournalTail
 from compilediag.receipt.run_metadata import RunMetadata
-from compilediag.runs.pipeline import RunEvents, receipt_of
+from compilediag.runs.pipeline import receipt_of
 from compilediag.runs.supervised.options import LiveMode
+from compilediag.timeline.fold import fold
 from compilediag.views.findings import finding_line
 from compilediag.views.live import RESTORE_TITLE, SAVE_TITLE, Progress, screen_line, status, title
 from compilediag.views.style import RenderOptions
@@ -163,7 +164,7 @@ def _takes_lines(fd: int) -> bool:
 def sentences_on(events: Sequence[Event], secrets: tuple[str, ...]) -> list[str]:
     """A sentence for each finding that these events of one compile give by themselves."""
     run = RunMetadata("", "", secret_values=secrets)
-    receipt = receipt_of(RunEvents([events]), run).receipt
+    receipt = receipt_of(fold([events]), run).receipt
     try:
         folder = os.getcwd()
     except OSError:

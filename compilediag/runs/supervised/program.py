@@ -14,9 +14,8 @@ from compilediag.errors import UsageError
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import run
-from compilediag.runs.supervised.supervised_run import Outcome
+from compilediag.runs.supervised.supervised_run import CommandLine, Outcome
 from compilediag.runs.supervised.target import parse_target
-from compilediag_harness.redaction.redactor import secret_values
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
@@ -36,21 +35,11 @@ def caches(*, keep: bool) -> Generator[dict[str, str], None, None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class Program(CommandLine):
     """What all its runs share."""
 
-    words: tuple[str, ...]
-    """TARGET and everything after it, as it was typed."""
-    options: RunOptions
-    variables: Mapping[str, str]
-    """The environment of the target."""
     folder: str
     """The directory that those of the runs are in."""
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Values that are redacted wherever they appear."""
-        return secret_values(self.words, self.variables)
 
     def run(
         self,

@@ -60,7 +60,7 @@ def run(
     name = options.name or target.name
     run_dir = make_run_dir(options.output, name, now=started_unix, pid=os.getpid())
     running = SupervisedRun(
-        tuple(words), target, options, variables, run_dir, started_unix, os.getcwd()
+        tuple(words), options, variables, target, run_dir, started_unix, os.getcwd()
     )
     kept = KeptFiles(run_dir)
     # Signals stay messages until the receipt is written: an impatient Ctrl-C must not lose it.

@@ -21,15 +21,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SupervisedRun:
-    """What runs where, and how."""
+class CommandLine:
+    """What is run, and how."""
 
     words: tuple[str, ...]
     """TARGET and its arguments as they were typed."""
-    target: Target
     options: RunOptions
     variables: Mapping[str, str]
     """The environment of the target, before ours is added."""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that are redacted wherever they appear."""
+        return secret_values(self.words, self.variables)
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisedRun(CommandLine):
+    """One run of it: what runs where."""
+
+    target: Target
     run_dir: str
     started_unix: float
     folder: str
@@ -38,11 +49,6 @@ class SupervisedRun:
     @property
     def lane_name(self) -> str:
         return self.options.name or self.target.name
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """Values that are redacted wherever they appear."""
-        return secret_values(self.words, self.variables)
 
 
 @dataclass(frozen=True, slots=True)

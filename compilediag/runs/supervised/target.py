@@ -1,4 +1,4 @@
-"""What the user wants to run: TARGET and its arguments as a command for the operating system."""
+"""TARGET and its arguments as a command for the operating system, and its name."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _is_python(path: str) -> bool:
 
 
 def _is_source(path: str) -> bool:
-    """Whether a file without suffix holds Python source; a script named `train`, say."""
+    """A file without suffix holds Python source; a script named `train`, say."""
     try:
         with open(path, "rb") as file:
             compile(file.read(SOURCE_LIMIT_BYTES), path, "exec", dont_inherit=True)

@@ -14,8 +14,7 @@ from itertools import product
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare, unstable
-from compilediag.fixes.observed import Observed, Without
-from compilediag.fixes.points import Certificate
+from compilediag.fixes.observed import Certificate, Observed, Without
 from compilediag.fixes.subject import subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -255,7 +254,7 @@ def try_on_top(campaign: Campaign, evidence: Evidence) -> None:
 
 
 def _is_enough(campaign: Campaign, before: int) -> bool:
-    """Whether the last runs have to be made now, of which proofs are made."""
+    """The last runs have to be made now, of which proofs are made."""
     reserved = (campaign.rounds + 2) * seconds_of_a_run(campaign)
     spent = time.monotonic() - campaign.started
     over = campaign.budget_s is not None and spent + reserved > campaign.budget_s

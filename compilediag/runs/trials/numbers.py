@@ -83,17 +83,12 @@ def _narrowed(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedReco
             for item in frames
         )
     ]
-    search = narrowing(own, [each for each in numbers if each not in own])
-    value = next(search)
-    while True:
-        try:
-            value = search.send(_differs_with(pairs, value, first))
-        except StopIteration as done:
-            return done.value
+    others = [each for each in numbers if each not in own]
+    return narrowing(own, others, lambda value: _differs_with(pairs, value, first))
 
 
 def _differs_with(pairs: Pairs, value: str, first: Difference) -> bool | None:
-    """Whether the difference is there with other backends.
+    """The difference is there with other backends.
 
     Raises:
         Stop: this torch has no such option, or no run can be made.

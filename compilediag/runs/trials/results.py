@@ -18,12 +18,10 @@ from compilediag.receipt.proofs import sources_digest
 from compilediag.receipt.schema.compiles import (
     FindingRecord,
     Place,
-    ProofPoint,
     ProofRecord,
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.record import record_from
 from compilediag.rules.changes import Change, EditImpossible, export_line, joined
 from compilediag.runs.trials.one import SEED
 from compilediag.runs.trials.running import edited_files
@@ -125,7 +123,7 @@ def proof_record(tried: Tried, campaign: Campaign) -> ProofRecord:
         change=change.line,
         risk=tried.risk,
         runs=certificate.runs,
-        points=tuple(record_from(ProofPoint, point) for point in certificate.points),
+        points=certificate.points,
         torch=seen and seen.receipt.environment.torch,
         sources=seen and sources_digest(files, seen.receipt.header.provenance.source_sha256),
     )

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from compilediag.fixes.certificate import judge
-from compilediag.fixes.observed import Observed, Without
-from compilediag.fixes.points import Certificate
+from compilediag.fixes.observed import Certificate, Observed, Without
 from compilediag.fixes.same_answers import needs_float64
 from compilediag.rules.changes import Change, declared_by, joined, plan_of
 from compilediag.runs.trials.one import SEED, Trial, run_trial

@@ -26,7 +26,7 @@ from compilediag_harness.wire import SourceChange
 
 
 def is_available() -> bool:
-    """Whether files can be edited: libcst is an extra."""
+    """Files can be edited: libcst is an extra."""
     return importlib.util.find_spec("libcst") is not None
 
 

@@ -1,4 +1,4 @@
-"""What a campaign has found out so far, and what its changes are judged by."""
+"""The state of a campaign: its findings so far, and the evidence that changes are judged by."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compilediag.fixes.observed import Observed, Without
-from compilediag.fixes.points import Certificate
+from compilediag.fixes.observed import Certificate, Observed, Without
 from compilediag.fixes.subject import Subject, count_in
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -120,7 +119,7 @@ def seconds_of_a_run(campaign: Campaign) -> float:
 
 
 def came_again(finding: str, evidence: Evidence) -> bool:
-    """Whether the program has it in the run that changes are compared with."""
+    """The program has it in the run that changes are compared with."""
     return count_in(evidence.subjects[finding], evidence.without.baseline.receipt) > 0
 
 
@@ -132,10 +131,8 @@ def without_change(campaign: Campaign, evidence: Evidence) -> list[str]:
 
 def chosen_changes(campaign: Campaign) -> tuple[Change, ...]:
     """All that the findings need, each once."""
-    needed = (
-        (change, *campaign.beside.get(finding, ())) for finding, change in campaign.chosen.items()
-    )
-    return tuple(dict.fromkeys(change for group in needed for change in group))
+    groups = changes_by_finding(campaign).values()
+    return tuple(dict.fromkeys(change for group in groups for change in group))
 
 
 def changes_by_finding(campaign: Campaign) -> dict[str, tuple[Change, ...]]:

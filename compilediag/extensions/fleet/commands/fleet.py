@@ -7,7 +7,6 @@ import re
 import sys
 import time
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ from compilediag.extensions.fleet.folder import Fleet, Progress, fleet_at, newes
 from compilediag.extensions.fleet.views.stats import notes
 from compilediag.option_fields import argument, flag, option
 from compilediag.receipt.locate import RUNS_FOLDER
+from compilediag.runs.metadata import unix_s
 
 _UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 _MAX_LANES = 10
@@ -74,13 +74,12 @@ def seconds_of(option: str, text: str | None, now: float) -> float | None:
     before = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
     if before is not None:
         return now - int(before[1]) * _UNITS[before[2]]
-    try:
-        moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
-    except ValueError as error:
+    moment_s = unix_s(text)
+    if moment_s is None:
         raise UsageError(
             f"{option} {text!r} is no time: write 2026-11-01, 2026-11-01T14:00, 30d, 12h or 2w"
-        ) from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+        )
+    return moment_s
 
 
 def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
