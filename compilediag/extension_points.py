@@ -37,8 +37,7 @@ TRAIN_LOG_READER = "train_logs.read:reader_with"
 
 TRAIN_LOG_STEPS = "train_logs.receipt_parts:steps_of"
 TRAIN_LOG_THROUGHPUT = "train_logs.receipt_parts:throughput_with"
-TRAIN_LOG_FIGURES = "train_logs.figures:figures_of"
-"""What a receipt says of such an output, and its figures in words."""
+"""What a receipt says of such an output."""
 
 CADENCE_RULES = "cadence.diagnosis.rules:RULES"
 """Rules about periodic work."""

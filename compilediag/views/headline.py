@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from compilediag import extension_points
 from compilediag.diagnosis.codes import BLIND
 from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.views.document import Kind
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_REASON_CHARS = 160
 MAX_RANKS = 8
+MIN_WHOLE = 100
+"""Rates from this size on are shown as whole numbers."""
 
 _TRAINER_NOTE = "train_log: "
 """How reasons in `completeness` begin that are notes on a trainer's output."""
@@ -264,14 +265,36 @@ def _reporter(receipt: Receipt) -> str | None:
 
 
 def _figures(receipt: Receipt) -> list[str]:
-    """None without the extension that reads the output of trainers."""
-    point = extension_points.TRAIN_LOG_FIGURES
-    if _reporter(receipt) is None or not extension_points.is_installed(point):
+    rates = receipt.throughput
+    if rates is None or rates.reported_by is None:
         return []
-    return extension_points.load(point, "the figures of a trainer")(receipt)
+    figures: list[str] = []
+    steps = receipt.steps
+    if steps is not None:
+        warmup = f", {steps.warmup:,} of them warm-up" if steps.warmup else ""
+        figures.append(f"{count(steps.count, 'step')}{warmup}")
+    if rates.steps_per_s:
+        figures.append(f"{seconds(1 / rates.steps_per_s)} a step ({_figure(rates.steps_per_s)}/s)")
+    units = (
+        (rates.samples_per_s, "samples/s"),
+        (rates.tokens_per_s, "tokens/s"),
+        (rates.tokens_per_s_per_device, "tokens/s a device"),
+        (rates.tflops_per_s_per_device, "TFLOP/s a device"),
+        (None if rates.mfu is None else 100 * rates.mfu, "% MFU"),
+    )
+    figures += [f"{_figure(value)} {unit}" for value, unit in units if value is not None]
+    if receipt.checks.losses_finite is False:
+        figures.append("loss was not finite")
+    elif rates.loss is not None:
+        figures.append(f"loss {_figure(rates.loss)}")
+    return figures
 
 
 def trainer_notes(receipt: Receipt) -> list[str]:
     """What to know about the figures of a trainer's output."""
     notes = (text for text in receipt.completeness.reasons if text.startswith(_TRAINER_NOTE))
     return [text.removeprefix(_TRAINER_NOTE) for text in notes]
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= MIN_WHOLE else f"{value:.3g}"
