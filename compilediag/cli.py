@@ -17,7 +17,7 @@ import click
 
 from compilediag import extension_points
 from compilediag._version import __version__
-from compilediag.commands.subcommand import Group
+from compilediag.commands.subcommand import CommandGroup
 from compilediag.commands.terminal import (
     abandon_stdout,
     reserve_standard_descriptors,
@@ -68,7 +68,7 @@ def _is_installed(name: str) -> bool:
     return point is None or extension_points.is_installed(point)
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """A group whose commands are imported when they are called, not when they are listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

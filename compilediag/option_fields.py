@@ -26,7 +26,7 @@ Check = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class OptionField:
     """How a field of a command's options is given."""
 
     param: Callable[[str], click.Parameter] | None
@@ -54,7 +54,7 @@ def option(
     **attributes: Any,
 ) -> Any:
     """A field that is given by an option. `flags` are as help shows them, "-o --output DIR", and ""
-    for a value of pyproject.toml alone; `attributes` are of click's option; the rest is `Entry`'s.
+    for a value of pyproject.toml alone; `attributes` are of click's option; the rest is `OptionField`'s.
     """
     names = [word for word in flags.split() if word.startswith("-")]
     metavar = " ".join(word for word in flags.split() if word not in names) or None
@@ -71,7 +71,7 @@ def option(
     key = names[-1].partition("/")[0].strip("-").replace("-", "_") if names else None
     types = toml if isinstance(toml, tuple) else (toml,)
     commands = only if isinstance(only, tuple) else (only,)
-    entry = Entry(param if names else None, key, types, tables, commands, check)
+    entry = OptionField(param if names else None, key, types, tables, commands, check)
     return dataclasses.field(default=default, metadata={"entry": entry})
 
 
@@ -82,7 +82,7 @@ def flag(flags: str, about: str, *, default: Any = False, **attributes: Any) -> 
 
 def argument(*, default: Any = None, **attributes: Any) -> Any:
     """A field that is given by its position."""
-    entry = Entry(lambda field: click.Argument([field], **attributes))
+    entry = OptionField(lambda field: click.Argument([field], **attributes))
     return dataclasses.field(default=default, metadata={"entry": entry})
 
 
@@ -91,7 +91,7 @@ def receipt_argument() -> Any:
     return argument(required=False, type=click.Path())
 
 
-def entries(options: type) -> dict[str, Entry]:
+def entries(options: type) -> dict[str, OptionField]:
     """The options of a dataclass, by field; those that several commands share come last. A field
     that is no option, but found out by a command, is left out."""
     found = {

@@ -26,7 +26,7 @@ import fuzz_documents
 
 from compilediag.extensions.train_logs.patterns import built_in
 from compilediag.extensions.train_logs.read import train_log_of
-from compilediag.readers.journal import Journal, decode_line
+from compilediag.readers.journal import ProcessJournal, decode_line
 from compilediag.readers.torch_logs import events_of_text
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.receipt.assemble import build
@@ -63,7 +63,7 @@ HOSTILE = (
     b'"rank": 1e30, ',
 )
 
-Reader = Callable[[bytes], tuple[Journal, ...]]
+Reader = Callable[[bytes], tuple[ProcessJournal, ...]]
 Feed = Callable[[random.Random], None]
 
 
@@ -132,21 +132,21 @@ def _recorded() -> list[tuple[str, Reader, bytes]]:
     return found
 
 
-def _trace(content: bytes) -> tuple[Journal, ...]:
+def _trace(content: bytes) -> tuple[ProcessJournal, ...]:
     return trace_of([content], "rank_1.log")
 
 
-def _text(content: bytes) -> tuple[Journal, ...]:
+def _text(content: bytes) -> tuple[ProcessJournal, ...]:
     return events_of_text([content], "log")
 
 
-def _journal(content: bytes) -> tuple[Journal, ...]:
+def _journal(content: bytes) -> tuple[ProcessJournal, ...]:
     for line in content.split(b"\n"):
         decode_line(line)
     return ()
 
 
-def _train_log(content: bytes) -> tuple[Journal, ...]:
+def _train_log(content: bytes) -> tuple[ProcessJournal, ...]:
     log = train_log_of([content], built_in())
     if log is not None:
         timeline = Timeline(train_log=log)
@@ -165,7 +165,7 @@ def _piece(source: random.Random, whole: bytes) -> bytes:
     return whole[start : start + PIECE_BYTES]
 
 
-def _receipt(journals: tuple[Journal, ...]) -> None:
+def _receipt(journals: tuple[ProcessJournal, ...]) -> None:
     timeline = fold([journal.events for journal in journals])
     build(timeline, diagnose(timeline), RunMetadata("0" * 26, "2026-01-01T00:00:00Z"))
 

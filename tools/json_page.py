@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from compilediag.commands.documents import DOCUMENTS, OF_ALL, OF_COMMAND, Declared
+from compilediag.commands.documents import DOCUMENTS, OF_ALL, OF_COMMAND, DeclaredDocument
 
 FOLDER, PAGE = "schemas", "json.md"
 RECEIPT = "compilediag.receipt"
@@ -18,13 +18,13 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SIMPLE = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
-def type_of(declared: Declared) -> Any:
+def type_of(declared: DeclaredDocument) -> Any:
     """The class of a document."""
     module, _, name = declared.type.partition(":")
     return getattr(import_module(module), name)
 
 
-def json_schema(declared: Declared) -> dict[str, Any]:
+def json_schema(declared: DeclaredDocument) -> dict[str, Any]:
     """The JSON Schema of a document. Fields that it does not name are allowed everywhere: a later
     minor version adds some."""
     parts: dict[str, Any] = {}
@@ -156,7 +156,7 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _file(declared: Declared) -> str:
+def _file(declared: DeclaredDocument) -> str:
     return f"{declared.name.partition('.')[2]}.schema.json"
 
 

@@ -26,7 +26,7 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import EXIT_OK, EXIT_UNUSABLE
 from compilediag.option_fields import flag, option
-from compilediag.views.checkup import Check, DoctorDocument, Hook, checkup, render_checkup
+from compilediag.views.checkup import Check, DoctorDocument, HookStatus, checkup, render_checkup
 
 OLDEST_TORCH = (2, 7)
 CHILD_TIMEOUT_S = 120
@@ -88,7 +88,7 @@ def command(options: DoctorOptions) -> int:
 def examine(output: Path) -> DoctorDocument:
     """Runs every check; `output` is where runs would be kept."""
     torch_check, answer = _torch()
-    hooks = tuple(Hook(*item) for item in answer.get("hooks", ()))
+    hooks = tuple(HookStatus(*item) for item in answer.get("hooks", ()))
     checks = [torch_check, *_hooks_check(hooks), _injection(), _output(output)]
     checks += [_compiler(), _tool("git", "the receipt cannot name the commit that ran")]
     checks += [_tool("tlparse", "`compilediag run --tlparse` cannot be used"), *_environment()]
@@ -139,7 +139,7 @@ def _torch_version(version: str) -> Check:
     return Check("torch", "ok", f"torch {version}")
 
 
-def _hooks_check(hooks: tuple[Hook, ...]) -> list[Check]:
+def _hooks_check(hooks: tuple[HookStatus, ...]) -> list[Check]:
     missing = [hook.name for hook in hooks if not hook.available]
     if not missing:
         return []

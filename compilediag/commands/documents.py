@@ -18,7 +18,7 @@ from compilediag.errors import (
 )
 
 
-class Declared(NamedTuple):
+class DeclaredDocument(NamedTuple):
     """Where a document is declared, and who prints it."""
 
     name: str
@@ -28,34 +28,42 @@ class Declared(NamedTuple):
     printed_by: str
 
 
-def _of_extension(name: str, printed_by: str) -> Declared:
-    return Declared(
+def _of_extension(name: str, printed_by: str) -> DeclaredDocument:
+    return DeclaredDocument(
         name, f"{extension_points.PACKAGE}.{extension_points.DOCUMENTS[name]}", printed_by
     )
 
 
 DOCUMENTS = (
-    Declared(
+    DeclaredDocument(
         "compilediag.receipt",
         "compilediag.receipt.schema.receipt:Receipt",
         "run, probe, analyze, show",
     ),
-    Declared("compilediag.fix", "compilediag.runs.trials.results:FixDocument", "fix"),
-    Declared(
+    DeclaredDocument("compilediag.fix", "compilediag.runs.trials.results:FixDocument", "fix"),
+    DeclaredDocument(
         "compilediag.fix-plan",
         "compilediag.runs.trials.results:FixPlanDocument",
         "fix --dry-run",
     ),
-    Declared("compilediag.rule", "compilediag.views.finding:RuleDocument", "explain CODE"),
-    Declared("compilediag.rules", "compilediag.views.finding:RulesDocument", "explain --list"),
-    Declared("compilediag.finding", "compilediag.views.finding:FindingDocument", "explain N"),
+    DeclaredDocument("compilediag.rule", "compilediag.views.finding:RuleDocument", "explain CODE"),
+    DeclaredDocument(
+        "compilediag.rules", "compilediag.views.finding:RulesDocument", "explain --list"
+    ),
+    DeclaredDocument(
+        "compilediag.finding", "compilediag.views.finding:FindingDocument", "explain N"
+    ),
     _of_extension("compilediag.repro", "repro"),
-    Declared("compilediag.diff", "compilediag.compare.diff:DiffDocument", "diff"),
-    Declared("compilediag.judgement", "compilediag.views.gate.json:JudgementDocument", "gate"),
+    DeclaredDocument("compilediag.diff", "compilediag.compare.diff:DiffDocument", "diff"),
+    DeclaredDocument(
+        "compilediag.judgement", "compilediag.views.gate.json:JudgementDocument", "gate"
+    ),
     _of_extension("compilediag.stats", "stats"),
     _of_extension("compilediag.trend", "trend"),
-    Declared("compilediag.plan", "compilediag.rules.fixed_shapes.plan:PlanDocument", "plan"),
-    Declared("compilediag.doctor", "compilediag.views.checkup:DoctorDocument", "doctor"),
+    DeclaredDocument(
+        "compilediag.plan", "compilediag.rules.fixed_shapes.plan:PlanDocument", "plan"
+    ),
+    DeclaredDocument("compilediag.doctor", "compilediag.views.checkup:DoctorDocument", "doctor"),
 )
 
 

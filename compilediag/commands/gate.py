@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compilediag.commands.pyproject import read_defaults
-from compilediag.commands.receipts import Lane, load, shown_path, suffix_for
+from compilediag.commands.receipts import LaneReceipt, load, shown_path, suffix_for
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_stderr
 from compilediag.compare.gate.ab import (
@@ -171,7 +171,7 @@ def command(options: GateOptions) -> int:
     return next((code for code in (EXIT_GATE, EXIT_USAGE) if code in codes), EXIT_OK)
 
 
-def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
+def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
     """A lane for each receipt; the latest run without one.
 
     Raises:
@@ -184,11 +184,11 @@ def lanes_of(options: GateOptions) -> tuple[Lane, ...]:
         raise UsageError("--lane names the lane of one receipt: give one, or leave out --lane")
     if name is not None and not name.strip():
         raise UsageError("--lane is empty: say the lane's name")
-    found: dict[str, Lane] = {}
+    found: dict[str, LaneReceipt] = {}
     for where in options.receipts or (None,):
         file, receipt = load(where)
         refuse_contradictions(receipt, file)
-        lane = Lane(
+        lane = LaneReceipt(
             name or receipt.header.lane.name, receipt, where, _code(receipt, where, options)
         )
         other = found.setdefault(lane.name, lane)
@@ -283,7 +283,7 @@ def _enlarged(
     return enlarged(base.lane(lane), now, ref or "")
 
 
-def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
+def _next(judgements: Sequence[Judgement], lanes: Sequence[LaneReceipt]) -> str:
     """The command that helps most now."""
     pairs = list(zip(judgements, lanes, strict=True))
     for judgement, lane in pairs:
@@ -304,14 +304,14 @@ def _next(judgements: Sequence[Judgement], lanes: Sequence[Lane]) -> str:
     return f"compilediag show{suffix_for(lanes[0].where)}"
 
 
-def _fix(item: Item, lane: Lane) -> str:
+def _fix(item: Item, lane: LaneReceipt) -> str:
     """The command that tries changes for a finding: of the latest run by its number."""
     if lane.where is None and item.finding:
         return f"compilediag fix {item.finding.removeprefix('F')}"
     return f"compilediag fix {_target(lane.receipt)}"
 
 
-def _is_refused(item: Item, lane: Lane) -> bool:
+def _is_refused(item: Item, lane: LaneReceipt) -> bool:
     """Changes for its finding were tried in vain."""
     return any(each.id == item.finding and each.fix.refused for each in lane.receipt.findings)
 

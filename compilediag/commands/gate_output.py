@@ -23,7 +23,7 @@ _VARIABLES = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class GateOutputs:
     """What is shown on stdout, and what is written to which file."""
 
     shown: tuple[str, ...]
@@ -35,7 +35,7 @@ class Outputs:
         return set(self.shown) <= set(_FOR_PEOPLE)
 
 
-def outputs_of(formats: Sequence[str]) -> Outputs:
+def outputs_of(formats: Sequence[str]) -> GateOutputs:
     """The outputs of `--format NAME[=FILE]`; without any on stdout the terminal's, and in GitHub's
     jobs its own beside it.
     """
@@ -58,7 +58,7 @@ def outputs_of(formats: Sequence[str]) -> Outputs:
         raise UsageError("two formats would be written to the same file: name two files")
     if not shown:
         shown = list(_FOR_PEOPLE) if os.environ.get("GITHUB_ACTIONS") == "true" else ["terminal"]
-    return Outputs(tuple(shown), tuple(files))
+    return GateOutputs(tuple(shown), tuple(files))
 
 
 def _check(name: str, text: str, separator: str, file: str) -> None:
@@ -74,7 +74,7 @@ def _check(name: str, text: str, separator: str, file: str) -> None:
         raise UsageError(f"--format {text} names no file")
 
 
-def show(judgements: Sequence[Judgement], outputs: Outputs) -> None:
+def show(judgements: Sequence[Judgement], outputs: GateOutputs) -> None:
     """Files first, so that a reader who goes away costs none of them.
 
     Raises:

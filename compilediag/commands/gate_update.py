@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from compilediag.commands.receipts import Lane, shown_path
+from compilediag.commands.receipts import LaneReceipt, shown_path
 from compilediag.commands.terminal import render_options, write
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
@@ -26,7 +26,7 @@ class Reasons(NamedTuple):
     """A part of an item's name, and the reason for that item."""
 
 
-def update(lanes: Sequence[Lane], path: str | None, reasons: Reasons) -> None:
+def update(lanes: Sequence[LaneReceipt], path: str | None, reasons: Reasons) -> None:
     """Writes the lanes into the baseline's file, which is made where there is none.
 
     Raises:

@@ -61,7 +61,7 @@ def suffix_for(where: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class LaneReceipt:
     """One receipt and the lane it is judged in."""
 
     name: str

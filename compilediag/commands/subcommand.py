@@ -24,7 +24,7 @@ class Command(click.Command):
         return _drawn(self, ctx) if is_terminal(sys.stdout) else super().get_help(ctx)
 
 
-class Group(Command, click.Group):
+class CommandGroup(Command, click.Group):
     """A click group with the same help."""
 
 

@@ -35,7 +35,7 @@ Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class OutputComparison:
     """One run against another."""
 
     compared: int
@@ -127,7 +127,7 @@ def compare(
     declared: Declared = NOTHING_DECLARED,
     exact: Mapping[Key, Exact] | None = None,
     ignored: frozenset[Key] = frozenset(),
-) -> Comparison:
+) -> OutputComparison:
     """The answers of `after` against those of `before`. What `after` alone has makes no
     difference, nor what the change between them declares.
 
@@ -172,7 +172,7 @@ def compare(
             largest = max(largest, error)
     conclusive = _OUTPUT in seen or (_STATE in seen and _OUTPUT not in unseen)
     by_rounding &= first is not None
-    return Comparison(compared, first, largest, skipped, conclusive, by_rounding, excused)
+    return OutputComparison(compared, first, largest, skipped, conclusive, by_rounding, excused)
 
 
 def randomness(timeline: Timeline) -> frozenset[tuple[int, str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
-from compilediag.fixes.answers import Comparison, Exact, Key, compare, exact_answers
+from compilediag.fixes.answers import Exact, Key, OutputComparison, compare, exact_answers
 from compilediag.receipt.schema.compiles import ProofFigure, ProofPoint
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Declared
@@ -38,14 +38,14 @@ class Without:
     baseline: Observed
     reference: Observed | None
     """Without compiling anything; None where that does not run."""
-    repeatable: Comparison | None = None
+    repeatable: OutputComparison | None = None
     """The baseline against a second one; None where none was needed."""
     unstable: frozenset[Key] = frozenset()
     """What modules hold that is another one in each unchanged run: it is not compared."""
     precise: Observed | None = None
     """Eager, with each sampled call in float64 beside it; None where none was needed."""
 
-    def compared(self, unchanged: Observed, run: Observed, declared: Declared) -> Comparison:
+    def compared(self, unchanged: Observed, run: Observed, declared: Declared) -> OutputComparison:
         """A run with a change that declares something, against one without."""
         return compare(
             unchanged.timeline, run.timeline, declared, self.exact, ignored=self.unstable

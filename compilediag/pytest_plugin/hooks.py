@@ -26,7 +26,7 @@ from compilediag.pytest_plugin.marks import (
 from compilediag.pytest_plugin.problems import CompileFailure, Problem, blind, failure_text
 from compilediag.pytest_plugin.report import write_receipt_of
 from compilediag.pytest_plugin.settings import (
-    Settings,
+    SessionSettings,
     forget_compiled_code,
     own_cache_folder,
     settings_of,
@@ -39,7 +39,9 @@ SECTION = "compilediag"
 class WatchedTest:
     """What one test compiles, and what is required of it."""
 
-    def __init__(self, item: pytest.Item, required: Requirements, settings: Settings) -> None:
+    def __init__(
+        self, item: pytest.Item, required: Requirements, settings: SessionSettings
+    ) -> None:
         self._item = item
         self._required = required
         self._settings = settings

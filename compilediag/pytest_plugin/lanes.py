@@ -21,7 +21,7 @@ from compilediag.errors import BaselineUnreadable, CompilediagError
 from compilediag.pytest_plugin.judge import JudgedPart
 from compilediag.pytest_plugin.marks import Requirements
 from compilediag.pytest_plugin.problems import Problem
-from compilediag.pytest_plugin.settings import Settings, baseline_of
+from compilediag.pytest_plugin.settings import SessionSettings, baseline_of
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import count, seconds
 from compilediag.views.text import clean
@@ -33,7 +33,7 @@ _CHANGED = pytest.StashKey[dict[str, str]]()
 _MESSAGES = pytest.StashKey[list[str]]()
 
 
-def open_baseline(config: pytest.Config, settings: Settings) -> None:
+def open_baseline(config: pytest.Config, settings: SessionSettings) -> None:
     """Reads the baseline; one that is not there yet has no lanes.
 
     Raises:
@@ -56,7 +56,7 @@ class LaneResult(NamedTuple):
 
 
 def judge_lane(
-    config: pytest.Config, run: WatchResult, required: Requirements, settings: Settings
+    config: pytest.Config, run: WatchResult, required: Requirements, settings: SessionSettings
 ) -> LaneResult:
     """What is worse than the lane allows; in an update nothing is, and the lane is kept to be
     written."""
@@ -75,7 +75,7 @@ def judge_lane(
     return LaneResult(problems, len(judgement.improvements))
 
 
-def judge_limits(run: WatchResult, settings: Settings) -> list[Problem]:
+def judge_limits(run: WatchResult, settings: SessionSettings) -> list[Problem]:
     """What breaks the limits of `compilediag_fail_on`."""
     return _problems(judge(run.receipt, limits=settings.limits), run, absent=False)
 

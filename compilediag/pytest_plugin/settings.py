@@ -16,7 +16,7 @@ from compilediag.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SessionSettings:
     """What holds for every test of a session."""
 
     report: Path | None
@@ -29,7 +29,7 @@ class Settings:
     strict: bool
 
 
-def settings_of(config: pytest.Config) -> Settings:
+def settings_of(config: pytest.Config) -> SessionSettings:
     """The settings of a session.
 
     Raises:
@@ -40,7 +40,7 @@ def settings_of(config: pytest.Config) -> Settings:
         limits = parse_limits(fail_on) if fail_on else ()
     except UsageError as error:
         raise pytest.UsageError(f"compilediag_fail_on: {error}") from None
-    return Settings(
+    return SessionSettings(
         report=report_folder(config),
         baseline=baseline_of(config),
         limits=limits,

@@ -34,7 +34,7 @@ process dropped (disk full, size limit), or that were cut out of the file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class ProcessJournal:
     """One process's events, in the order in which they were written."""
 
     name: str
@@ -51,15 +51,15 @@ class Journal:
         return next((item for item in self.events if isinstance(item, ProcessStarted)), None)
 
 
-def with_loss(journal: Journal, source: str, reason: str) -> Journal:
+def with_loss(journal: ProcessJournal, source: str, reason: str) -> ProcessJournal:
     """The journal with a last event about evidence that was lost."""
     lost = EvidenceLost(0.0, 0, source, f"{journal.name}: {reason}")
     return replace(journal, events=(*journal.events, lost))
 
 
 def with_problem(
-    journals: tuple[Journal, ...], source: str, problem: str | None
-) -> tuple[Journal, ...]:
+    journals: tuple[ProcessJournal, ...], source: str, problem: str | None
+) -> tuple[ProcessJournal, ...]:
     """The processes of one file; the first reports why the file could not be read to its end."""
     if problem is None:
         return journals
@@ -75,7 +75,7 @@ class BadLine:
     sequence: int | None = None
 
 
-def read_journal(path: str) -> Journal:
+def read_journal(path: str) -> ProcessJournal:
     """The journal at a path or URI: empty when a file of this machine cannot be opened or is no
     regular file; what came before where reading fails on the way."""
     stream = open_stream(path)
@@ -87,7 +87,7 @@ def read_journal(path: str) -> Journal:
     return with_loss(found, "journal", stream.problem)
 
 
-def read_run(run_dir: str) -> tuple[Journal, ...]:
+def read_run(run_dir: str) -> tuple[ProcessJournal, ...]:
     """Every journal of a run directory, ordered by the start of its process."""
     journals = [read_journal(join(run_dir, name)) for name in journal_names(run_dir)]
     return tuple(sorted(journals, key=_start_order))
@@ -127,7 +127,7 @@ def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLin
         return bad
 
 
-def _collect(name: str, lines: Iterable[Line]) -> Journal:
+def _collect(name: str, lines: Iterable[Line]) -> ProcessJournal:
     events: list[tuple[int, Event]] = []
     sequences: set[int] = set()
     unnumbered = 0
@@ -155,10 +155,10 @@ def _collect(name: str, lines: Iterable[Line]) -> Journal:
     if gap > 0:
         lost["gap"] = gap
     events.sort(key=lambda item: item[0])
-    return Journal(name, tuple(event for _, event in events), torn, lost)
+    return ProcessJournal(name, tuple(event for _, event in events), torn, lost)
 
 
-def _start_order(journal: Journal) -> tuple[bool, str, str]:
+def _start_order(journal: ProcessJournal) -> tuple[bool, str, str]:
     started = journal.started
     return (started is None, started.started_utc if started else "", journal.name)
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from compilediag.readers.journal import Journal, with_loss, with_problem
+from compilediag.readers.journal import ProcessJournal, with_loss, with_problem
 from compilediag.readers.lines import plain_text, split_lines
 from compilediag.readers.storage import open_stream
 from compilediag.timeline.timeline import TextLog
@@ -211,14 +211,14 @@ _REPEATED = "user stack suppressed due to duplicate graph break"
 _RECOMPILED = re.compile(r"Recompiling function (.{1,4096}) in (.{1,4096}):(\d{1,9})\s{0,4}$")
 
 
-def read_text_events(path: str) -> tuple[Journal, ...]:
+def read_text_events(path: str) -> tuple[ProcessJournal, ...]:
     """The processes that wrote into the text log at `path`."""
     stream = open_stream(path)
     found = events_of_text(stream.chunks(), os.path.basename(path))
     return with_problem(found, "text_log", stream.problem)
 
 
-def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[Journal, ...]:
+def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
     """The same for a log's bytes. Processes that share one log are distinguished by rank and id."""
     processes: dict[tuple[str | None, str], _Process] = {}
     torn = False
@@ -232,7 +232,7 @@ def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[Journal, ...]:
         if key in processes or len(processes) < MESSAGES_KEPT:
             processes.setdefault(key, _Process(*key)).take(prefix, text[prefix.end() :])
     if not processes:
-        return (Journal(name, _Process(None, "0").opening(), torn, {"empty": 1}),)
+        return (ProcessJournal(name, _Process(None, "0").opening(), torn, {"empty": 1}),)
     first, *others = (process.finished(name) for process in processes.values())
     return (replace(first, torn_tail=torn), *others)
 
@@ -274,10 +274,10 @@ class _Process:
             TorchSeen(0.0, "", None, dict(HOOKS), dict(NOT_IN_A_LOG)),
         )
 
-    def finished(self, name: str) -> Journal:
+    def finished(self, name: str) -> ProcessJournal:
         """All events of the process."""
         self._end()
-        journal = Journal(name, (*self.opening(), *self.events))
+        journal = ProcessJournal(name, (*self.opening(), *self.events))
         if not self.lost:
             return journal
         journal = replace(journal, lost={"over_limit": self.lost})

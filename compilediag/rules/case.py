@@ -133,7 +133,7 @@ Key = int | str
 
 
 @dataclass(frozen=True)
-class Call:
+class SourceCall:
     """A call of the program by which the function was compiled."""
 
     place: EnteredAt
@@ -150,9 +150,9 @@ class Call:
         return found[0] if len(found) == 1 else None
 
 
-def calls_of(case: Case) -> list[Call]:
+def calls_of(case: Case) -> list[SourceCall]:
     """Every one, once each; none where one is not known, or not the program's own."""
-    found: dict[tuple[str, int, str], Call] = {}
+    found: dict[tuple[str, int, str], SourceCall] = {}
     for event in case.compiles_of_frames:
         place = event.entered_at
         tree = parse_expression(place.text) if place is not None else None
@@ -167,7 +167,7 @@ def calls_of(case: Case) -> list[Call]:
             for item in place.arguments
             if (value := parse_expression(item.expression)) is not None
         }
-        found[place.file, place.line, place.text] = Call(place, tree, arguments, parameters)
+        found[place.file, place.line, place.text] = SourceCall(place, tree, arguments, parameters)
     return [*found.values()]
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 
-from compilediag.readers.journal import Journal
+from compilediag.readers.journal import ProcessJournal
 from compilediag.receipt.run_metadata import JournalFacts
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -21,7 +21,7 @@ def receipt_identity(at_unix: float) -> tuple[str, str]:
     return ulid(int(at_unix * 1000), os.urandom(10)), stamp
 
 
-def journal_facts(journals: Sequence[Journal]) -> JournalFacts:
+def journal_facts(journals: Sequence[ProcessJournal]) -> JournalFacts:
     """What reading the journals of all processes met."""
     return JournalFacts(
         records=sum(len(journal.events) for journal in journals),

@@ -24,7 +24,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class HookStatus:
     """A private name of torch that compilediag builds on."""
 
     name: str
@@ -39,12 +39,12 @@ class DoctorDocument(Document, frozen=True, kw_only=True):
     usable: bool
     """Whether `compilediag run` can observe a program here."""
     versions: dict[str, str | None]
-    hooks: tuple[Hook, ...]
+    hooks: tuple[HookStatus, ...]
     checks: tuple[Check, ...]
 
 
 def checkup(
-    versions: dict[str, str | None], hooks: Sequence[Hook], checks: Sequence[Check]
+    versions: dict[str, str | None], hooks: Sequence[HookStatus], checks: Sequence[Check]
 ) -> DoctorDocument:
     """Usable unless a check failed."""
     usable = all(check.state != "failed" for check in checks)
@@ -91,7 +91,7 @@ def _check(check: Check, options: RenderOptions) -> list[str]:
     return lines
 
 
-def _hook(hook: Hook, options: RenderOptions) -> list[str]:
+def _hook(hook: HookStatus, options: RenderOptions) -> list[str]:
     name = options.text(hook.name, 40)
     if hook.available:
         return [f"  {options.styled(pad(options.sign('good'), 2), 'green')} {name}"]

@@ -112,7 +112,7 @@ def _shades(values: Sequence[float | None]) -> list[int]:
     return [0 if each is None else round(HEATS * (each - low) / (high - low)) for each in values]
 
 
-class Picture(Struct, frozen=True):
+class LineChart(Struct, frozen=True):
     """A small line chart: a line through the values on a logarithmic scale from `low` to `high`, so
     that charts with the same bounds can be compared by eye."""
 
@@ -259,7 +259,7 @@ class Section(Struct, frozen=True):
     blocks: Sequence[Block] = ()
     shares: Sequence[Share] = ()
     """Drawn as one bar."""
-    pictures: Sequence[Picture] = ()
+    pictures: Sequence[LineChart] = ()
 
 
 class Overview(Struct, frozen=True):

@@ -19,7 +19,7 @@ from compilediag.runs.offline.html_file import assets
 from compilediag.timeline.steps import Step
 from compilediag.views.diff import show_comparison
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import Sources, render_report, show_session
+from compilediag.views.html.report import ReportSources, render_report, show_session
 from compilediag.views.html.step_series import step_series
 from compilediag.views.style import RenderOptions
 
@@ -67,7 +67,7 @@ def report(found: Receipt, steps: int = 60) -> str:
         for n in range(steps)
     ]
     raw = json.dumps(msgspec.to_builtins(found), indent=1)
-    return render_report(found, Sources(step_series(every, found), {}, raw), assets())
+    return render_report(found, ReportSources(step_series(every, found), {}, raw), assets())
 
 
 def with_ids(found: Receipt) -> Receipt:

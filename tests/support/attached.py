@@ -49,9 +49,9 @@ def watched(
     events.session = session = Session(events.append)
     session.options = options or session.options
     if trial is not None:
-        from compilediag_harness.trials.trial import Trial
+        from compilediag_harness.trials.trial import ActiveTrial
 
-        begun: Any = Trial(trial)
+        begun: Any = ActiveTrial(trial)
         session.trial = begun
         begun.begin()
     try:

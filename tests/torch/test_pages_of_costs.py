@@ -30,7 +30,7 @@ from compilediag.timeline.timeline import Compile, Timeline  # noqa: E402
 from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.collectors import compiles as collector  # noqa: E402
-from compilediag_harness.trials.trial import Trial  # noqa: E402
+from compilediag_harness.trials.trial import ActiveTrial  # noqa: E402
 from compilediag_harness.wire import Event, TrialPlan  # noqa: E402
 
 pytestmark = [
@@ -150,7 +150,7 @@ def test_page_of_other_numbers(load: Load) -> None:
     for heading, same in (("Bad", False), ("Good", True)):
         events: list[Event] = []
         session = Session(events.append)
-        session.trial = Trial(TrialPlan(seed=1, shadow=True))
+        session.trial = ActiveTrial(TrialPlan(seed=1, shadow=True))
         session.trial.begin()
         attach.install(session)
         try:

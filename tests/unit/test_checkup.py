@@ -10,7 +10,7 @@ import pytest
 
 from compilediag import cli
 from compilediag.commands import doctor
-from compilediag.views.checkup import Check, DoctorDocument, Hook, checkup, render_checkup
+from compilediag.views.checkup import Check, DoctorDocument, HookStatus, checkup, render_checkup
 from compilediag.views.style import RenderOptions
 
 ANSWER = {
@@ -120,7 +120,7 @@ def test_view_has_the_answer_first_and_the_next_command_last() -> None:
     """What failed stands in the first line, its repair below, and the last line is a command."""
     found = checkup(
         {"Python": "3.11", "torch": None},
-        (Hook("reset", True, "ids"),),
+        (HookStatus("reset", True, "ids"),),
         (Check("torch", "failed", "torch \x1b[2J broke", "mend it"), Check("git", "ok", "here")),
     )
     lines = render_checkup(found, RenderOptions(60)).splitlines()

@@ -16,7 +16,7 @@ from compilediag.views.compile_time import LABELS, show_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.wire import Compiled, Location
-from compilediag_harness.wire.compiles import Phases
+from compilediag_harness.wire.compiles import PhaseSeconds
 
 MS = 1_000_000
 
@@ -27,7 +27,7 @@ def seen() -> PhaseTimes:
     return times
 
 
-def own(times: PhaseTimes) -> Phases | None:
+def own(times: PhaseTimes) -> PhaseSeconds | None:
     timed = times.take()
     return None if timed is None else timed.own
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from many_receipts import Change, commit, entry, measured
 
-from compilediag.extensions.fleet.changes import Event, LaneTrend, events_of
+from compilediag.extensions.fleet.changes import LaneEvent, LaneTrend, events_of
 from compilediag.extensions.fleet.entry import Choice, Entry, as_presets, by_lane, labels_of
 from compilediag.extensions.fleet.measures import MEASURES
 from compilediag.extensions.fleet.stats import stats_of
@@ -40,7 +40,7 @@ def only(found: tuple[LaneTrend, ...]) -> LaneTrend:
     return lane
 
 
-def event_of(found: tuple[LaneTrend, ...]) -> Event:
+def event_of(found: tuple[LaneTrend, ...]) -> LaneEvent:
     (event,) = events_of(only(found))
     return event
 

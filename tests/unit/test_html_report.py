@@ -22,9 +22,9 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.offline.html_file import assets, excerpts
 from compilediag.timeline.steps import Step
 from compilediag.views.diff import show_comparison
-from compilediag.views.document import Picture, Table, shares
+from compilediag.views.document import LineChart, Table, shares
 from compilediag.views.html.page import render_overview
-from compilediag.views.html.report import Sources, render_report, show_session
+from compilediag.views.html.report import ReportSources, render_report, show_session
 from compilediag.views.html.step_series import MAX_POINTS, StepSeries, step_series
 from compilediag.views.style import RenderOptions
 
@@ -35,7 +35,7 @@ NO_END = {"meta", "link", "input", "br", "img"}
 def page(found: Receipt, series: StepSeries | None = None) -> str:
     """The report with all that it can show."""
     raw = json.dumps(msgspec.to_builtins(found), indent=1)
-    sources = Sources(series or StepSeries(), {}, raw)
+    sources = ReportSources(series or StepSeries(), {}, raw)
     return render_report(found, sources, assets(), suffix=" run")
 
 
@@ -268,7 +268,7 @@ def test_numbers_become_shades_bars_and_lines() -> None:
     assert Table(("a", "b"), rows, heat={"b": [None, 3.0]}).shades == [(0, 0), (0, 0)]
     parts = shares([("a", "", 1.0), ("b", "", 3.0)])
     assert [(part.start, part.width) for part in parts] == [(0.0, 25.0), (25.0, 75.0)]
-    drawn = Picture("t", "c", [1.0, 100.0], 1.0, 100.0)
+    drawn = LineChart("t", "c", [1.0, 100.0], 1.0, 100.0)
     assert drawn.points == "0.0,39.0 240.0,1.0"
 
 

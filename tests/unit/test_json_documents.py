@@ -17,7 +17,7 @@ from repro_cases import CASES as REPEATED
 
 from compilediag import cli
 from compilediag.cli import COMMANDS, load_command
-from compilediag.commands.documents import DOCUMENTS, OF_ALL, OF_COMMAND, Declared
+from compilediag.commands.documents import DOCUMENTS, OF_ALL, OF_COMMAND, DeclaredDocument
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Item
 from compilediag.compare.gate.limits import parse_limits
@@ -43,7 +43,7 @@ def page() -> Any:
         sys.path.remove(str(ROOT / "tools"))
 
 
-def declared(name: str) -> Declared:
+def declared(name: str) -> DeclaredDocument:
     """The document of a schema."""
     return next(each for each in DOCUMENTS if each.name == f"compilediag.{name}")
 

@@ -13,7 +13,7 @@ from compilediag.diagnosis.ranks import divergence as choice
 from compilediag.diagnosis.ranks.divergence import MIN_RANKS
 from compilediag.readers import parallel
 from compilediag.readers.inputs import FOREIGN, RUN, TRACE, Input
-from compilediag.readers.journal import Journal
+from compilediag.readers.journal import ProcessJournal
 from compilediag.readers.parallel import pool_of
 from compilediag.runs.offline import many_ranks
 from compilediag.runs.offline.many_ranks import (
@@ -38,7 +38,7 @@ def test_only_listed_ranks_are_read_again(
     monkeypatch.setattr(many_ranks, "MAX_KEPT_EVENTS", kept)
     read: list[int | None] = []
 
-    def counted(source: Input) -> tuple[Journal, ...]:
+    def counted(source: Input) -> tuple[ProcessJournal, ...]:
         read.append(rank_named(source))
         return read_source(source)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag_harness.steps.phases import KEPT, Phases
+from compilediag_harness.steps.phases import KEPT, PhasesInProgress
 from compilediag_harness.user_api.spans import (
     BACKWARD,
     DATA_WAIT,
@@ -17,14 +17,14 @@ from compilediag_harness.user_api.spans import (
 )
 
 
-def seconds(phases: Phases, at: float) -> dict[str, float]:
+def seconds(phases: PhasesInProgress, at: float) -> dict[str, float]:
     """The phases that have time, when the step ends at `at`."""
     return {name: taken for name, taken in zip(NAMES, phases.cut(at), strict=True) if taken}
 
 
 def test_one_after_another() -> None:
     """Each phase has its own time; what is between them is nobody's."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.restart(0.0)
     for place, phase in enumerate((DATA_WAIT, FORWARD, BACKWARD)):
         phases.open(phase, 10.0 * place)
@@ -41,7 +41,7 @@ def test_one_after_another() -> None:
 
 def test_the_innermost_has_the_time() -> None:
     """An optimizer that runs forward and backward in its closure has only the rest of its step."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(FORWARD, 1.0)
     phases.close(FORWARD, 3.0)
     phases.open(BACKWARD, 3.0)
@@ -53,7 +53,7 @@ def test_the_innermost_has_the_time() -> None:
 
 def test_a_span_has_all_of_its_time() -> None:
     """Inside of a forward, and around one."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(FORWARD, 0.0)
     phases.add(SPANS, 1.0, 3.0)
     phases.close(FORWARD, 10.0)
@@ -65,7 +65,7 @@ def test_a_span_has_all_of_its_time() -> None:
 
 def test_spans_in_spans_count_once() -> None:
     """The outer one has the time of both."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.add(SPANS, 1.0, 2.0)
     phases.add(SPANS, 0.0, 3.0)
     assert seconds(phases, 3.0) == {"spans": 3.0}
@@ -73,7 +73,7 @@ def test_spans_in_spans_count_once() -> None:
 
 def test_waiting_for_a_batch_is_waiting() -> None:
     """Also when the data set runs a model; but a span in it is a span."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(DATA_WAIT, 0.0)
     phases.open(FORWARD, 1.0)
     phases.close(FORWARD, 2.0)
@@ -84,7 +84,7 @@ def test_waiting_for_a_batch_is_waiting() -> None:
 
 def test_a_forward_in_a_backward_is_backward() -> None:
     """Activations that are computed again."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(BACKWARD, 0.0)
     phases.open(FORWARD, 1.0)
     phases.close(FORWARD, 2.0)
@@ -94,7 +94,7 @@ def test_a_forward_in_a_backward_is_backward() -> None:
 
 def test_nested_calls_of_one_phase_count_once() -> None:
     """A compiled call from a disabled function inside another one."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(FORWARD, 0.0)
     phases.open(FORWARD, 1.0)
     phases.close(FORWARD, 2.0)
@@ -104,7 +104,7 @@ def test_nested_calls_of_one_phase_count_once() -> None:
 
 def test_a_phase_over_the_end_of_a_step() -> None:
     """Each step has its part, where the step ends inside a phase."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(BACKWARD, 1.0)
     phases.add(OPTIMIZER, 2.0, 3.0)
     assert seconds(phases, 3.0) == {"backward": 1.0, "optimizer": 1.0}
@@ -114,7 +114,7 @@ def test_a_phase_over_the_end_of_a_step() -> None:
 
 def test_a_span_that_holds_steps_is_no_phase() -> None:
     """`with span("epoch")` around the loop leaves the steps as they are."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(FORWARD, 1.0)
     phases.close(FORWARD, 2.0)
     assert seconds(phases, 3.0) == {"forward": 1.0}
@@ -124,7 +124,7 @@ def test_a_span_that_holds_steps_is_no_phase() -> None:
 
 def test_what_was_before_the_first_step_is_left_out() -> None:
     """A span that begins in the start-up and ends in the first step has its part of it."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.add(SPANS, 1.0, 2.0)
     phases.restart(10.0)
     phases.add(SPANS, 5.0, 12.0)
@@ -133,7 +133,7 @@ def test_what_was_before_the_first_step_is_left_out() -> None:
 
 def test_an_exception_that_nobody_told_us_of() -> None:
     """A phase that was opened in another and never closed ends with it."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(BACKWARD, 0.0)
     phases.open(DATA_WAIT, 1.0)
     phases.close(BACKWARD, 2.0)
@@ -143,7 +143,7 @@ def test_an_exception_that_nobody_told_us_of() -> None:
 
 def test_a_step_that_was_none_gives_its_phases_back() -> None:
     """And what goes on after it is not counted a second time."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(BACKWARD, 0.0)
     taken = phases.cut(4.0)
     phases.give_back(taken)
@@ -153,7 +153,7 @@ def test_a_step_that_was_none_gives_its_phases_back() -> None:
 
 def test_a_phase_that_was_seen_is_told() -> None:
     """None of its seconds, in a step without it, is a measurement."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.add(OPTIMIZER, 0.0, 1.0)
     assert phases.seen == [name == "optimizer" for name in NAMES]
 
@@ -163,7 +163,7 @@ def test_a_phase_that_was_seen_is_told() -> None:
 )
 def test_the_phase_something_is_in(began: float, name: str) -> None:
     """The innermost that was open when it began."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(FORWARD, 1.0)
     phases.open(BACKWARD, 2.0)
     assert phases.name_at(began) == name
@@ -171,7 +171,7 @@ def test_the_phase_something_is_in(began: float, name: str) -> None:
 
 def test_the_memory_of_a_long_step_is_bounded() -> None:
     """Thousands of micro-batches in one step, and all of their time."""
-    phases = Phases()
+    phases = PhasesInProgress()
     for number in range(5000):
         phases.open(FORWARD, number)
         phases.close(FORWARD, number + 0.5)
@@ -193,7 +193,7 @@ ACTIONS = st.lists(
 @given(ACTIONS)
 def test_never_more_than_the_step_took(actions: list[tuple[str, int, int]]) -> None:
     """Whatever nests, overlaps or is left open: the phases of a step fit into it."""
-    phases, now, began = Phases(), 0.0, 0.0
+    phases, now, began = PhasesInProgress(), 0.0, 0.0
     phases.restart(0.0)
     for action, phase, moments in actions:
         now += moments
@@ -224,7 +224,7 @@ NESTED = st.lists(
 )
 
 
-def name_of(phases: Phases, span: tuple[int, float, float]) -> str:
+def name_of(phases: PhasesInProgress, span: tuple[int, float, float]) -> str:
     """The phase that a span was in."""
     return phases.holding(*span[1:]) or phases.name_at(span[1])
 
@@ -232,7 +232,7 @@ def name_of(phases: Phases, span: tuple[int, float, float]) -> str:
 @given(NESTED)
 def test_spans_may_be_told_when_the_step_ends(actions: list[tuple[str, int, int]]) -> None:
     """Told at once or all together before the cut: every phase and every name is the same."""
-    at_once, later = Phases(), Phases()
+    at_once, later = PhasesInProgress(), PhasesInProgress()
     at_once.restart(0.0)
     later.restart(0.0)
     now, waiting, names, names_later = 0.0, list[tuple[int, float, float]](), [], []
@@ -270,7 +270,7 @@ def test_spans_may_be_told_when_the_step_ends(actions: list[tuple[str, int, int]
 
 def test_spans_are_asked_for_before_a_long_step_is_taken_apart() -> None:
     """However many phases end in one step, those in a span are the span's."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.before_flattening = lambda: phases.add_spans([(SPANS, 0.0, 2.0)])
     for number in range(KEPT + 1):
         phases.open(FORWARD, number)

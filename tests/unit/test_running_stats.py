@@ -8,13 +8,13 @@ import statistics
 
 import pytest
 
-from compilediag_harness.extensions.tracker.tracked_run import CHUNK, MAX_SAMPLE, Series
+from compilediag_harness.extensions.tracker.tracked_run import CHUNK, MAX_SAMPLE, MetricSeries
 from compilediag_harness.wire import TrackedMetric
 
 
 def summed_up(*values: float) -> TrackedMetric:
     """The figures of a series."""
-    series = Series()
+    series = MetricSeries()
     for value in values:
         series.add(value)
     return series.summary("x")
@@ -61,7 +61,7 @@ def test_summaries_in_between_change_nothing() -> None:
     """A run that is reported while it goes on ends with the summary it would have had."""
     draw = random.Random(1)
     values = [draw.random() for _ in range(3 * CHUNK + 17)]
-    series = Series()
+    series = MetricSeries()
     for place, value in enumerate(values):
         series.add(value)
         if place % 1000 == 0:
@@ -75,7 +75,7 @@ def test_a_long_series_is_sampled_fairly() -> None:
     """Beyond what is kept the median is that of a sample from the whole series, not of its start or
     end: numbers that rise evenly have it in the middle. The same numbers give the same figures."""
     count = 5 * MAX_SAMPLE
-    series, again = Series(), Series()
+    series, again = MetricSeries(), MetricSeries()
     for value in range(count):
         series.add(float(value))
         again.add(float(value))
@@ -89,7 +89,7 @@ def test_a_long_series_is_sampled_fairly() -> None:
 
 def test_every_part_of_a_long_series_is_in_the_sample() -> None:
     """Each tenth of the series has about a tenth of the sample."""
-    series = Series()
+    series = MetricSeries()
     count = 6 * MAX_SAMPLE
     for value in range(count):
         series.add(float(value))

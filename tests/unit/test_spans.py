@@ -16,7 +16,7 @@ from compilediag_harness.user_api.spans import (
     HOLDS_PHASES,
     MAIN_THREAD,
     SPANS,
-    Row,
+    SpanRow,
     span,
 )
 from compilediag_harness.wire import Event, SpanEnded, SpansEnded
@@ -183,7 +183,7 @@ def test_spans_are_told_to_the_steps(
     heard: list[tuple[int, int, int, int]] = []
     events: list[Event] = []
 
-    def place(rows: Sequence[Row], ending: bool) -> list[str]:
+    def place(rows: Sequence[SpanRow], ending: bool) -> list[str]:
         heard.extend((row[2].phase, row[0], row[1], row[4]) for row in rows)
         return ["backward"] * len(rows)
 
@@ -205,7 +205,7 @@ def test_spans_of_a_thread_that_steps_wait_for_it(
     session, events = listening
     stepping = threading.get_ident()
 
-    def place(rows: Sequence[Row], ending: bool) -> list[str | None]:
+    def place(rows: Sequence[SpanRow], ending: bool) -> list[str | None]:
         mine = threading.get_ident() == stepping or ending
         return ["forward" if mine else None if row[4] == stepping else "" for row in rows]
 

@@ -139,7 +139,7 @@ class SameNumbers(Protocol):
         ...
 
 
-class Pair(NamedTuple):
+class ArmPair(NamedTuple):
     """Neighbours in time."""
 
     compiled: Arm
@@ -160,7 +160,7 @@ def not_concluded(problem: str) -> AgainstEagerSection:
     return AgainstEagerSection(verdict="not_concluded", problem=problem)
 
 
-def conclude(pairs: Sequence[Pair], numbers: SameNumbers | None = None) -> AgainstEagerSection:
+def conclude(pairs: Sequence[ArmPair], numbers: SameNumbers | None = None) -> AgainstEagerSection:
     """What the pairs show: the section without the runs.
 
     Args:
@@ -197,7 +197,7 @@ def conclude(pairs: Sequence[Pair], numbers: SameNumbers | None = None) -> Again
     )
 
 
-def problem_of(pair: Pair) -> str | None:
+def problem_of(pair: ArmPair) -> str | None:
     """Why the steps of a pair cannot be compared."""
     compiled, eager = pair
     if eager.compiles:
@@ -224,7 +224,7 @@ def problem_of(pair: Pair) -> str | None:
     return None
 
 
-def _common(pair: Pair) -> list[int]:
+def _common(pair: ArmPair) -> list[int]:
     """The steps to compare: steady in both runs; where there are enough, those only that were not
     looked into in either."""
     compiled, eager = pair
@@ -304,7 +304,7 @@ def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> Eag
     return _ratio(whole, min(low, *middles, whole), max(high, *middles, whole))
 
 
-def _compile_seconds(pairs: Sequence[Pair]) -> float | None:
+def _compile_seconds(pairs: Sequence[ArmPair]) -> float | None:
     """Of a usual compiled run; None where that was not measured."""
     known = [seconds for pair in pairs if (seconds := pair.compiled.compile_s) is not None]
     return median(known) if len(known) == len(pairs) else None
@@ -320,14 +320,14 @@ def _break_even(compile_s: float | None, gain_s: EagerRatio) -> BreakEvenSteps |
     )
 
 
-def _callables(pairs: Sequence[Pair]) -> list[CallableAgainstEager]:
+def _callables(pairs: Sequence[ArmPair]) -> list[CallableAgainstEager]:
     """Those that were timed in both runs of every pair, in enough steps."""
     functions = dict.fromkeys(function for pair in pairs for function in pair.compiled.calls)
     found = [cost for function in functions if (cost := _callable(function, pairs)) is not None]
     return sorted(found, key=lambda each: -each.calls * each.compiled_s)[:MAX_CALLABLES]
 
 
-def _callable(function: Location, pairs: Sequence[Pair]) -> CallableAgainstEager | None:
+def _callable(function: Location, pairs: Sequence[ArmPair]) -> CallableAgainstEager | None:
     rows: list[_Row] = []
     counts: list[int] = []
     for pair in pairs:
@@ -351,7 +351,7 @@ def _callable(function: Location, pairs: Sequence[Pair]) -> CallableAgainstEager
     )
 
 
-def _notes(pairs: Sequence[Pair], problems: Sequence[str], compiled_s: float) -> Iterable[str]:
+def _notes(pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float) -> Iterable[str]:
     """What limits the comparison, in sentences."""
     if problems:
         count = len(pairs) + len(problems)

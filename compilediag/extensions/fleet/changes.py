@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from compilediag.extensions.fleet.entry import Entry, Lane
+from compilediag.extensions.fleet.entry import Entry, LaneKey
 from compilediag.extensions.fleet.measures import BY_NAME
 
 State = Literal["worse", "beginning", "better", "undone"]
@@ -34,7 +34,7 @@ class FactChange(NamedTuple):
     after: str | None
 
 
-class Change(NamedTuple):
+class LevelChange(NamedTuple):
     """A measure stepped to another level."""
 
     measure: str
@@ -88,7 +88,7 @@ class Series(NamedTuple):
     """Half of the receipts are within this share of the level."""
     points: tuple[float, ...]
     """The series in short: medians of equal numbers of receipts."""
-    changes: tuple[Change, ...]
+    changes: tuple[LevelChange, ...]
     enough: bool
     """Whether there are receipts enough for a step to be seen."""
 
@@ -96,7 +96,7 @@ class Series(NamedTuple):
 class LaneTrend(NamedTuple):
     """One lane over time."""
 
-    lane: Lane
+    lane: LaneKey
     label: str
     receipts: int
     """Receipts that are followed."""
@@ -115,21 +115,21 @@ class LaneTrend(NamedTuple):
         """How many machines its timings were taken on."""
         return len({item.machine for item in self.series if item.machine is not None})
 
-    def points_of(self, change: Change) -> tuple[float, ...]:
+    def points_of(self, change: LevelChange) -> tuple[float, ...]:
         """The series in which a change is, in short."""
         return next(series.points for series in self.series if change in series.changes)
 
 
-class Event(NamedTuple):
+class LaneEvent(NamedTuple):
     """Changes of one lane that began together."""
 
     lane: LaneTrend
     first: Mark
-    changes: tuple[Change, ...]
+    changes: tuple[LevelChange, ...]
     """In the order of measures."""
 
     @property
-    def surest(self) -> Change:
+    def surest(self) -> LevelChange:
         """The change whose beginning is known best."""
         return min(self.changes, key=lambda item: item.candidates)
 
@@ -149,14 +149,14 @@ def mark_of(entry: Entry) -> Mark:
     return Mark(*(getattr(entry, name) for name in Mark._fields))
 
 
-def events_of(lane: LaneTrend) -> tuple[Event, ...]:
+def events_of(lane: LaneTrend) -> tuple[LaneEvent, ...]:
     """The changes of a lane, grouped where they may have begun with the same receipt.
 
     The change whose beginning is known best determines the receipt; others join it where that is
     within the range in which they may have begun.
     """
     changes = [change for series in lane.series for change in series.changes]
-    groups: list[list[Change]] = []
+    groups: list[list[LevelChange]] = []
     for change in sorted(changes, key=lambda item: (item.candidates, -item.first.created_s)):
         group = next((group for group in groups if _may_coincide(group[0], change)), None)
         if group is None:
@@ -165,7 +165,7 @@ def events_of(lane: LaneTrend) -> tuple[Event, ...]:
             group.append(change)
     order = list(BY_NAME)
     found = [
-        Event(
+        LaneEvent(
             lane, group[0].first, tuple(sorted(group, key=lambda item: order.index(item.measure)))
         )
         for group in groups
@@ -173,11 +173,11 @@ def events_of(lane: LaneTrend) -> tuple[Event, ...]:
     return tuple(sorted(found, key=order_of))
 
 
-def order_of(event: Event) -> tuple[int, float]:
+def order_of(event: LaneEvent) -> tuple[int, float]:
     """Sorts events: the worst state first, of one state the newest."""
     return STATES.index(event.state), -event.first.created_s
 
 
-def _may_coincide(known: Change, change: Change) -> bool:
+def _may_coincide(known: LevelChange, change: LevelChange) -> bool:
     begins = known.first.created_s
     return change.earliest.created_s <= begins <= change.latest.created_s

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from compilediag.extensions.fleet.changes import Change, LaneTrend, Mark, State
-from compilediag.extensions.fleet.entry import Problem
+from compilediag.extensions.fleet.changes import LaneTrend, LevelChange, Mark, State
+from compilediag.extensions.fleet.entry import UnusableFile
 from compilediag.extensions.fleet.stats import LaneStats
 from compilediag.json_document import Document
 
@@ -13,7 +13,7 @@ class FleetDocument(Document, frozen=True, kw_only=True):
 
     folder: str
     receipts: int
-    not_counted: tuple[Problem, ...]
+    not_counted: tuple[UnusableFile, ...]
     """Files that are no usable receipts."""
     notes: tuple[str, ...]
     files_read: int
@@ -30,7 +30,7 @@ class TrendEvent(NamedTuple):
 
     lane: str
     first: Mark
-    changes: tuple[Change, ...]
+    changes: tuple[LevelChange, ...]
     state: State
 
 

@@ -17,7 +17,7 @@ SOFTWARE = ("python", "torch", "triton", "cuda", "driver")
 """Versions of `environment` that may explain a change."""
 
 
-class Lane(NamedTuple):
+class LaneKey(NamedTuple):
     """What must be equal for two receipts to be comparable; see `receipt.lane`."""
 
     name: str
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
     """UTC, "2026-11-20T14:45:00Z"; as it stands in the receipt where that is no time."""
     created_s: float | None
     """Seconds since the epoch; None where the receipt has no time."""
-    lane: Lane
+    lane: LaneKey
     machine: str
     software: tuple[tuple[str, str], ...]
     """Versions of `SOFTWARE` that are known."""
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     """Measures by name; what was not measured is not there."""
 
 
-class Problem(NamedTuple):
+class UnusableFile(NamedTuple):
     """A file that is not a usable receipt, and why."""
 
     path: str
@@ -99,7 +99,7 @@ def entry_of(receipt: Receipt, path: str, created: str, created_s: float | None)
     )
 
 
-def lane_of(receipt: Receipt) -> Lane:
+def lane_of(receipt: Receipt) -> LaneKey:
     """The lane of a receipt; a field that is null is the same as one that is not there."""
     fields = lane_fields(receipt)
     name, preset, precision = (fields.pop(key) for key in ("name", "preset", "precision"))
@@ -108,7 +108,7 @@ def lane_of(receipt: Receipt) -> Lane:
         for path, value in fields.items()
         if value is not None
     }
-    return Lane(name, preset, precision, tuple(sorted(flags.items())))
+    return LaneKey(name, preset, precision, tuple(sorted(flags.items())))
 
 
 def _machine(receipt: Receipt) -> str:
@@ -166,27 +166,27 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
 def as_presets(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """The receipts with all lanes of one preset taken as one lane."""
     return tuple(
-        entry._replace(lane=Lane(entry.lane.preset or NO_PRESET, None, None, ()))
+        entry._replace(lane=LaneKey(entry.lane.preset or NO_PRESET, None, None, ()))
         for entry in entries
     )
 
 
-def by_lane(entries: Iterable[Entry]) -> dict[Lane, list[Entry]]:
+def by_lane(entries: Iterable[Entry]) -> dict[LaneKey, list[Entry]]:
     """The receipts of each lane, in their order; lanes in the order of their names."""
-    found: dict[Lane, list[Entry]] = {}
+    found: dict[LaneKey, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.lane, []).append(entry)
     return {lane: found[lane] for lane in sorted(found, key=_order)}
 
 
-def _order(lane: Lane) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
+def _order(lane: LaneKey) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
     return lane.name, lane.preset or "", lane.precision or "", lane.flags
 
 
-def labels_of(lanes: Iterable[Lane]) -> dict[Lane, str]:
+def labels_of(lanes: Iterable[LaneKey]) -> dict[LaneKey, str]:
     """A text for each lane: name, preset, precision, and the flags in which lanes of the same three
     differ."""
-    alike: dict[tuple[str | None, ...], list[Lane]] = {}
+    alike: dict[tuple[str | None, ...], list[LaneKey]] = {}
     for lane in lanes:
         alike.setdefault(lane[:3], []).append(lane)
     return {
@@ -196,7 +196,7 @@ def labels_of(lanes: Iterable[Lane]) -> dict[Lane, str]:
     }
 
 
-def _distinct_flags(lane: Lane, group: Sequence[Lane]) -> list[str]:
+def _distinct_flags(lane: LaneKey, group: Sequence[LaneKey]) -> list[str]:
     """The flags of a lane that not all of the group have, or not with this value."""
     flags = [dict(other.flags) for other in group]
     names = dict.fromkeys(name for other in flags for name in other)

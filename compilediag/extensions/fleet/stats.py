@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from compilediag.extensions.fleet.entry import Entry, Lane, by_lane, labels_of, throughput_of
+from compilediag.extensions.fleet.entry import Entry, LaneKey, by_lane, labels_of, throughput_of
 from compilediag.extensions.fleet.measures import CHECKS, MEASURES
 
 LAST_CHECKS = 100
@@ -39,7 +39,7 @@ class Passed(NamedTuple):
 class LaneStats(NamedTuple):
     """The receipts of one lane."""
 
-    lane: Lane
+    lane: LaneKey
     label: str
     receipts: int
     first: str
@@ -68,7 +68,7 @@ def stats_of(entries: Sequence[Entry], last: int | None = None) -> tuple[LaneSta
     )
 
 
-def _lane(lane: Lane, label: str, entries: Sequence[Entry]) -> LaneStats:
+def _lane(lane: LaneKey, label: str, entries: Sequence[Entry]) -> LaneStats:
     values = [entry.values for entry in entries]
     found = {
         item.name: figures

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from compilediag.extensions.fleet.change_points import counts, noisy
 from compilediag.extensions.fleet.change_points.noisy import min_values
-from compilediag.extensions.fleet.changes import Change, FactChange, LaneTrend, Series, mark_of
+from compilediag.extensions.fleet.changes import FactChange, LaneTrend, LevelChange, Series, mark_of
 from compilediag.extensions.fleet.entry import (
     SOFTWARE,
     Entry,
-    Lane,
+    LaneKey,
     by_lane,
     labels_of,
     throughput_of,
@@ -80,7 +80,7 @@ def trend_of(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[LaneTren
 
 
 def _lane(
-    lane: Lane,
+    lane: LaneKey,
     label: str,
     size: int,
     members: Sequence[Entry],
@@ -159,7 +159,7 @@ def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
     )
 
 
-def _count_changes(part: _Part, levels: counts.Levels) -> Iterable[Change]:
+def _count_changes(part: _Part, levels: counts.Levels) -> Iterable[LevelChange]:
     known = levels.levels
     for old, new in pairwise(known):
         places = noisy.LevelStep(new.start, old.stop, new.start, old.value, new.value, 0.0)
@@ -173,7 +173,7 @@ def _count_changes(part: _Part, levels: counts.Levels) -> Iterable[Change]:
 
 def _noisy_changes(
     part: _Part, rules: Rules, chance: float
-) -> tuple[list[Change], float, float | None]:
+) -> tuple[list[LevelChange], float, float | None]:
     """The steps of a noisy series, the level behind the last one, and the noise around it."""
     values, shares = part.values, part.measure.kind == "share"
     least = part.measure.min_change if rules.at_least is None else rules.at_least
@@ -195,10 +195,10 @@ def _tie(receipt_id: str) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _change(part: _Part, step: noisy.LevelStep, receipts: int) -> Change:
+def _change(part: _Part, step: noisy.LevelStep, receipts: int) -> LevelChange:
     entries = part.entries
     before, behind = entries[step.earliest - 1], entries[step.latest]
-    return Change(
+    return LevelChange(
         measure=part.measure.name,
         machine=part.machine,
         before=step.before,
@@ -229,7 +229,7 @@ def _facts(before: Entry, behind: Entry, *, with_machine: bool) -> Iterable[Fact
         yield FactChange("steps of the run", str(before.steps), str(behind.steps))
 
 
-def _with_ends(measure: Measure, changes: Sequence[Change]) -> Iterable[Change]:
+def _with_ends(measure: Measure, changes: Sequence[LevelChange]) -> Iterable[LevelChange]:
     """Each change with the one that took it back, if any did."""
     for index, change in enumerate(changes):
         later = (item for item in changes[index + 1 :] if _takes_back(measure, change, item))
@@ -237,7 +237,7 @@ def _with_ends(measure: Measure, changes: Sequence[Change]) -> Iterable[Change]:
         yield change if end is None else change._replace(undone=end.first)
 
 
-def _takes_back(measure: Measure, change: Change, later: Change) -> bool:
+def _takes_back(measure: Measure, change: LevelChange, later: LevelChange) -> bool:
     """Whether the level of `later` is at or beyond the one before `change`, but for differences too
     small to be reported."""
     if not later.lasting:

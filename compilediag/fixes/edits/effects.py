@@ -16,7 +16,7 @@ from compilediag.fixes.edits.tree import Source
 from compilediag.rules.changes import EditImpossible
 
 Write = libcst.Assign | libcst.AnnAssign | libcst.AugAssign
-Place = libcst.Name | libcst.Attribute
+NameOrAttribute = libcst.Name | libcst.Attribute
 
 LITERALS = (libcst.Integer, libcst.Float, libcst.SimpleString)
 
@@ -125,7 +125,7 @@ class Variable:
     """The statement that gives it its first value, before anything else can use it."""
     writes: tuple[Write, ...]
     """Every other one that gives it a value, and nothing else."""
-    reads: tuple[Place, ...]
+    reads: tuple[NameOrAttribute, ...]
     owner: libcst.ClassDef | None = None
     """Of an attribute."""
 
@@ -160,7 +160,7 @@ def target_of(write: Write) -> libcst.BaseAssignTargetExpression:
     return write.targets[0].target
 
 
-def _places(source: Source, below: libcst.CSTNode, name: str) -> Iterator[Place]:
+def _places(source: Source, below: libcst.CSTNode, name: str) -> Iterator[NameOrAttribute]:
     """Every place that names it: attributes, and variables."""
     for node in source.below(below, libcst.Attribute):
         if node.attr.value == name:
@@ -313,7 +313,7 @@ def _others(writes: Iterable[Write], first: Write) -> tuple[Write, ...]:
     return tuple(dict.fromkeys(write for write in writes if write is not first))
 
 
-def _in_order(source: Source, nodes: Iterable[Place]) -> tuple[Place, ...]:
+def _in_order(source: Source, nodes: Iterable[NameOrAttribute]) -> tuple[NameOrAttribute, ...]:
     return tuple(sorted(nodes, key=source.position))
 
 

@@ -14,7 +14,7 @@ import libcst
 from libcst import matchers
 
 from compilediag.fixes.edits.effects import (
-    Place,
+    NameOrAttribute,
     Variable,
     Write,
     kept_in,
@@ -209,7 +209,7 @@ def _compiled_functions(source: Source, line: int) -> set[libcst.FunctionDef]:
     return found
 
 
-def _is_compiled(source: Source, read: Place, compiled: set[libcst.FunctionDef]) -> bool:
+def _is_compiled(source: Source, read: NameOrAttribute, compiled: set[libcst.FunctionDef]) -> bool:
     """Whether compiled code may come to a read."""
     if any(source.around(read, libcst.Lambda)):
         return True

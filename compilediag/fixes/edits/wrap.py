@@ -152,7 +152,7 @@ def show_registration(source: Source, edit: Edit) -> tuple[int, str]:
     return source.lines_of(call).start, " ".join(source.code(new).split())
 
 
-def _registered(source: Source, edit: Edit) -> list[effects.Place]:
+def _registered(source: Source, edit: Edit) -> list[effects.NameOrAttribute]:
     """The names of the function around the line in each call that registers it."""
     functions = source.functions_at(edit.line)
     if not functions:
@@ -172,7 +172,7 @@ def _registered(source: Source, edit: Edit) -> list[effects.Place]:
 
 def _names_of(
     source: Source, argument: libcst.BaseExpression, hook: libcst.FunctionDef
-) -> Iterator[effects.Place]:
+) -> Iterator[effects.NameOrAttribute]:
     """Names of a function, or of a method whose name no other has."""
     name = hook.name.value
     if isinstance(source.parent(source.parent(hook)), libcst.ClassDef):

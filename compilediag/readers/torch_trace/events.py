@@ -18,7 +18,7 @@ from dataclasses import replace
 from sys import intern
 from typing import cast
 
-from compilediag.readers.journal import Journal
+from compilediag.readers.journal import ProcessJournal
 from compilediag.readers.lines import parse_json, parse_list
 from compilediag.readers.torch_trace.metadata import (
     CacheRecords,
@@ -65,7 +65,7 @@ _CALL_CHARS = 500
 _TYPED = ("<stdin", "<ipython", "<string>")
 """Code of the program's own that has no file; other names like these are of generated code."""
 
-Call = tuple[str, StackEntry]
+CallInFile = tuple[str, StackEntry]
 """A call with the name of its file."""
 
 
@@ -189,14 +189,14 @@ class TraceProcess:
         most = max(events, len(self._begun), len(self._open))
         return self._row_count >= ROWS_KEPT or most >= EVENTS_KEPT
 
-    def finished(self, name: str) -> Journal:
+    def finished(self, name: str) -> ProcessJournal:
         """All events of the process."""
         self._phases.decode_rest()
         events = (*self._opening(), *self._events, *(() if self._cut else self._unended()))
         if self._is_old or _BEFORE_2_7.match(self._torch or ""):
             # Its records are of another form: what was counted of them would be wrong.
             events = (*self._opening(), EvidenceLost(self._t, 0, OLD_TORCH, WRITTEN_BY_OLD_TORCH))
-        return Journal(name, tuple(sorted(events, key=_order)))
+        return ProcessJournal(name, tuple(sorted(events, key=_order)))
 
     def _opening(self) -> tuple[Event, Event]:
         version = self._torch or ""
@@ -384,7 +384,7 @@ def _order(event: Event) -> tuple[float, bool]:
     return event.t, not isinstance(event, (ProcessStarted, TorchSeen))
 
 
-def entered(calls: Sequence[Call]) -> tuple[UserCall | None, str]:
+def entered(calls: Sequence[CallInFile]) -> tuple[UserCall | None, str]:
     """The innermost call of the program's own among `calls`, the outermost of which is first, that
     is seen to enter compiled code; or the thread, where there is none."""
     main = _main_file(calls)
@@ -402,7 +402,7 @@ def _is_own(file: str) -> bool:
     return ownership_of(file) == "user" and (not file.startswith("<") or file.startswith(_TYPED))
 
 
-def _main_file(calls: Sequence[Call]) -> str | None:
+def _main_file(calls: Sequence[CallInFile]) -> str | None:
     """The program's file where `python -m` ran it."""
     for file, call in calls:
         if "runpy" not in file:
@@ -410,7 +410,7 @@ def _main_file(calls: Sequence[Call]) -> str | None:
     return None
 
 
-def _thread(calls: Sequence[Call]) -> str:
+def _thread(calls: Sequence[CallInFile]) -> str:
     for file, call in calls:
         if not file.endswith("/threading.py"):
             name = "/".join(file.split("/")[-2:])

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from compilediag.readers.journal import Journal, with_loss, with_problem
+from compilediag.readers.journal import ProcessJournal, with_loss, with_problem
 from compilediag.readers.storage import open_stream
 from compilediag.readers.torch_trace.events import TraceProcess
 from compilediag.readers.torch_trace.metadata import ARTIFACTS, WANTED, decode
@@ -23,7 +23,7 @@ PROCESS_LIMIT = 1024
 _RANK = re.compile(r"rank[_-]?(\d{1,7})(?!\d)")
 
 
-def read_trace(path: str) -> tuple[Journal, ...]:
+def read_trace(path: str) -> tuple[ProcessJournal, ...]:
     """The processes that wrote into the trace at `path`, in the order of their first record.
 
     A file that holds no record, or cannot be read, is one process with that loss.
@@ -33,7 +33,7 @@ def read_trace(path: str) -> tuple[Journal, ...]:
     return with_problem(found, "torch_trace", stream.problem)
 
 
-def trace_of(chunks: Iterable[bytes], name: str) -> tuple[Journal, ...]:
+def trace_of(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
     """The same for the bytes of a trace; `name` is the file's, from which only a rank is read."""
     scanner = TraceScanner(WANTED, ARTIFACTS)
     processes: dict[int, TraceProcess] = {}
@@ -52,7 +52,7 @@ def trace_of(chunks: Iterable[bytes], name: str) -> tuple[Journal, ...]:
     losses = scanner.losses
     if not processes and not losses.counts:
         losses.add("empty")
-    journals = [process.finished(name) for process in processes.values()] or [Journal(name)]
+    journals = [process.finished(name) for process in processes.values()] or [ProcessJournal(name)]
     return (_with_losses(journals[0], losses), *journals[1:])
 
 
@@ -74,7 +74,7 @@ def _take(process: TraceProcess, record: TraceRecord, losses: Losses) -> None:
         losses.add(reason)
 
 
-def _with_losses(journal: Journal, losses: Losses) -> Journal:
+def _with_losses(journal: ProcessJournal, losses: Losses) -> ProcessJournal:
     """The losses of a file are reported by its first process."""
     if not losses.counts and not losses.torn:
         return journal

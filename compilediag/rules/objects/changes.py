@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from compilediag.diagnosis.codes import HELD
-from compilediag.rules.case import PARAMETER, PLAIN, Call, Case, Key, calls_of, edit_calls
+from compilediag.rules.case import PARAMETER, PLAIN, Case, Key, SourceCall, calls_of, edit_calls
 from compilediag.rules.changes import DYNAMO, Change, Edit, setting
 from compilediag.rules.passed import OtherArgument, argument_of, changes_at_calls
 from compilediag_harness.wire import Location, ObjectChange
@@ -58,7 +58,7 @@ def neutral_changes(case: Case) -> Iterator[Change]:
                 yield edit_calls(made, f"pass {name}={made[0].code[2]}", _RISK)
 
 
-def _optional(case: Case, calls: Sequence[Call]) -> str | None:
+def _optional(case: Case, calls: Sequence[SourceCall]) -> str | None:
     """The parameter that only some calls pass, if a value may change nothing there."""
     found = PARAMETER.fullmatch(case.source)
     if found is None or found[2] or not calls:
@@ -96,7 +96,7 @@ def _rows(case: Case) -> list[dict[Key, Shape]]:
 
 
 def _sizes(
-    rows: Sequence[Mapping[Key, Shape]], call: Call, key: Key | None
+    rows: Sequence[Mapping[Key, Shape]], call: SourceCall, key: Key | None
 ) -> list[tuple[Key, int] | int] | None:
     """Where each of its sizes comes from in all calls that pass it: the dimension of another
     argument that may be read twice, or a number."""
@@ -123,7 +123,7 @@ def _size(
 
 
 def _edit(
-    call: Call, name: str, sizes: Sequence[tuple[Key, int] | int], value: str, dtype: str
+    call: SourceCall, name: str, sizes: Sequence[tuple[Key, int] | int], value: str, dtype: str
 ) -> Edit | None:
     fill = _fill(call, sizes, value, dtype)
     if fill is None:
@@ -152,7 +152,9 @@ def _instead_of_none(given: str, fill: str) -> str | None:
     return f"{body} if {ast.unparse(tree.test)} else {other}"
 
 
-def _fill(call: Call, sizes: Sequence[tuple[Key, int] | int], value: str, dtype: str) -> str | None:
+def _fill(
+    call: SourceCall, sizes: Sequence[tuple[Key, int] | int], value: str, dtype: str
+) -> str | None:
     """The expression that makes it; None where another argument may not be read twice."""
     others = dict.fromkeys(each[0] for each in sizes if not isinstance(each, int))
     texts = {key: call.arguments.get(key, "") for key in others}

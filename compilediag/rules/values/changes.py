@@ -15,8 +15,8 @@ from compilediag.rules.case import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
     PLAIN,
-    Call,
     Case,
+    SourceCall,
     calls_of,
     edit_calls,
 )
@@ -208,7 +208,7 @@ def _flag(case: Case) -> str | None:
     return found[1] if not found[2] else keyword[1] if keyword is not None else None
 
 
-def _edit_flag(call: Call, name: str, value: str) -> Edit | None:
+def _edit_flag(call: SourceCall, name: str, value: str) -> Edit | None:
     """None for a call that passes it so already."""
     key, text = call.key_of(name), ast.unparse(call.tree)
     if key is None:

@@ -21,7 +21,7 @@ from compilediag.timeline.fold import fold
 from compilediag.views import html
 from compilediag.views.document import Excerpt, SourceLine
 from compilediag.views.html.page import Assets
-from compilediag.views.html.report import Sources, render_report
+from compilediag.views.html.report import ReportSources, render_report
 from compilediag.views.html.step_series import StepSeries, step_series
 from compilediag_harness.redaction.redactor import Redactor, secret_values
 
@@ -59,7 +59,7 @@ def write_report(receipt: Receipt, path: str, file: str, *, root: str, suffix: s
     notes = () if series.numbers or receipt.steps is None else (_NO_JOURNALS,)
     # In ASCII: what reorders text on a screen is escaped.
     raw = json.dumps(msgspec.to_builtins(receipt), indent=1)
-    sources = Sources(series, excerpts(receipt), raw, notes)
+    sources = ReportSources(series, excerpts(receipt), raw, notes)
     write_page(file, render_report(receipt, sources, assets(), root=root, suffix=suffix))
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.errors import UsageError
-from compilediag.readers.journal import Journal, read_run
+from compilediag.readers.journal import ProcessJournal, read_run
 from compilediag.readers.storage import open_regular
 from compilediag.runs.metadata import unix_s
 from compilediag.runs.offline.own_file import check_file
@@ -111,7 +111,7 @@ def _decoded(folder: str, uri: str) -> object:
             return None
 
 
-def _start_ns(journal: Journal) -> int | None:
+def _start_ns(journal: ProcessJournal) -> int | None:
     """Nanoseconds since the epoch at which the clock of a process read 0."""
     started = journal.started
     began_s = None if started is None else unix_s(started.started_utc)
@@ -121,7 +121,7 @@ def _start_ns(journal: Journal) -> int | None:
     return round(began_s * 1e6) * 1000 - round(started.t * 1e9)
 
 
-def _losses(journals: tuple[Journal, ...]) -> list[str]:
+def _losses(journals: tuple[ProcessJournal, ...]) -> list[str]:
     lost = sum(sum(journal.lost.values()) for journal in journals)
     if not lost:
         return []

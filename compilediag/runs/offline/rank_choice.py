@@ -24,7 +24,7 @@ from compilediag.diagnosis.ranks.summary import (
     summaries_of,
 )
 from compilediag.readers.inputs import Input
-from compilediag.readers.journal import Journal
+from compilediag.readers.journal import ProcessJournal
 from compilediag.receipt.run_metadata import JournalFacts
 from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.runs.metadata import sum_losses
@@ -36,7 +36,7 @@ from compilediag_harness.wire import EvidenceLost
 MAX_LOSSES = 20
 """Most losses of unlisted ranks that the receipt names."""
 
-Journals = Sequence[Journal]
+Journals = Sequence[ProcessJournal]
 
 
 # --- parts: one rank each, or one process without a rank --------------------------------------
@@ -54,7 +54,7 @@ class RankPart(NamedTuple):
 
 def parts_of(journals: Journals) -> list[Journals]:
     """The journals of each rank, ascending, and then each journal that has none."""
-    by_rank: dict[int, list[Journal]] = {}
+    by_rank: dict[int, list[ProcessJournal]] = {}
     without: list[Journals] = []
     for item in journals:
         rank = rank_of(item)
@@ -95,7 +95,7 @@ def parts_in(
     )
 
 
-def journals_of(part: RankPart, by_source: Iterable[Journals]) -> tuple[Journal, ...]:
+def journals_of(part: RankPart, by_source: Iterable[Journals]) -> tuple[ProcessJournal, ...]:
     """The journals of a part, out of those of its sources."""
     journals = tuple(item for read in by_source for item in read if rank_of(item) == part.rank)
     return journals if part.rank is not None else journals[part.position : part.position + 1]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from compilediag.diagnosis.ranks.divergence import has_room
 from compilediag.diagnosis.ranks.summary import RankFingerprint
 from compilediag.readers.inputs import BEYOND, FOREIGN, RUN, TEXT, TRACE, TRAIN, UNREADABLE, Input
-from compilediag.readers.journal import JOURNAL_START, Journal
+from compilediag.readers.journal import JOURNAL_START, ProcessJournal
 from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
@@ -194,7 +194,7 @@ class _Ending(NamedTuple):
     reason: str | None = None
 
 
-def _ending_of(journals: Sequence[Journal]) -> _Ending:
+def _ending_of(journals: Sequence[ProcessJournal]) -> _Ending:
     """How a run that compilediag attached to ended, by the processes that no other one started; of
     a trace nothing is known."""
     written = [item for item in journals if item.name.startswith(JOURNAL_START)]

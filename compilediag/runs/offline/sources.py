@@ -23,7 +23,7 @@ from compilediag.readers.inputs import (
     with_train_logs,
     without_foreign_texts,
 )
-from compilediag.readers.journal import Journal, read_run
+from compilediag.readers.journal import ProcessJournal, read_run
 from compilediag.readers.parallel import cores, map_ordered
 from compilediag.readers.storage import is_uri, local_path, size_of
 from compilediag.readers.torch_logs import read_text_events, read_text_log
@@ -46,7 +46,7 @@ MIN_PARALLEL_SOURCES = 32
 class LoadedSources:
     """Everything that was read, before it is folded."""
 
-    journals: tuple[Journal, ...]
+    journals: tuple[ProcessJournal, ...]
     """One a process, ordered by rank."""
     text_log: TextLog | None = None
     """A second opinion, where text logs lie beside traces or journals."""
@@ -124,7 +124,7 @@ def read_sources(
 
 def load(
     sources: tuple[Input, ...],
-    journals: Sequence[Journal],
+    journals: Sequence[ProcessJournal],
     root: str | None = None,
     trainers: TrainLogReader | None = None,
 ) -> LoadedSources:
@@ -161,7 +161,7 @@ def readable_in(sources: Sequence[Input]) -> list[Input]:
     return [source for source in sources if source.kind in {TRACE, RUN}]
 
 
-def read_source(source: Input) -> tuple[Journal, ...]:
+def read_source(source: Input) -> tuple[ProcessJournal, ...]:
     """The processes of one trace or run directory: one task of many. Picklable both ways."""
     if source.kind == TRACE:
         return read_trace(source.path)
@@ -179,7 +179,7 @@ def rank_named(source: Input) -> int | None:
     return rank_in_name(os.path.basename(source.path)) if source.kind == TRACE else None
 
 
-def rank_of(journal: Journal) -> int | None:
+def rank_of(journal: ProcessJournal) -> int | None:
     """The rank of the process."""
     return journal.started.rank if journal.started is not None else None
 

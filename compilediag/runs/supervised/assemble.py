@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
-from compilediag.readers.journal import Journal, read_run
+from compilediag.readers.journal import ProcessJournal, read_run
 from compilediag.readers.torch_logs import read_text_log
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
@@ -113,7 +113,7 @@ def read_logs(paths: Sequence[str], limit_bytes: int = MAX_TEXT_LOG_BYTES) -> Te
 
 
 def _metadata(
-    run: SupervisedRun, ended: ExitInfo, journals: Sequence[Journal], logs: Sequence[str]
+    run: SupervisedRun, ended: ExitInfo, journals: Sequence[ProcessJournal], logs: Sequence[str]
 ) -> RunMetadata:
     journal = journal_facts(journals)
     dropped = dropped_markers(run.run_dir)
@@ -176,7 +176,7 @@ def _user_roots(target: Target, folder: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(root for root in roots if root != os.sep))
 
 
-def _redacting(journals: Sequence[Journal]) -> int:
+def _redacting(journals: Sequence[ProcessJournal]) -> int:
     """Processes that take the secrets out of torch's trace themselves, forked ones among them; 0
     where one failed to."""
     if any(
@@ -189,7 +189,7 @@ def _redacting(journals: Sequence[Journal]) -> int:
     return sum(any(not isinstance(item, ends) for item in one.events) for one in journals)
 
 
-def _torch_versions(journals: Sequence[Journal]) -> list[str]:
+def _torch_versions(journals: Sequence[ProcessJournal]) -> list[str]:
     return [
         event.torch
         for journal in journals

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-from compilediag.readers.journal import Journal
+from compilediag.readers.journal import ProcessJournal
 from compilediag.receipt.schema.receipt import Status
 from compilediag.runs.metadata import unix_s
 from compilediag.runs.supervised.child import ExitInfo
@@ -38,7 +38,7 @@ class ExitStatus(NamedTuple):
 def exit_status_of(
     ended: ExitInfo,
     target: Target,
-    journals: Sequence[Journal],
+    journals: Sequence[ProcessJournal],
     *,
     timeout_s: float | None = None,
     log_tail: str | None = None,
@@ -109,7 +109,7 @@ def _signal_name(signum: int) -> str:
 
 
 def _first_failure(
-    ended: ExitInfo, target: Target, journals: Sequence[Journal]
+    ended: ExitInfo, target: Target, journals: Sequence[ProcessJournal]
 ) -> tuple[str | None, str | None]:
     """The exception that ended the run, and its traceback: the target's own, else the one of the
     process that ended first, since a launcher's exception only follows from a worker's."""
@@ -128,7 +128,7 @@ def _first_failure(
     return raised, traceback or None
 
 
-def _explained(raised: str | None, journals: Sequence[Journal]) -> str | None:
+def _explained(raised: str | None, journals: Sequence[ProcessJournal]) -> str | None:
     """The exception's own line, or a sentence where it is a known mistake of set-up."""
     if raised is None:
         return None
@@ -147,7 +147,10 @@ def _explained(raised: str | None, journals: Sequence[Journal]) -> str | None:
 
 
 def notes_on_attachment(
-    target: Target, journals: Sequence[Journal], versions: Sequence[str], faults: Sequence[str]
+    target: Target,
+    journals: Sequence[ProcessJournal],
+    versions: Sequence[str],
+    faults: Sequence[str],
 ) -> list[str]:
     """Sentences on why nothing, or less than usual, could be observed."""
     notes = [f"compilediag could not attach to a process: {fault}" for fault in faults[:3]]

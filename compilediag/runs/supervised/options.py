@@ -36,7 +36,7 @@ JSON_FILE_FLAG = "--json-file"
 _NUMBER = (int, float)
 
 
-class TelemetrySettings(Protocol):
+class TelemetryOptions(Protocol):
     """Where an extension sends metrics of a run."""
 
     @property
@@ -307,7 +307,7 @@ class RunOptions(TrialOptions):
     """Templates of pyproject.toml, by the names of their groups."""
     prices: CostEstimate | None = None
     """What an hour of a device costs, from `price_file`; None: no cost is estimated."""
-    telemetry: TelemetrySettings | None = None
+    telemetry: TelemetryOptions | None = None
     """Where metrics of the run are sent while it goes on."""
     witness_plan: WitnessPlan | None = None
     """What `witness` follows; None: all."""

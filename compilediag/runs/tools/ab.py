@@ -19,10 +19,10 @@ from compilediag.errors import UsageError
 _TAIL_CHARS = 300
 _SHELL = "/bin/sh"
 
-Run = TypeVar("Run")
+RunT = TypeVar("RunT")
 
 
-def in_turns(index: int, a: Callable[[], Run], b: Callable[[], Run]) -> tuple[Run, Run]:
+def in_turns(index: int, a: Callable[[], RunT], b: Callable[[], RunT]) -> tuple[RunT, RunT]:
     """One pair, A first in those of even number: what the first of two runs has of a machine is
     had by both as often."""
     if index % 2:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from compilediag.compare.against_eager.conclude import Arm, Pair, arm_of, problem_of
+from compilediag.compare.against_eager.conclude import Arm, ArmPair, arm_of, problem_of
 from compilediag.receipt.schema.comparisons import ArmRecord
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.tools.ab import in_turns
@@ -55,7 +55,7 @@ class Pairs:
     """When the first run began."""
     number: int = 1
     """Of the next run; 0 is the first compiled one."""
-    made: list[Pair] = field(default_factory=list[Pair])
+    made: list[ArmPair] = field(default_factory=list[ArmPair])
     runs: list[ArmRecord] = field(default_factory=list[ArmRecord])
     trials: list[tuple[Trial, Trial]] = field(default_factory=list[tuple[Trial, Trial]])
     """Those of the pairs: compiled, eager."""
@@ -80,7 +80,7 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
             compiled = partial(_run, pairs, "compiled", index) if index else lambda: first
             trials = in_turns(index, compiled, partial(_run, pairs, "eager", index))
             pairs.trials.append(trials)
-            pairs.made.append(Pair(*map(_arm, trials)))
+            pairs.made.append(ArmPair(*map(_arm, trials)))
             if problem := problem_of(pairs.made[-1]):
                 raise Stop(problem)
             if trials[1].timed_out:

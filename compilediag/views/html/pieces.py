@@ -30,7 +30,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionPieces:
     """A function of the program or a library, with its pieces and the breaks between them."""
 
     name: str
@@ -42,7 +42,7 @@ class Function:
 
 def functions(
     receipt: Receipt, options: RenderOptions
-) -> tuple[tuple[Function, ...], tuple[Piece, ...]]:
+) -> tuple[tuple[FunctionPieces, ...], tuple[Piece, ...]]:
     """Functions with most compiles first, at most `MAX_FUNCTIONS`; and the breaks in functions that
     are inlined into others, or of which no frame was seen."""
     frames: dict[tuple[str, str], list[FrameDetail]] = {}
@@ -69,12 +69,12 @@ def _original(function: str) -> tuple[str, int | None]:
 
 def _function(
     name: str, frames: list[FrameDetail], cuts: tuple[Piece, ...], options: RenderOptions
-) -> Function:
+) -> FunctionPieces:
     """Its breaks stand behind its first piece."""
     ordered = sorted(frames, key=lambda each: _original(each.frame.function)[1] or 0)
     first, call = ordered[0].frame, ordered[0].entered_at
     pieces = [_piece(each, options) for each in ordered[:MAX_PIECES]]
-    return Function(
+    return FunctionPieces(
         name=options.text(name, 100),
         place=options.place(first.file, first.line, 120),
         entered="" if call is None else called(call, options),

@@ -48,7 +48,7 @@ MAX_RAW_CHARS = 150_000
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class ReportSources:
     """What a report shows beside its receipt; each may be missing."""
 
     series: StepSeries = field(default_factory=StepSeries)
@@ -60,7 +60,7 @@ class Sources:
 
 
 def render_report(
-    receipt: Receipt, sources: Sources, assets: Assets, *, root: str = "", suffix: str = ""
+    receipt: Receipt, sources: ReportSources, assets: Assets, *, root: str = "", suffix: str = ""
 ) -> str:
     """The page.
 

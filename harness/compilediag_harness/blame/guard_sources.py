@@ -104,7 +104,7 @@ def _key_position(node: ast.expr) -> int | None:
 # --- what holds a value ---------------------------------------------------------------------------
 
 
-class Holder(NamedTuple):
+class LastHop(NamedTuple):
     """What the last hop of a source reads from, and the name or index it reads."""
 
     value: Any
@@ -134,13 +134,13 @@ def _last_hop(source: str) -> tuple[str, str, bool] | None:
     return None
 
 
-def holder_of(source: str, scope: Mapping[str, Any]) -> Holder | None:
+def holder_of(source: str, scope: Mapping[str, Any]) -> LastHop | None:
     """The object a source's last hop reads from, evaluated."""
     hop = _last_hop(source)
     if hop is None or hop[0] in ("L", "G"):
         return None  # a local or a global is read from no object
     value = evaluated(hop[0], scope)
-    return None if value is MISSING else Holder(value, *hop[1:])
+    return None if value is MISSING else LastHop(value, *hop[1:])
 
 
 def holders_of(source: str, scope: Mapping[str, Any]) -> Iterator[Any]:

@@ -38,7 +38,7 @@ def own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
         frame = frame.f_back
 
 
-class Listener(Protocol):
+class LineListener(Protocol):
     """Called in the thread that runs the line; none of it may raise."""
 
     def entered(self, frame: types.FrameType) -> None:
@@ -80,7 +80,7 @@ class LineEvents(Protocol):
 class TraceFunction:
     """By `sys.settrace`, of Python 3.10 and 3.11."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: LineListener) -> None:
         self._listener = listener
         self._function = self._called
         self._line = self._ran
@@ -149,7 +149,7 @@ class Monitoring:
     """By `sys.monitoring`, with a tool id of our own: other tools are not touched. Lines are
     switched on for the code objects of the user's files alone."""
 
-    def __init__(self, listener: Listener, monitoring: Any = None) -> None:
+    def __init__(self, listener: LineListener, monitoring: Any = None) -> None:
         self._listener = listener
         self._api: Any = getattr(sys, "monitoring", None) if monitoring is None else monitoring
         self._events: Any = self._api.events
@@ -235,6 +235,6 @@ class Monitoring:
             self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
 
-def line_events(listener: Listener) -> LineEvents:
+def line_events(listener: LineListener) -> LineEvents:
     """The way of this Python."""
     return TraceFunction(listener) if sys.version_info < (3, 12) else Monitoring(listener)

@@ -35,14 +35,14 @@ class Seen(NamedTuple):
     step: int
 
 
-class Place:
+class WatchedValue:
     """One value, and those that are reached through it."""
 
     __slots__ = ("changes", "look", "parts")
 
     def __init__(self, look: Look) -> None:
         self.look = look
-        self.parts: dict[Hop, Place] = {}
+        self.parts: dict[Hop, WatchedValue] = {}
         self.changes: deque[Seen] | None = None
 
     def noticed(self, seen: Seen) -> None:
@@ -62,7 +62,7 @@ class Root(NamedTuple):
 
     read: Callable[[], Any]
     """The object; `MISSING` once it is gone."""
-    place: Place
+    place: WatchedValue
 
 
 class Watches:
@@ -88,11 +88,11 @@ class Watches:
                 if self.count >= self._most:
                     self.left_out += 1
                     return
-                part = place.parts[hop] = Place(look_at(value))
+                part = place.parts[hop] = WatchedValue(look_at(value))
                 self.count += 1
             place = part
 
-    def find(self, root: Any, hops: tuple[Hop, ...]) -> Place | None:
+    def find(self, root: Any, hops: tuple[Hop, ...]) -> WatchedValue | None:
         """The watched value at the end of these hops."""
         known = self._roots.get(id(root))
         place = known.place if known is not None and known.read() is root else None
@@ -100,9 +100,9 @@ class Watches:
             place = place.parts.get(hop) if place is not None else None
         return place
 
-    def changed(self) -> list[tuple[Place, Look, Look]]:
+    def changed(self) -> list[tuple[WatchedValue, Look, Look]]:
         """Looks at every value: those that differ from the look before, with both looks."""
-        found: list[tuple[Place, Look, Look]] = []
+        found: list[tuple[WatchedValue, Look, Look]] = []
         for key, root in list(self._roots.items()):
             value = root.read()
             if value is MISSING:
@@ -118,18 +118,20 @@ class Watches:
             return known
         # The globals of a module, which nothing refers to weakly, live as long as its functions.
         if class_of(root) is dict and "__builtins__" in root:
-            made = Root(lambda: root, Place(()))
+            made = Root(lambda: root, WatchedValue(()))
         else:
             try:
                 reference = weakref.ref(root)
             except TypeError:
                 return None
-            made = Root(lambda: MISSING if (it := reference()) is None else it, Place(()))
+            made = Root(lambda: MISSING if (it := reference()) is None else it, WatchedValue(()))
         self._roots[id(root)] = made
         return made
 
 
-def _look_below(place: Place, value: Any, found: list[tuple[Place, Look, Look]]) -> None:
+def _look_below(
+    place: WatchedValue, value: Any, found: list[tuple[WatchedValue, Look, Look]]
+) -> None:
     for hop, part in place.parts.items():
         inner = read(hop, value)
         try:
@@ -143,7 +145,7 @@ def _look_below(place: Place, value: Any, found: list[tuple[Place, Look, Look]])
             _look_below(part, inner, found)
 
 
-def _below(place: Place) -> Iterator[Place]:
+def _below(place: WatchedValue) -> Iterator[WatchedValue]:
     for part in place.parts.values():
         yield part
         yield from _below(part)

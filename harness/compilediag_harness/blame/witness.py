@@ -27,7 +27,7 @@ from compilediag_harness.blame.line_events import (
     own_frames,
 )
 from compilediag_harness.blame.user_calls import locals_of
-from compilediag_harness.blame.watches import Look, Place, Seen, Watches, described, look_at
+from compilediag_harness.blame.watches import Look, Seen, WatchedValue, Watches, described, look_at
 from compilediag_harness.torch_internals import torch_calls, torch_guards
 from compilediag_harness.wire import Location, ValueChange, Witnessed
 
@@ -58,7 +58,7 @@ class _Thread(threading.local):
         """The line that each call in progress runs, by identity of its frame."""
         self.called_at: tuple[Location, ...] | None = None
         """The user's lines that led to the compiled call in progress."""
-        self.modes: dict[str, Place] = {}
+        self.modes: dict[str, WatchedValue] = {}
 
 
 _witnesses: weakref.WeakSet[Witness] = weakref.WeakSet()
@@ -197,13 +197,13 @@ class Witness:
     # --- lines -------------------------------------------------------------------------------
 
     def entered(self, frame: types.FrameType) -> None:
-        """As of `Listener`: what changed was changed by the line that called it."""
+        """As of `LineListener`: what changed was changed by the line that called it."""
         if self._stopped is None:
             self._look(_stack(frame.f_back, None))
             self._thread.lines[id(frame)] = frame.f_lineno
 
     def line(self, frame: types.FrameType, line: int) -> None:
-        """As of `Listener`: what changed was changed by the line before."""
+        """As of `LineListener`: what changed was changed by the line before."""
         if self._stopped is not None:
             return
         self._lines += 1
@@ -216,7 +216,7 @@ class Witness:
             self._stop(f"after {MAX_SECONDS:g} seconds of looking at values")
 
     def left(self, frame: types.FrameType) -> None:
-        """As of `Listener`."""
+        """As of `LineListener`."""
         if self._stopped is None:
             self._look(None, frame, self._thread.lines.pop(id(frame), None))
 
@@ -249,13 +249,13 @@ class Witness:
             self._fault(error)
         self._seconds += time.perf_counter() - started
 
-    def _changed_modes(self) -> list[tuple[Place, Look, Look]]:
+    def _changed_modes(self) -> list[tuple[WatchedValue, Look, Look]]:
         """torch's modes, which are each thread's own."""
-        found: list[tuple[Place, Look, Look]] = []
+        found: list[tuple[WatchedValue, Look, Look]] = []
         known = self._thread.modes
         for name, value in torch_guards.global_modes().items():
             look = _mode_look(value)
-            place = known.setdefault(name, Place(look))
+            place = known.setdefault(name, WatchedValue(look))
             if place.look != look:
                 found.append((place, place.look, look))
                 place.look = look
@@ -306,7 +306,7 @@ class Witness:
 
     def _place_of(
         self, leaf: torch_guards.Leaf, text: str, scope: dict[str, Any], code: types.CodeType
-    ) -> tuple[Place | None, str | None]:
+    ) -> tuple[WatchedValue | None, str | None]:
         """The value that a guard is about, and what of it."""
         if leaf.kind == "GLOBAL_STATE":
             return self._mode(text.rpartition(":")[2].strip()), None
@@ -326,7 +326,7 @@ class Witness:
                 return value, "presence"
         return self._watches.find(root[0], hops), aspect
 
-    def _mode(self, name: str) -> Place | None:
+    def _mode(self, name: str) -> WatchedValue | None:
         """A mode of torch, unless it changed in the compiled call itself: a compile sets some."""
         place, now = self._thread.modes.get(name), torch_guards.global_modes().get(name)
         return place if place is not None and place.look == _mode_look(now) else None

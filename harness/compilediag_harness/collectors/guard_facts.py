@@ -32,7 +32,7 @@ _LinesByGuard = dict[tuple[str, str], Location]
 
 
 @dataclass(slots=True)
-class Baseline:
+class FactsAtCompile:
     """One compile of one code object."""
 
     roots: dict[str, weakref.ref[Any]]
@@ -75,7 +75,7 @@ class Baselines:
 
     def __init__(self, tensor_type: type) -> None:
         self.tensor_type = tensor_type
-        self._by_code = WeakByIdentity[types.CodeType, dict[str, Baseline]]()
+        self._by_code = WeakByIdentity[types.CodeType, dict[str, FactsAtCompile]]()
         self._fresh: list[weakref.ref[types.CodeType]] = []
         """Code objects compiled since `take_fresh`."""
 
@@ -89,7 +89,7 @@ class Baselines:
             with contextlib.suppress(TypeError):  # integers, tuples... have no weak references
                 roots[name] = weakref.ref(value)
         root_types: dict[str, type] = {name: type(value) for name, value in values.items()}
-        baseline = Baseline(roots, root_types, torch_guards.inference_mode())
+        baseline = FactsAtCompile(roots, root_types, torch_guards.inference_mode())
         known: dict[Location, Location] = {}
         for guard in guards:
             with contextlib.suppress(Exception):
@@ -97,7 +97,7 @@ class Baselines:
         self._by_code.setdefault(code, {})[compile_id] = baseline
         self._fresh.append(weakref.ref(code))
 
-    def of(self, code: types.CodeType, compile_id: str) -> Baseline | None:
+    def of(self, code: types.CodeType, compile_id: str) -> FactsAtCompile | None:
         """The baseline of one cache entry."""
         return (self._by_code.get(code) or {}).get(compile_id)
 
@@ -108,7 +108,7 @@ class Baselines:
         found = baseline.functions if baseline is not None else set[tuple[str, str]]()
         return found | {(code.co_filename, code.co_name)}
 
-    def newest(self, code: types.CodeType) -> Baseline | None:
+    def newest(self, code: types.CodeType) -> FactsAtCompile | None:
         """The baseline of the newest compile of `code`."""
         known = self._by_code.get(code)
         return list(known.values())[-1] if known else None

@@ -212,7 +212,7 @@ _HARNESS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MAX_DUMP_BYTES = 1 << 16
 
 
-class Row(NamedTuple):
+class StackRow(NamedTuple):
     """A frame in progress; `line` is that of the call it is in."""
 
     file: str
@@ -228,7 +228,7 @@ class InterruptWatch:
         self._torch = torch_folder + os.sep
         self._next_look = 0.0
         self._read = 0
-        self._arrived_in: list[Row] = []
+        self._arrived_in: list[StackRow] = []
         """The user's frames, outermost first; empty where the interrupt came elsewhere."""
         self._lost_at = 0.0
         self._fd = -1
@@ -272,17 +272,17 @@ class InterruptWatch:
                 os.close(self._fd)
             self._fd = -1
 
-    def _user_rows(self, dump: str) -> list[Row]:
+    def _user_rows(self, dump: str) -> list[StackRow]:
         """The user's frames around a frame of Dynamo in the newest dump."""
         newest = re.split(r"^(?:Current thread|Thread|Stack)\b.*$", dump, flags=re.MULTILINE)[-1]
-        rows = [Row(m["file"], m["function"], int(m["line"])) for m in _ROW.finditer(newest)]
+        rows = [StackRow(m["file"], m["function"], int(m["line"])) for m in _ROW.finditer(newest)]
         dynamo = os.path.join(self._torch, "_dynamo", "")
         inside = [index for index, row in enumerate(rows) if row.file.startswith(dynamo)]
         if not inside or "\n  ..." in newest:
             return []
         return [row for row in reversed(rows[inside[-1] + 1 :]) if self._is_users(row)]
 
-    def _is_users(self, row: Row) -> bool:
+    def _is_users(self, row: StackRow) -> bool:
         return not row.file.startswith((self._torch, _HARNESS))
 
     def _loop(self) -> list[types.CodeType]:
@@ -293,10 +293,10 @@ class InterruptWatch:
         if _handles_interrupt(sys.exc_info()[1]):
             return []
         frame: types.FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]
-        here: list[tuple[Row, types.CodeType]] = []
+        here: list[tuple[StackRow, types.CodeType]] = []
         while frame is not None:
             code = frame.f_code
-            here.append((Row(code.co_filename, code.co_name, frame.f_lineno), code))
+            here.append((StackRow(code.co_filename, code.co_name, frame.f_lineno), code))
             frame = frame.f_back
         users = [(row, code) for row, code in reversed(here) if self._is_users(row)]
         rows, arrived = [row for row, _ in users], self._arrived_in

@@ -48,7 +48,7 @@ class SizeGuardCollector:
         self._env: Any = None
         """Weak reference to what the export in progress knows of sizes: an export has no id."""
 
-    def added(self, env: Any, condition: torch_sizes.Condition) -> None:
+    def added(self, env: Any, condition: torch_sizes.SizeCondition) -> None:
         """torch guards a condition; never raises."""
         try:
             attempt = self._attempt(env)
@@ -108,7 +108,7 @@ class SizeGuardCollector:
         return attempt
 
 
-def _guard_of(condition: torch_sizes.Condition) -> SizeGuard:
+def _guard_of(condition: torch_sizes.SizeCondition) -> SizeGuard:
     stack, texts = _stack_of(condition)
     return SizeGuard(
         expression=clip(condition.expression, 1024),
@@ -121,7 +121,7 @@ def _guard_of(condition: torch_sizes.Condition) -> SizeGuard:
 
 
 def _stack_of(
-    condition: torch_sizes.Condition,
+    condition: torch_sizes.SizeCondition,
 ) -> tuple[tuple[Location, ...], tuple[str, ...]]:
     """The traced code. `torch.export` runs it instead: there it is what is no part of torch among
     the calls in progress. The calls below a compiled function are not about its sizes."""

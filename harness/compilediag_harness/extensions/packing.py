@@ -196,7 +196,7 @@ _Key = tuple[types.CodeType, str, int]
 
 
 @dataclass(slots=True)
-class Buffer:
+class BufferFill:
     """One buffer, as far as the step has come."""
 
     packing: Packing
@@ -215,10 +215,10 @@ class PackingSample:
     """The packings of one thread in one step, as they come."""
 
     def __init__(self) -> None:
-        self._buffers: dict[_Key, Buffer] = {}
+        self._buffers: dict[_Key, BufferFill] = {}
         self._stores = 0
 
-    def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> Buffer | None:
+    def begun(self, kind: str, tensor: Any, frame: types.FrameType) -> BufferFill | None:
         """A write into a tensor begins; None where it is no packing."""
         code, line = frame.f_code, frame.f_lineno
         if source_locations.is_library(code.co_filename):
@@ -232,7 +232,7 @@ class PackingSample:
         key = (code, packing.name, packing.fill_line)
         buffer = self._buffers.get(key)
         if buffer is None:
-            buffer = self._buffers[key] = Buffer(packing, line)
+            buffer = self._buffers[key] = BufferFill(packing, line)
         buffer.stores += 1
         facts = torch_guards.memory_of(tensor)
         if facts is None:
@@ -249,7 +249,7 @@ class PackingSample:
             buffer.written_bytes += elements * facts.element_bytes
         return buffer
 
-    def ended(self, buffer: Buffer, seconds: float | None) -> None:
+    def ended(self, buffer: BufferFill, seconds: float | None) -> None:
         """The write has ended."""
         known = buffer.seconds is not None and seconds is not None
         buffer.seconds = (buffer.seconds or 0.0) + (seconds or 0.0) if known else None

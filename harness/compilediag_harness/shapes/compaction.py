@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compilediag_harness.shapes.dims import ShapeUnusable
-from compilediag_harness.shapes.layouts import Call, Layout
+from compilediag_harness.shapes.layouts import FlatCall, Layout
 from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.trees import flatten, rebuilt
 from compilediag_harness.wire import RowsRun
@@ -163,7 +163,7 @@ def run_until_done(
     return Loop(whole, call.sizes[0], tuple(sizes), tuple(active), compacted)
 
 
-def _computed(calls: PaddedCalls, call: Call, rows: int) -> int:
+def _computed(calls: PaddedCalls, call: FlatCall, rows: int) -> int:
     """Rows that a call with so many real ones computes."""
     return sum(part.bucket[0] for part in calls.plan((rows, *call.sizes[1:])))
 

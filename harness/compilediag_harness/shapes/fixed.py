@@ -20,8 +20,8 @@ from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.padding import REPEAT, Pad, read_pad
 from compilediag_harness.shapes.padding_check import check_padding
 from compilediag_harness.shapes.padding_report import PaddingReport
-from compilediag_harness.shapes.settings import Settings, read_buckets
-from compilediag_harness.shapes.shape_log import Declared
+from compilediag_harness.shapes.settings import FixedShapeSettings, read_buckets
+from compilediag_harness.shapes.shape_log import DeclaredFixedShape
 from compilediag_harness.shapes.warming import warm
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
 from compilediag_harness.wire import Location
@@ -93,7 +93,7 @@ class FixedShape:
             raise ShapeUnusable(f'overflow must be "chunk" or "error", not {overflow!r}')
         named = read_dims(dims)
         sizes = read_buckets(buckets, named.axes)
-        settings = Settings(
+        settings = FixedShapeSettings(
             function=fn,
             dims=named,
             out_dims=None if out_dims is None else read_dims(out_dims, "out_dims"),
@@ -240,7 +240,7 @@ class FixedShape:
             )
         import torch
 
-        of = Declared(
+        of = DeclaredFixedShape(
             next(_numbers),
             _location(torch, self._settings.function),
             self._settings.dims.axes,

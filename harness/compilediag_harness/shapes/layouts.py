@@ -49,7 +49,7 @@ class Layout:
     padded: tuple[PaddedLeaf, ...]
 
 
-class Call(NamedTuple):
+class FlatCall(NamedTuple):
     """One call of the user's, taken apart."""
 
     args: tuple[Any, ...]

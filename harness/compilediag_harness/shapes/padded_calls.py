@@ -9,8 +9,8 @@ from typing import Any, Literal
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable, Sizes
 from compilediag_harness.shapes.layouts import (
-    Call,
     Facts,
+    FlatCall,
     Layout,
     PaddedLeaf,
     layout_of,
@@ -20,7 +20,7 @@ from compilediag_harness.shapes.layouts import (
 from compilediag_harness.shapes.outputs import Outputs, given_outputs, infer_outputs
 from compilediag_harness.shapes.padding import Buffer, pad_of_leaf, padded
 from compilediag_harness.shapes.random_states import restored_states
-from compilediag_harness.shapes.settings import Part, Planner, Settings
+from compilediag_harness.shapes.settings import FixedShapeSettings, Part, Planner
 from compilediag_harness.shapes.side_effects import restored_eager
 from compilediag_harness.shapes.trees import Structure, flatten, rebuilt
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_cudagraphs
@@ -52,7 +52,9 @@ class _Buffers(threading.local):
 class PaddedCalls:
     """Calls of one callable."""
 
-    def __init__(self, torch: Any, settings: Settings, declared: shape_log.Declared) -> None:
+    def __init__(
+        self, torch: Any, settings: FixedShapeSettings, declared: shape_log.DeclaredFixedShape
+    ) -> None:
         self.torch, self.settings, self.declared = torch, settings, declared
         self.frozen: Literal["finding", "error"] | None = None
         """After the warm-up: what a compile is."""
@@ -113,7 +115,7 @@ class PaddedCalls:
         leaves = parts[0] if len(parts) == 1 else outputs.joined(self.torch, parts)
         return leaves[0] if outputs.structure is None else rebuilt(template, iter(leaves))
 
-    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatCall:
         """A call taken apart and checked."""
         leaves: list[Any] = []
         structure = flatten(args, leaves), flatten(kwargs, leaves)
@@ -124,11 +126,11 @@ class PaddedCalls:
         self._facts.check(layout, leaves, self._tensor)
         sizes = sizes_of(layout, leaves, self.settings.dims.axes)
         self._layouts.setdefault(structure, layout)
-        return Call(args, kwargs, leaves, layout, sizes)
+        return FlatCall(args, kwargs, leaves, layout, sizes)
 
     def read_example(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], user: str, why: str = ""
-    ) -> Call:
+    ) -> FlatCall:
         """The same for an example that `user` needs rows of."""
         call = self.read(args, kwargs)
         if 0 in call.sizes:
@@ -136,7 +138,7 @@ class PaddedCalls:
         return call
 
     def _seeded(
-        self, call: Call, part: Part, outputs: Outputs, index: int, *, counted: bool
+        self, call: FlatCall, part: Part, outputs: Outputs, index: int, *, counted: bool
     ) -> tuple[Any, list[Any]]:
         """`_run_part`, with generators of its own where that was asked for."""
         seed = self.settings.seed_per_chunk
@@ -146,7 +148,7 @@ class PaddedCalls:
             return self._run_part(call, part, outputs, counted=counted)
 
     def _run_part(
-        self, call: Call, part: Part, outputs: Outputs, *, counted: bool
+        self, call: FlatCall, part: Part, outputs: Outputs, *, counted: bool
     ) -> tuple[Any, list[Any]]:
         """One call at one size: the result as it is, and its leaves cut back."""
         _, sizes, bucket = part
@@ -175,14 +177,16 @@ class PaddedCalls:
 
     # --- its parts ---------------------------------------------------------------------------
 
-    def with_leaves(self, call: Call, leaves: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def with_leaves(
+        self, call: FlatCall, leaves: list[Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The user's arguments of a call, with other leaves."""
         taken = iter(leaves)
         args = rebuilt(call.args, taken)
         return args, rebuilt(call.kwargs, taken) if call.kwargs else {}
 
     def arguments(
-        self, call: Call, leaves: list[Any], sizes: Sizes, bucket: Sizes, *, fresh: bool = True
+        self, call: FlatCall, leaves: list[Any], sizes: Sizes, bucket: Sizes, *, fresh: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the callable gets: other leaves, padded from `sizes` to `bucket`, and the mask."""
         args, kwargs = self.with_leaves(call, leaves)
@@ -191,7 +195,7 @@ class PaddedCalls:
         return args, kwargs
 
     def _padded_leaves(
-        self, call: Call, part: Part, *, fresh: bool
+        self, call: FlatCall, part: Part, *, fresh: bool
     ) -> tuple[list[Any], list[Buffer]]:
         """The leaves of one call, and the buffers among them."""
         start, sizes, bucket = part
@@ -219,7 +223,7 @@ class PaddedCalls:
             self._buffers.storages.add(buffer.tensor.untyped_storage().data_ptr())
         return buffer
 
-    def _mask(self, call: Call, real: int, bucket: int, *, fresh: bool) -> Any:
+    def _mask(self, call: FlatCall, real: int, bucket: int, *, fresh: bool) -> Any:
         """True for the rows that are real."""
         like = next(leaf for leaf in call.layout.padded if leaf.row_dim is not None)
         device = call.leaves[like.index].device
@@ -260,7 +264,7 @@ class PaddedCalls:
 
     # --- its outputs -------------------------------------------------------------------------
 
-    def outputs_of(self, call: Call) -> Outputs:
+    def outputs_of(self, call: FlatCall) -> Outputs:
         """The outputs of the callable; remembered."""
         if self._outputs is not None:
             return self._outputs
@@ -288,7 +292,7 @@ class PaddedCalls:
                 self._outputs = given_outputs(dims, axes, run(base), self._tensor)
         return self._outputs
 
-    def _run_small(self, call: Call, bucket: Sizes) -> Any:
+    def _run_small(self, call: FlatCall, bucket: Sizes) -> Any:
         """The callable as it was written, on as much of the batch as fits."""
         sizes = tuple(map(min, call.sizes, bucket))
 
@@ -298,13 +302,13 @@ class PaddedCalls:
 
         return self.run_eagerly(call, cut_leaves(call, sizes, pad), sizes, bucket)
 
-    def run_eagerly(self, call: Call, leaves: list[Any], sizes: Sizes, bucket: Sizes) -> Any:
+    def run_eagerly(self, call: FlatCall, leaves: list[Any], sizes: Sizes, bucket: Sizes) -> Any:
         """The callable as it was written, with leaves padded from `sizes` to `bucket`."""
         args, kwargs = self.arguments(call, leaves, sizes, bucket)
         return torch_api.original_of(self.settings.function)(*args, **kwargs)
 
 
-def cut_leaves(call: Call, sizes: Sizes, pad: Callable[[PaddedLeaf, Any], Any]) -> list[Any]:
+def cut_leaves(call: FlatCall, sizes: Sizes, pad: Callable[[PaddedLeaf, Any], Any]) -> list[Any]:
     """The leaves of a call, those that are padded cut to `sizes` and then padded by `pad`."""
     leaves = list(call.leaves)
     for leaf in call.layout.padded:

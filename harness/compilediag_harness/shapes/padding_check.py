@@ -13,7 +13,7 @@ from typing import Any
 
 from compilediag_harness.shapes import padding_report
 from compilediag_harness.shapes.dims import ShapeUnusable, Sizes
-from compilediag_harness.shapes.layouts import Call, PaddedLeaf
+from compilediag_harness.shapes.layouts import FlatCall, PaddedLeaf
 from compilediag_harness.shapes.padded_calls import PaddedCalls, cut_leaves
 from compilediag_harness.shapes.padding import REPEAT, pad_of_leaf, padded
 from compilediag_harness.shapes.padding_report import HARMFUL, PaddingReport
@@ -22,8 +22,8 @@ from compilediag_harness.shapes.verdicts import (
     AGAIN,
     ONE_LESS,
     UNPADDED,
-    Pair,
-    Run,
+    CheckedRun,
+    RunPair,
     Runs,
     verdicts_of,
 )
@@ -79,7 +79,7 @@ def check_padding(
     return report
 
 
-def _sizes(calls: PaddedCalls, call: Call) -> tuple[Sizes, Sizes]:
+def _sizes(calls: PaddedCalls, call: FlatCall) -> tuple[Sizes, Sizes]:
     """Real sizes, and larger ones to pad to."""
     size: list[int] = []
     bucket: list[int] = []
@@ -93,7 +93,7 @@ def _sizes(calls: PaddedCalls, call: Call) -> tuple[Sizes, Sizes]:
 class _Trials:
     """Runs of one callable that begin in one state."""
 
-    def __init__(self, calls: PaddedCalls, call: Call, state: SavedState, grad: bool) -> None:
+    def __init__(self, calls: PaddedCalls, call: FlatCall, state: SavedState, grad: bool) -> None:
         self._calls, self._call, self._state, self._grad = calls, call, state, grad
         self._torch, self._outputs = calls.torch, calls.outputs_of(call)
         pads = {pad_of_leaf(calls.settings.pad, leaf.path) for leaf in call.layout.padded}
@@ -122,13 +122,13 @@ class _Trials:
         problems: dict[str, str] = {}
         for name, trial in _fills(size, bucket):
             found = self._try(trial)
-            if isinstance(found, Run):
+            if isinstance(found, CheckedRun):
                 by_name[name] = found
             elif found is not None and name in padding_report.FINITE:
                 problems[name] = str(found)
         return Runs(by_name, problems, tuple(self._batches(unpadded, padded_trial)))
 
-    def _batches(self, unpadded: _Trial, padded_trial: _Trial) -> Iterator[Pair]:
+    def _batches(self, unpadded: _Trial, padded_trial: _Trial) -> Iterator[RunPair]:
         for name in padding_report.BATCHES:
             pair = self._pair(
                 replace(unpadded, rows=name, gradients=False),
@@ -137,7 +137,7 @@ class _Trials:
             if pair is not None:
                 yield pair
 
-    def repeated(self, size: Sizes, bucket: Sizes) -> tuple[Pair, ...]:
+    def repeated(self, size: Sizes, bucket: Sizes) -> tuple[RunPair, ...]:
         """Batches that end with rows of all kinds, the last of which is then repeated. () where one
         of them could not be run: nothing is known then."""
         if max(size) < 2:
@@ -148,13 +148,17 @@ class _Trials:
         ]
         return tuple(pair for pair in pairs if pair is not None) if None not in pairs else ()
 
-    def _pair(self, unpadded: _Trial, padded_trial: _Trial) -> Pair | None:
+    def _pair(self, unpadded: _Trial, padded_trial: _Trial) -> RunPair | None:
         """None where the function takes no such rows."""
         first = self._try(unpadded)
-        second = self._try(padded_trial) if isinstance(first, Run) else None
-        return Pair(first, second) if isinstance(first, Run) and isinstance(second, Run) else None
+        second = self._try(padded_trial) if isinstance(first, CheckedRun) else None
+        return (
+            RunPair(first, second)
+            if isinstance(first, CheckedRun) and isinstance(second, CheckedRun)
+            else None
+        )
 
-    def _try(self, trial: _Trial) -> Run | ShapeUnusable | None:
+    def _try(self, trial: _Trial) -> CheckedRun | ShapeUnusable | None:
         """None where the function raises; an error where its outputs are not as they were."""
         try:
             return self._run(trial)
@@ -163,7 +167,7 @@ class _Trials:
         except Exception:
             return None
 
-    def _run(self, trial: _Trial) -> Run:
+    def _run(self, trial: _Trial) -> CheckedRun:
         torch, call, state = self._torch, self._call, self._state
         state.put_back()
         leaves = cut_leaves(call, trial.real, lambda leaf, rows: self._padded(trial, leaf, rows))
@@ -177,7 +181,9 @@ class _Trials:
             for leaf in call.layout.padded
             if not equal(torch, before[leaf.index], leaves[leaf.index].detach())
         )
-        return Run(_copies(torch, cut), state.changed(), written, state.random_used(), gradients)
+        return CheckedRun(
+            _copies(torch, cut), state.changed(), written, state.random_used(), gradients
+        )
 
     def _padded(self, trial: _Trial, leaf: PaddedLeaf, rows: Any) -> Any:
         # Made for the check alone: the example itself is never written to.

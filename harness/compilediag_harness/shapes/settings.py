@@ -25,7 +25,7 @@ _RULE = re.compile(r"(?:(powers_of_two)|multiples_of_(\d+)):(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FixedShapeSettings:
     """What a `FixedShape` was made with."""
 
     function: Callable[..., Any]
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 class Planner:
     """Which calls a batch takes."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: FixedShapeSettings) -> None:
         self._axes, self._buckets = settings.dims.axes, settings.buckets
         self._overflow, self._cost = settings.overflow, settings.cost
         self._splitter: Splitter | None = None

@@ -13,7 +13,7 @@ from compilediag_harness.shapes.dims import Sizes
 from compilediag_harness.wire import FixedShapeUsed, Location
 
 
-class Declared(NamedTuple):
+class DeclaredFixedShape(NamedTuple):
     """A `FixedShape`, as it was made."""
 
     number: int
@@ -56,10 +56,12 @@ class _Calls(SessionSink):
 
     def discard(self) -> None:
         super().discard()
-        self._shapes: dict[int, tuple[Declared, _Counts]] = {}
+        self._shapes: dict[int, tuple[DeclaredFixedShape, _Counts]] = {}
         self._rows = 0
 
-    def add(self, of: Declared, sizes: Sizes, run: Sizes, asked: Sizes, in_graphs: bool) -> None:
+    def add(
+        self, of: DeclaredFixedShape, sizes: Sizes, run: Sizes, asked: Sizes, in_graphs: bool
+    ) -> None:
         with self.lock:
             _, counts = self._shapes.setdefault(of.number, (of, {}))
             count = counts.get((sizes, run, asked))
@@ -101,7 +103,9 @@ class _Calls(SessionSink):
 sinks = SessionSinks(_Calls)
 
 
-def called(of: Declared, sizes: Sizes, run: Sizes, asked: Sizes, *, in_graphs: bool) -> None:
+def called(
+    of: DeclaredFixedShape, sizes: Sizes, run: Sizes, asked: Sizes, *, in_graphs: bool
+) -> None:
     """A call with `sizes` rows ran at `run`, the first of a batch of `asked`, or () for the later
     ones; `in_graphs`: in a CUDA graph."""
     for sink in sinks.all:

@@ -26,7 +26,7 @@ _ROUNDINGS = {False: 32.0, True: 4.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CheckedRun:
     """One run and what it left behind."""
 
     leaves: list[Any]
@@ -39,24 +39,24 @@ class Run:
     gradients: dict[str, Any]
 
 
-class Pair(NamedTuple):
+class RunPair(NamedTuple):
     """Two runs of one batch."""
 
-    unpadded: Run
-    padded: Run
+    unpadded: CheckedRun
+    padded: CheckedRun
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
     """All runs of a check."""
 
-    by_name: Mapping[str, Run]
+    by_name: Mapping[str, CheckedRun]
     """Of the example, unpadded and with each kind of padding."""
     problems: Mapping[str, str]
     """Kinds of padding at which the outputs were not of the usual shape."""
-    batches: tuple[Pair, ...]
+    batches: tuple[RunPair, ...]
     """Of other batches, with the padding in use."""
-    repeated: tuple[Pair, ...] = ()
+    repeated: tuple[RunPair, ...] = ()
     """Of batches that end with rows of all kinds, the last of which is repeated."""
 
     @property
@@ -65,11 +65,11 @@ class Runs:
         return any(self.by_name[name].rng_consumed for name in (UNPADDED, padding_report.PAD))
 
     @property
-    def all(self) -> list[Run]:
+    def all(self) -> list[CheckedRun]:
         return list(self.by_name.values())
 
 
-Pick = Callable[[Run], Any]
+Pick = Callable[[CheckedRun], Any]
 """One value of a run; None where it has none."""
 
 
@@ -91,7 +91,7 @@ def verdicts_of(torch: Any, outputs: Outputs, runs: Runs, state: SavedState) -> 
 def _of_output(torch: Any, runs: Runs, index: int, outputs: Outputs) -> Verdict:
     row_dim = row_dim_of(outputs.dims[index])
 
-    def pick(run: Run) -> Any:
+    def pick(run: CheckedRun) -> Any:
         return run.leaves[index]
 
     less = runs.by_name.get(ONE_LESS)
@@ -102,7 +102,7 @@ def _of_output(torch: Any, runs: Runs, index: int, outputs: Outputs) -> Verdict:
 def _judged(
     torch: Any, runs: Runs, pick: Pick, noise: float, row_dim: int | None, *, has_rows: bool
 ) -> Verdict:
-    def against(one: Run, other: Run, noise: float) -> Comparison:
+    def against(one: CheckedRun, other: CheckedRun, noise: float) -> ValueComparison:
         return compared(torch, pick(one), pick(other), noise, row_dim)
 
     named = runs.by_name
@@ -153,7 +153,7 @@ _USUAL = (padding_report.REAL_ROWS, padding_report.LOWEST, padding_report.HIGHES
 """Padding of values that are in the batch."""
 
 
-def _changes(probe: str, item: Comparison) -> str:
+def _changes(probe: str, item: ValueComparison) -> str:
     if item.rows is None:
         return f"changes by {item.what} when only the padding changes, to {probe}"
     return (
@@ -164,7 +164,7 @@ def _changes(probe: str, item: Comparison) -> str:
 def _of_state(torch: Any, runs: Runs, state: SavedState) -> Iterator[tuple[str, Verdict]]:
     for path in dict.fromkeys(path for run in runs.all for path in run.changed):
 
-        def pick(run: Run, path: str = path) -> Any:
+        def pick(run: CheckedRun, path: str = path) -> Any:
             return run.changed.get(path, state.before(path))
 
         verdict = _judged(torch, runs, pick, 0.0, None, has_rows=False)
@@ -186,7 +186,7 @@ def _of_state(torch: Any, runs: Runs, state: SavedState) -> Iterator[tuple[str, 
 def _of_gradients(torch: Any, runs: Runs) -> Iterator[tuple[str, Verdict]]:
     for name in runs.by_name[UNPADDED].gradients:
 
-        def pick(run: Run, name: str = name) -> Any:
+        def pick(run: CheckedRun, name: str = name) -> Any:
             return run.gradients.get(name)
 
         # Sums over rows: what changes with the padding is not a row but the whole.
@@ -202,7 +202,7 @@ def _of_gradients(torch: Any, runs: Runs) -> Iterator[tuple[str, Verdict]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ValueComparison:
     """How far two values are apart."""
 
     differs: bool
@@ -222,17 +222,19 @@ class Comparison:
         return self.differs or self.nonfinite
 
 
-def compared(torch: Any, one: Any, other: Any, noise: float, row_dim: int | None) -> Comparison:
+def compared(
+    torch: Any, one: Any, other: Any, noise: float, row_dim: int | None
+) -> ValueComparison:
     """`noise`: difference between two sizes that was measured, from `noise_of`."""
     one, other = _as_tensor(torch, one), _as_tensor(torch, other)
     tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
     if not tensors or one.shape != other.shape or one.dtype != other.dtype:
         same = equal(torch, one, other)
         what = f"{_short(torch, one)} and {_short(torch, other)}"
-        return Comparison(not same, False, same, 0.0, None, 0, what)
+        return ValueComparison(not same, False, same, 0.0, None, 0, what)
     rows = None if row_dim is None else int(one.shape[row_dim])
     if bool(torch.equal(one, other)):
-        return Comparison(False, False, True, 0.0, rows, 0, "0")
+        return ValueComparison(False, False, True, 0.0, rows, 0, "0")
     if one.is_complex():
         one, other = torch.view_as_real(one), torch.view_as_real(other)
     first, second = one.double(), other.double()
@@ -242,7 +244,7 @@ def compared(torch: Any, one: Any, other: Any, noise: float, row_dim: int | None
     bad = apart > _tolerance(torch, one, first, noise)
     max_abs = float(apart.max()) if apart.numel() else 0.0
     nonfinite = bool((~same & ~finite).any())
-    return Comparison(
+    return ValueComparison(
         differs=bool(bad.any()),
         nonfinite=nonfinite,
         bitwise=bool(same.all()),

@@ -14,7 +14,7 @@ from typing import Any
 
 from compilediag_harness.shapes import padded_calls, shape_log
 from compilediag_harness.shapes.dims import ShapeUnusable, Sizes
-from compilediag_harness.shapes.layouts import Call
+from compilediag_harness.shapes.layouts import FlatCall
 from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.side_effects import modules_of, restored
 from compilediag_harness.shapes.trees import flatten
@@ -83,14 +83,14 @@ def _largest_first(buckets: tuple[Sizes, ...]) -> list[Sizes]:
     return sorted(itertools.product(*buckets), key=lambda its: (math.prod(its), its), reverse=True)
 
 
-def calls_to_warm(torch: Any, call: Call) -> int:
+def calls_to_warm(torch: Any, call: FlatCall) -> int:
     """Calls after which nothing more is compiled or recorded at a size."""
     tensors = (leaf for leaf in call.leaves if isinstance(leaf, torch.Tensor))
     return CUDA_CALLS if any(leaf.is_cuda for leaf in tensors) else CALLS
 
 
 def repeated(
-    calls: PaddedCalls, call: Call, bucket: Sizes
+    calls: PaddedCalls, call: FlatCall, bucket: Sizes
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call at exactly one size, with rows of `call` as often as needed."""
     torch, leaves = calls.torch, list(call.leaves)

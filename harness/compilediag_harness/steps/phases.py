@@ -45,7 +45,7 @@ _Interval = tuple[float, float, int, float]
 """Begin, end, phase, and the seconds that are this phase's own."""
 
 
-class Phases:
+class PhasesInProgress:
     """The phases of one thread's step in progress; times are `time.monotonic()` readings."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.steps.phases import NOTHING, DeviceClock, Phases, Seconds
+from compilediag_harness.steps.phases import NOTHING, DeviceClock, PhasesInProgress, Seconds
 from compilediag_harness.user_api.spans import DATA_WAIT, NAMES, OPTIMIZER, SPANS
 from compilediag_harness.wire import StepsEnded
 
@@ -46,7 +46,7 @@ class StepClock:
         self.tentative = 0
         self.began: float | None = None
         """When the step in progress began; None until the first one does."""
-        self.phases = Phases()
+        self.phases = PhasesInProgress()
         self.partial: dict[str, str] = {}
         """Phases that are measured in part, each with what is missing."""
         self.device: DeviceClock | None = None

@@ -24,7 +24,7 @@ from compilediag_harness.torch_internals import (
     torch_open_calls,
 )
 from compilediag_harness.user_api import spans
-from compilediag_harness.user_api.spans import BACKWARD, Row
+from compilediag_harness.user_api.spans import BACKWARD, SpanRow
 
 step_limit: int | None = None
 """Steps of the first session after which the program stops; read it through this module."""
@@ -150,7 +150,7 @@ def forked() -> None:
         source.forked()
 
 
-def attribute_spans(rows: Sequence[Row], ending: bool) -> Sequence[str | None]:
+def attribute_spans(rows: Sequence[SpanRow], ending: bool) -> Sequence[str | None]:
     """The phases of spans that have ended, as `spans.Attribution`."""
     return attribute(_active, _unsampled, rows, ending)
 
@@ -332,7 +332,10 @@ def _stop_if_done() -> None:
 
 
 def attribute(
-    sources: Sequence[StepSource], unsampled: StepSampling | None, rows: Sequence[Row], ending: bool
+    sources: Sequence[StepSource],
+    unsampled: StepSampling | None,
+    rows: Sequence[SpanRow],
+    ending: bool,
 ) -> Sequence[str | None]:
     """Adds spans to the step in progress of every session. Returns the phases they began in, None
     for those of a thread whose steps this one may not touch unless a session is `ending`.
@@ -353,7 +356,9 @@ def attribute(
     return names
 
 
-def _add(source: StepSource, unsampled: StepSampling | None, rows: Sequence[Row]) -> Sequence[str]:
+def _add(
+    source: StepSource, unsampled: StepSampling | None, rows: Sequence[SpanRow]
+) -> Sequence[str]:
     """Adds spans of the thread that ends the steps; the phases they began in."""
     if unsampled is not None:
         unsampled.fold()

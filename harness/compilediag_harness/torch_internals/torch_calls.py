@@ -20,7 +20,7 @@ from compilediag_harness.torch_internals.torch_names import (
     subscribe,
 )
 from compilediag_harness.torch_internals.torch_open_calls import (
-    Call,
+    OpenCall,
     every_thread,
     key_of,
     this_thread,
@@ -184,7 +184,7 @@ def _call_begins(callback: Any, caller: types.FrameType) -> None:
     if names.get("prior") in (None, False):
         function = names.get("fn")
         key = key_of(function)
-        call = Call(caller, function, key, 0.0, names=names)
+        call = OpenCall(caller, function, key, 0.0, names=names)
         this_thread.open.append(call)
         for begin, _ in tuple(_call_listeners):
             begin(key)
@@ -198,7 +198,7 @@ def _disabled_call_begins(caller: types.FrameType) -> None:
     # 2.15 sets no callback at the begin, and at the end only one that is not None.
     sets_once = "callback" in caller.f_code.co_varnames
     if not sets_once or names.get("prior") is not None:
-        call = Call(caller, names.get("fn"), 0, time.monotonic(), entered=sets_once)
+        call = OpenCall(caller, names.get("fn"), 0, time.monotonic(), entered=sets_once)
         this_thread.open.append(call)
         for _, begins in tuple(_disabled_listeners):
             if begins is not None:

@@ -193,7 +193,7 @@ def _below(recorded: Mapping[Any, Any] | None) -> int:
 TREES = "torch._inductor.cudagraph_trees"
 
 
-class Listener(Protocol):
+class RecordingListener(Protocol):
     """Called from the thread that runs the model, and never inside compiled code."""
 
     def recorded(self, recording: Recording) -> None:
@@ -224,11 +224,11 @@ def run_in_this_thread() -> int:
     return _checks.run
 
 
-_listeners: list[Listener] = []
+_listeners: list[RecordingListener] = []
 _originals: list[tuple[Any, str, Any]] = []
 
 
-def listen(listener: Listener) -> Remover | None:
+def listen(listener: RecordingListener) -> Remover | None:
     """Reports CUDA graphs to `listener` from now on; None where this torch has no trees we know.
     The module must be imported."""
     if not _originals and not _wrap():

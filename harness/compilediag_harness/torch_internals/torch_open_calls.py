@@ -15,7 +15,7 @@ from compilediag_harness.torch_internals.torch_names import loaded, lookup
 
 
 @dataclasses.dataclass(slots=True)
-class Call:
+class OpenCall:
     """A call of one of torch's two wrappers that is in progress in this thread."""
 
     frame: types.FrameType
@@ -29,7 +29,7 @@ class Call:
     """The wrapper's local names, while the call begins: they hold the program's tensors."""
 
 
-class OpenCalls(list[Call]):
+class OpenCalls(list[OpenCall]):
     """Calls in progress in one thread, outermost first."""
 
     __slots__ = ("__weakref__",)

@@ -24,7 +24,7 @@ _OWN = ("symbolic_shapes.py", "sym_node.py", "recording.py")
 _MAX_FRAMES = 192
 
 
-class Condition(NamedTuple):
+class SizeCondition(NamedTuple):
     """A condition on symbolic sizes that torch evaluated, and guards from then on."""
 
     expression: str
@@ -38,7 +38,7 @@ class Condition(NamedTuple):
 
 
 def on_conditions(
-    added: Callable[[Any, Condition], None], fixed: Callable[[Any, tuple[str, ...]], None]
+    added: Callable[[Any, SizeCondition], None], fixed: Callable[[Any, tuple[str, ...]], None]
 ) -> Remover | None:
     """Calls `added(shape_env, condition)` with each condition, and `fixed(shape_env, sources)` when
     the one added last made sizes constants. Both must not raise."""
@@ -92,9 +92,9 @@ def current_attempt() -> int:
     return attempt if isinstance(attempt, int) else 0
 
 
-def _condition(env: Any, expression: Any) -> Condition:
+def _condition(env: Any, expression: Any) -> SizeCondition:
     symbols: Any = getattr(expression, "free_symbols", ())
-    return Condition(
+    return SizeCondition(
         str(expression), tuple(_sources(env, symbols)), _traced_stack(), _frames_in_progress()
     )
 

@@ -18,7 +18,7 @@ from compilediag_harness.shapes.padding import REPEAT
 from compilediag_harness.shapes.padding_check import check_padding
 from compilediag_harness.shapes.side_effects import modules_of
 from compilediag_harness.torch_internals.torch_names import Remover, replace_with, subscribe
-from compilediag_harness.trials.outputs import Outputs
+from compilediag_harness.trials.outputs import OutputWatcher
 from compilediag_harness.trials.plan import Notes, is_place_of, places_of, wrapped_functions
 from compilediag_harness.wire import PaddedFunction
 
@@ -79,7 +79,7 @@ def _is_method(function: Any) -> bool:
 class FixedShapeCalls:
     """Looks at every call of every `FixedShape` of a process."""
 
-    def __init__(self, session: Session, outputs: Outputs, *, check: bool) -> None:
+    def __init__(self, session: Session, outputs: OutputWatcher, *, check: bool) -> None:
         self._session, self._outputs, self._check = session, outputs, check
         self._checked: set[tuple[Any, ...]] = set()
         self._lock = threading.Lock()

@@ -22,7 +22,7 @@ from compilediag_harness.trials import shadow
 from compilediag_harness.trials.answers import AnswerReader, States
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.plan import places_of, wrapped_functions
-from compilediag_harness.trials.settings import Objects, Settings
+from compilediag_harness.trials.settings import Objects, PlannedSettings
 from compilediag_harness.trials.shadow import Shadow
 from compilediag_harness.wire import (
     Answer,
@@ -56,7 +56,7 @@ def is_sampled(call: int) -> bool:
     return call <= (MAX_SAMPLED - 8) * EVERY and (call % EVERY == 0 or call & (call - 1) == 0)
 
 
-class Function:
+class CompiledFunction:
     """A function that is called compiled."""
 
     def __init__(self, chain: list[tuple[Location, Any]], states: States) -> None:
@@ -72,14 +72,14 @@ class Function:
 class _Batch:
     """A call of a `FixedShape`, which makes one compiled call or several."""
 
-    function: Function | None = None
+    function: CompiledFunction | None = None
     """That of its compiled calls."""
 
 
 class _InThread(threading.local):
     """What is in progress in a thread."""
 
-    call: tuple[Function, int, Returning, tuple[Answer, ...]] | None = None
+    call: tuple[CompiledFunction, int, Returning, tuple[Answer, ...]] | None = None
     """The sampled call."""
     shadow: Shadow | None = None
     """Of the sampled call."""
@@ -89,7 +89,7 @@ class _InThread(threading.local):
     """Calls are none of the program's."""
 
 
-class Outputs:
+class OutputWatcher:
     """Looks at every outermost compiled call of a process."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Outputs:
         torch: Any,
         plan: TrialPlan,
         arguments: Arguments,
-        settings: Settings,
+        settings: PlannedSettings,
         objects: Objects,
     ) -> None:
         self._session = session
@@ -106,10 +106,10 @@ class Outputs:
         self._plan = plan
         self._arguments, self._settings, self._objects = arguments, settings, objects
         self._reader = AnswerReader(torch)
-        self._functions: dict[Any, Function] = {}
+        self._functions: dict[Any, CompiledFunction] = {}
         self._lock = threading.Lock()
         self._sampled = _InThread()
-        self._of_shapes: dict[int, Function] = {}
+        self._of_shapes: dict[int, CompiledFunction] = {}
         self.uninstall = torch_calls.on_every_call(self._begins, self._ended)
 
     def _begins(self, _key: int) -> None:
@@ -154,7 +154,7 @@ class Outputs:
             return ()
         return shadow.in_float64(self._torch, self._reader, call)
 
-    def _function(self, call: torch_open_calls.CalledWith, owner: Any) -> Function | None:
+    def _function(self, call: torch_open_calls.CalledWith, owner: Any) -> CompiledFunction | None:
         functions = wrapped_functions(self._torch, call.function)
         code = getattr(functions[-1], "__code__", None)
         key: Any = class_of(functions[0]) if code is None else code
@@ -162,7 +162,7 @@ class Outputs:
         if known is None and len(self._functions) < MAX_FUNCTIONS:
             places = places_of(functions)
             states = States(places[-1][0], self._torch, self._reader)
-            known = self._functions[key] = Function(places, states)
+            known = self._functions[key] = CompiledFunction(places, states)
         return known
 
     @contextlib.contextmanager
@@ -190,7 +190,7 @@ class Outputs:
 
         return ended
 
-    def _batch_ended(self, function: Function, result: Any, *, returned: bool) -> None:
+    def _batch_ended(self, function: CompiledFunction, result: Any, *, returned: bool) -> None:
         with self._lock:
             call = function.calls
             function.calls += 1
@@ -227,7 +227,7 @@ class Outputs:
             self._session.fault("trial: a compiled call ends", error)
 
     def _sample(
-        self, function: Function, number: int, value: Any, exact: tuple[Answer, ...]
+        self, function: CompiledFunction, number: int, value: Any, exact: tuple[Answer, ...]
     ) -> None:
         session = self._session
         answers, complete = self._reader.read(value)
@@ -241,7 +241,7 @@ class Outputs:
             self._compare(function, number, beside, value)
         function.read = function.states.read(session.now(), number)
 
-    def _compare(self, function: Function, number: int, beside: Shadow, value: Any) -> None:
+    def _compare(self, function: CompiledFunction, number: int, beside: Shadow, value: Any) -> None:
         session, problem = self._session, beside.problem
         drawn = RandomStates.now(self._torch).digests
         found = (0, (), True) if problem else shadow.compared(self._reader, beside, value)

@@ -26,7 +26,7 @@ PASSED = "the program passes it itself"
 OVERRIDDEN = "the program sets it itself"
 
 
-class Settings:
+class PlannedSettings:
     """The options that a plan sets."""
 
     def __init__(self, changes: Iterable[SettingChange], notes: Notes) -> None:

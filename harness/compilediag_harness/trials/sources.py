@@ -27,7 +27,7 @@ from compilediag_harness.wire import SourceChange
 OTHER_FILE = "the file is not the one that the text was made from"
 
 
-class Sources:
+class ReplacedSources:
     """The files that have another text in this process."""
 
     def __init__(self, changes: Iterable[SourceChange], notes: Notes) -> None:
@@ -100,7 +100,7 @@ def _bytes_of(text: str) -> bytes:
 # --- modules -------------------------------------------------------------------------------------
 
 
-def _replace_in_loaders(sources: Sources) -> None:
+def _replace_in_loaders(sources: ReplacedSources) -> None:
     loader: Any = SourceFileLoader
     get_code, get_data = loader.get_code, loader.get_data
 
@@ -119,7 +119,7 @@ def _replace_in_loaders(sources: Sources) -> None:
     loader.get_code, loader.get_data = code_of, data_of
 
 
-def _replace_in_run_path(sources: Sources) -> None:
+def _replace_in_run_path(sources: ReplacedSources) -> None:
     module: Any = io
     open_code = module.open_code
 
@@ -133,7 +133,7 @@ def _replace_in_run_path(sources: Sources) -> None:
     module.open_code = opened
 
 
-def _replace_in_linecache(sources: Sources) -> None:
+def _replace_in_linecache(sources: ReplacedSources) -> None:
     module: Any = linecache
     updatecache = module.updatecache
 
@@ -151,7 +151,7 @@ def _replace_in_linecache(sources: Sources) -> None:
     module.updatecache = update
 
 
-def _replace_in_last_traceback(sources: Sources) -> None:
+def _replace_in_last_traceback(sources: ReplacedSources) -> None:
     """The traceback that ends a process is printed by Python 3.12 and earlier itself: it calls
     `io.open`, below no other function. The program's own calls, and `open`, have the file."""
     module: Any = io

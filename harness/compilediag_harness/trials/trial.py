@@ -14,14 +14,14 @@ from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import fixed_shapes, plan, settings
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.call_seconds import CallSeconds
-from compilediag_harness.trials.outputs import Outputs
+from compilediag_harness.trials.outputs import OutputWatcher
 from compilediag_harness.trials.plan import Notes
-from compilediag_harness.trials.settings import OVERRIDDEN, Objects, Settings
-from compilediag_harness.trials.sources import Sources
+from compilediag_harness.trials.settings import OVERRIDDEN, Objects, PlannedSettings
+from compilediag_harness.trials.sources import ReplacedSources
 from compilediag_harness.wire import RandomStateRead, TrialPlan, stance_label
 
 
-class Trial:
+class ActiveTrial:
     """The trial that this process is part of."""
 
     def __init__(self, chosen: TrialPlan) -> None:
@@ -29,16 +29,16 @@ class Trial:
         self._notes = Notes()
         self._imports = PostImport()
         self._undo: list[Remover] = []
-        self._settings = Settings(chosen.settings, self._notes)
+        self._settings = PlannedSettings(chosen.settings, self._notes)
         self._session: Session | None = None
         self._pid = os.getpid()
         self._torch: Any = None
-        self._outputs: Outputs | None = None
+        self._outputs: OutputWatcher | None = None
         self._call_seconds: CallSeconds | None = None
 
     def begin(self) -> None:
         """What needs no torch; when the process starts, before the program does."""
-        Sources(self._plan.sources, self._notes).install()
+        ReplacedSources(self._plan.sources, self._notes).install()
         if self._plan.seed is not None:
             settings.seed_when_imported(self._plan.seed, self._notes, self._imports)
         self._settings.install(self._imports)
@@ -65,7 +65,7 @@ class Trial:
         arguments = Arguments(chosen.arguments, files, notes)
         objects = Objects(chosen.objects, torch, notes)
         self._undo.append(objects.uninstall)
-        self._outputs = Outputs(session, torch, chosen, arguments, self._settings, objects)
+        self._outputs = OutputWatcher(session, torch, chosen, arguments, self._settings, objects)
         self._undo.append(self._outputs.uninstall)
         check = chosen.check_padding
         shapes = fixed_shapes.FixedShapeCalls(session, self._outputs, check=check)
@@ -110,13 +110,13 @@ class Trial:
             self._undo.pop()()
 
 
-def begin(path: str) -> Trial:
+def begin(path: str) -> ActiveTrial:
     """The trial whose plan is in a file, begun in this process.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is no plan. Nothing is changed then.
     """
-    trial = Trial(plan.read(path))
+    trial = ActiveTrial(plan.read(path))
     trial.begin()
     return trial

@@ -52,7 +52,7 @@ class Handle(Protocol):
     """Which phase of the step the span is, by its name."""
 
 
-Row = tuple[int, int, Handle, int, int]
+SpanRow = tuple[int, int, Handle, int, int]
 """Begin and end (`time.monotonic_ns()`), handle, depth, thread of a span that has ended."""
 
 
@@ -72,7 +72,7 @@ class SpanBatches(SessionSink):
         self._starts: list[int] = []
         self._walls: list[int] = []
 
-    def add(self, rows: Sequence[Row], phases: Sequence[str]) -> None:
+    def add(self, rows: Sequence[SpanRow], phases: Sequence[str]) -> None:
         """Takes spans that ended in the step in progress, with the phase each of them was in."""
         index_of, origin = self._index, self._origin_ns
         kinds, starts, walls = self._kinds, self._starts, self._walls
@@ -132,7 +132,7 @@ _PHASES = {
 }
 """Names of spans that are a phase of a step; others are the phase "spans"."""
 
-Attribution = Callable[[Sequence[Row], bool], Sequence[str | None]]
+Attribution = Callable[[Sequence[SpanRow], bool], Sequence[str | None]]
 """Takes spans that ended in the step in progress, and whether the session is ending; returns the
 phase of each, "" where it is not known, and None where only the span's own thread may decide."""
 
@@ -144,7 +144,7 @@ class _Nesting(threading.local):
         self.open: list[tuple[span, int]] = []
 
 
-def _unknown(rows: Sequence[Row], _ending: bool) -> Sequence[str]:
+def _unknown(rows: Sequence[SpanRow], _ending: bool) -> Sequence[str]:
     return ("",) * len(rows)
 
 
@@ -155,7 +155,7 @@ sinks = SessionSinks(SpanBatches)
 _ever = False
 """There was a session once: spans may be open that began under it."""
 
-ended_rows: deque[Row] = deque()
+ended_rows: deque[SpanRow] = deque()
 """Spans that have ended and belong to no step yet. Appending to a deque needs no lock of ours."""
 
 _due_ns = 0

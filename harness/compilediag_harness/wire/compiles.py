@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from compilediag_harness.wire.event import Event, Location, StepEvent, UserCall, event
 
-Phases = tuple[tuple[str, float], ...]
+PhaseSeconds = tuple[tuple[str, float], ...]
 """Names as torch gives them, with seconds, the longest first."""
 
 PhaseSpans = tuple[tuple[str, float, float], ...]
@@ -22,7 +22,7 @@ draws them."""
 class TimedPhases(NamedTuple):
     """The phases of one compile."""
 
-    own: Phases
+    own: PhaseSeconds
     spans: PhaseSpans
 
 
@@ -229,7 +229,7 @@ class Compiled(StepEvent):
     entered_from: str = ""
     """Both as in `CompileStarted`, which torch does not announce at the limit, nor while another
     thread compiles."""
-    phases: Phases | None = None
+    phases: PhaseSeconds | None = None
     """Seconds of each phase without those within it; None where torch's timing was not seen.
     Together they are `seconds`, but for what torch does not time."""
     phase_spans: PhaseSpans = ()

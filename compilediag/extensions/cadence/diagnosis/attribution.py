@@ -48,7 +48,7 @@ _MIN_SPREAD = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
+class QuietSteps:
     """Quiet steps, in seconds. A machine may be slower for a while: what a step takes is compared
     with the quiet steps near it, and so are they with each other."""
 
@@ -83,19 +83,19 @@ class Baseline:
         return SIGMAS * factor * self.spread * math.sqrt(1 / max(count, 1) + 1 / self.count)
 
 
-def baseline_of(steps: Sequence[tuple[int, float]], reach: int) -> Baseline | None:
+def baseline_of(steps: Sequence[tuple[int, float]], reach: int) -> QuietSteps | None:
     """The baseline of quiet steps, given as number and seconds in order; None for fewer than
     `MIN_QUIET`."""
     if len(steps) < MIN_QUIET:
         return None
     numbers, values = zip(*steps, strict=True)
-    level = Baseline(numbers, values, reach, median(values))
+    level = QuietSteps(numbers, values, reach, median(values))
     deviation = median(abs(level.excess(number, value)) for number, value in steps)
     spread = max(_MAD_TO_SIGMA * deviation, _MIN_SPREAD * level.median, 1e-7)
     return replace(level, spread=spread)
 
 
-def standing_cost(on: Sequence[Baseline], off: Sequence[Baseline]) -> float | None:
+def standing_cost(on: Sequence[QuietSteps], off: Sequence[QuietSteps]) -> float | None:
     """By how much quiet steps are longer in the processes `on` than in those `off`.
 
     The fastest of the first is compared with the slowest of the second, so that a machine that was
@@ -153,9 +153,9 @@ class _Usual:
     """What is usual in a quiet step: everything one firing is compared with."""
 
     by_number: Mapping[int, StepSample]
-    work: Baseline
-    phases: Mapping[str, Baseline]
-    sync: Baseline | None
+    work: QuietSteps
+    phases: Mapping[str, QuietSteps]
+    sync: QuietSteps | None
 
 
 def attribute(
@@ -297,7 +297,7 @@ def _usual(variant: VariantEvidence, fires: Sequence[int], warmup: int) -> _Usua
     work = baseline_of([(sample.number, sample.work_s) for sample in quiet], reach)
     if work is None:
         return None
-    phases: dict[str, Baseline] = {}
+    phases: dict[str, QuietSteps] = {}
     for name in dict.fromkeys(name for sample in quiet for name in sample.phases):
         found = baseline_of(_seconds_of(quiet, name), reach)
         if found is not None:
@@ -336,7 +336,7 @@ def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSplit:
     )
 
 
-def _sync(samples: Sequence[StepSample], usual: Baseline | None) -> float | None:
+def _sync(samples: Sequence[StepSample], usual: QuietSteps | None) -> float | None:
     """Sync seconds of a firing; 0 within the noise, None unless it was measured in most of them."""
     known = [(s.number, s.sync_s) for s in samples if s.sync_s is not None]
     if usual is None or 2 * len(known) <= len(samples):

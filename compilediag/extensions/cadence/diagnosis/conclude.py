@@ -10,8 +10,8 @@ from typing import Literal
 from compilediag.extensions.cadence.diagnosis.attribution import (
     DRIFT,
     WORK,
-    Baseline,
     Cost,
+    QuietSteps,
     attribute,
     baseline_of,
     quiet_samples,
@@ -144,8 +144,8 @@ def _group_result(
 
 def _between(plan: Plan, group: ProbeGroup, fires: Sequence[int], runs: Runs) -> float | None:
     """What the group costs where it does not fire, from every variant it is on or off in."""
-    on: list[Baseline] = []
-    off: list[Baseline] = []
+    on: list[QuietSteps] = []
+    off: list[QuietSteps] = []
     for variant, evidence in runs.items():
         is_on = variant.kind == "configured" or group in variant.on
         recorded = {step for item in evidence.groups for step in item.steps}

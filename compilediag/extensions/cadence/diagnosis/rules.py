@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.extensions.cadence.diagnosis.attribution import Baseline, baseline_of
+from compilediag.extensions.cadence.diagnosis.attribution import QuietSteps, baseline_of
 from compilediag.extensions.cadence.diagnosis.samples import (
     StepSample,
     VariantEvidence,
@@ -151,7 +151,7 @@ def find_cadence_costs(timeline: Timeline) -> Iterable[Finding]:
 
 
 def _cost(
-    timeline: Timeline, group: CadenceGroup, fired: Sequence[StepSample], baseline: Baseline
+    timeline: Timeline, group: CadenceGroup, fired: Sequence[StepSample], baseline: QuietSteps
 ) -> Iterable[Finding]:
     extra_s = median(baseline.excess(sample.number, sample.work_s) for sample in fired)
     if extra_s <= max(baseline.bound(len(fired)), MIN_SHARE * baseline.median):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.views.document import Picture, Preformatted, Section, Table
+from compilediag.views.document import LineChart, Preformatted, Section, Table
 from compilediag.views.format import NOT_MEASURED, count, ordinal, seconds, sparkline
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import table
@@ -46,7 +46,7 @@ def section(receipt: Receipt, options: RenderOptions) -> Section | None:
         return None
     cells = [size for item in found.variants if item.picture for size in item.picture.cells_s]
     low, high = min(cells, default=0.0), max(cells, default=0.0)
-    pictures = list[Picture]()
+    pictures = list[LineChart]()
     for item in found.variants:
         if item.picture is None:
             continue
@@ -54,7 +54,7 @@ def section(receipt: Receipt, options: RenderOptions) -> Section | None:
         most = seconds(None if item.steps is None else item.steps.max)
         caption = f"median {middle}, longest {most}"
         name = options.text(item.name, NAME_CHARS)
-        pictures.append(Picture(name, caption, item.picture.cells_s, low, high))
+        pictures.append(LineChart(name, caption, item.picture.cells_s, low, high))
     return Section(
         "cadence",
         "Cadence",

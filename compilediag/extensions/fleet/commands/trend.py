@@ -12,7 +12,7 @@ from compilediag.commands.receipts import suffix_for
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.changes import Change, LaneTrend, events_of, order_of
+from compilediag.extensions.fleet.changes import LaneTrend, LevelChange, events_of, order_of
 from compilediag.extensions.fleet.commands.fleet import (
     FleetOptions,
     notes_below,
@@ -122,7 +122,7 @@ def _next(lanes: Sequence[LaneTrend], root: str, folder: str | None) -> str:
     return f"{render_options().text(line, 1000)}{_log(change)}"
 
 
-def _log(change: Change) -> str:
+def _log(change: LevelChange) -> str:
     """The commits between both, for readers who have the repository at hand."""
     left, right = change.last_before.commit, change.latest.commit
     if left is None or right is None or left == right or not (left + right).isalnum():

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import chain
 
 from compilediag.extensions.fleet.changes import (
-    Change,
-    Event,
+    LaneEvent,
     LaneTrend,
+    LevelChange,
     Mark,
     Series,
     events_of,
@@ -18,9 +18,9 @@ from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.views.stats import counted, span
 from compilediag.views.document import (
     Kind,
+    LineChart,
     Overview,
     Paragraph,
-    Picture,
     Preformatted,
     Section,
     Table,
@@ -68,20 +68,20 @@ def render_trend(
     return "\n".join(lines) + "\n"
 
 
-def all_events(lanes: Sequence[LaneTrend]) -> list[Event]:
+def all_events(lanes: Sequence[LaneTrend]) -> list[LaneEvent]:
     """The changes of all lanes, the worst first."""
     return sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
 
 
 def _headline(
-    lanes: Sequence[LaneTrend], events: Sequence[Event], options: RenderOptions
+    lanes: Sequence[LaneTrend], events: Sequence[LaneEvent], options: RenderOptions
 ) -> list[str]:
     sign, sentence = conclusion(lanes, events)
     verdict = options.styled(f"{options.sign(sign)} {sentence}", _COLORS[sign])
     return options.wrap_items([verdict, span(lanes, options)], "", "  ")
 
 
-def conclusion(lanes: Sequence[LaneTrend], events: Sequence[Event]) -> tuple[Kind, str]:
+def conclusion(lanes: Sequence[LaneTrend], events: Sequence[LaneEvent]) -> tuple[Kind, str]:
     """The sign of the trend and its sentence."""
     worse = sum(1 for event in events if event.state == "worse")
     if worse:
@@ -93,7 +93,7 @@ def conclusion(lanes: Sequence[LaneTrend], events: Sequence[Event]) -> tuple[Kin
     return "blind", "too few receipts to determine a trend"
 
 
-def _event(event: Event, options: RenderOptions) -> list[str]:
+def _event(event: LaneEvent, options: RenderOptions) -> list[str]:
     sign = SIGNS[event.state]
     title = f"{options.sign(sign)} {event_title(event, options)}"
     head, *rest = options.wrap(title, "", "    ")
@@ -104,12 +104,12 @@ def _event(event: Event, options: RenderOptions) -> list[str]:
     return lines
 
 
-def event_title(event: Event, options: RenderOptions) -> str:
+def event_title(event: LaneEvent, options: RenderOptions) -> str:
     """The lane, and when the change began."""
     return f"{options.text(event.lane.label, 80)}: {_when(event.surest, options)}"
 
 
-def _when(change: Change, options: RenderOptions) -> str:
+def _when(change: LevelChange, options: RenderOptions) -> str:
     """When it began: the receipt and its commit, or the range where that is not sure."""
     if not change.lasting:
         sentence = "receipt" if change.receipts == 1 else f"{change.receipts} receipts"
@@ -136,7 +136,7 @@ def _commit(mark: Mark, options: RenderOptions) -> str:
     return f"commit {options.text(mark.commit[:_COMMIT])}{changed}{message}"
 
 
-def _rows(event: Event, options: RenderOptions) -> list[str]:
+def _rows(event: LaneEvent, options: RenderOptions) -> list[str]:
     """A line a change: measure, levels, size, and a picture of the series."""
     rows = [
         (*change_cells(change, options), _picture(event.lane.points_of(change), options))
@@ -146,14 +146,14 @@ def _rows(event: Event, options: RenderOptions) -> list[str]:
     return [("    " + "  ".join(map(pad, row, widths))).rstrip() for row in rows]
 
 
-def change_cells(change: Change, options: RenderOptions) -> tuple[str, str, str]:
+def change_cells(change: LevelChange, options: RenderOptions) -> tuple[str, str, str]:
     """Measure, levels and size of a change."""
     measure = BY_NAME[change.measure]
     levels = pair(change.before, change.after, measure.unit, options.arrow)
     return measure.label, levels, _size(change)
 
 
-def _size(change: Change) -> str:
+def _size(change: LevelChange) -> str:
     kind = BY_NAME[change.measure].kind
     if kind == "share":
         return f"{100 * (change.after - change.before):+.0f} points"
@@ -178,7 +178,7 @@ def raised(points: Sequence[float]) -> list[float]:
     return [point + lift for point in points]
 
 
-def circumstances(event: Event, options: RenderOptions) -> list[str]:
+def circumstances(event: LaneEvent, options: RenderOptions) -> list[str]:
     """What may explain the change, or rules an explanation out."""
     entries: list[str] = []
     change = event.surest
@@ -276,12 +276,12 @@ def render_trend_page(lanes: Sequence[LaneTrend], assets: Assets, *, root: str =
     return render_overview(about, assets)
 
 
-def _section(number: int, event: Event, options: RenderOptions) -> Section:
+def _section(number: int, event: LaneEvent, options: RenderOptions) -> Section:
     rows = [change_cells(change, options) for change in event.changes]
-    pictures = list[Picture]()
+    pictures = list[LineChart]()
     for change, row in zip(event.changes, rows, strict=True):
         values = raised(event.lane.points_of(change))
-        pictures.append(Picture(row[0], row[1], values, min(values), max(values)))
+        pictures.append(LineChart(row[0], row[1], values, min(values), max(values)))
     return Section(
         f"change-{number}",
         f"Change {number}",

@@ -17,7 +17,7 @@ _MAY_BE_ENUM = (("CD107", "value"), ("CD101", "value"))
 DTYPE_ASSUMED = "dtypes were not recorded: float32 is assumed"
 
 
-class Change(NamedTuple):
+class ChangedValue(NamedTuple):
     """One change of one value; `{value}` in `use` is the value, `{x}` a tensor of the script."""
 
     before: str
@@ -30,7 +30,7 @@ class Change(NamedTuple):
     """What the receipt does not hold and the script assumes."""
 
 
-def change_of(rule: str, kind: str | None, evidence: GuardEvidence) -> Change:
+def change_of(rule: str, kind: str | None, evidence: GuardEvidence) -> ChangedValue:
     """The change of a finding.
 
     Raises:
@@ -58,24 +58,24 @@ def change_of(rule: str, kind: str | None, evidence: GuardEvidence) -> Change:
 # --- by what the two texts say ---------------------------------------------------------------
 
 
-def _literals(expected: str, actual: str) -> Change | None:
+def _literals(expected: str, actual: str) -> ChangedValue | None:
     before, after = values.literal_of(expected), values.literal_of(actual)
     if before is None or after is None:
         return None
     test = f"{{value}} is {before}" if before == "None" else f"{{value}} == {before}"
-    return Change(before, after, (f"if {test}:", "    return {x} + 1", "return {x} - 1"))
+    return ChangedValue(before, after, (f"if {test}:", "    return {x} + 1", "return {x} - 1"))
 
 
-def _shapes(expected: str, actual: str) -> Change | None:
+def _shapes(expected: str, actual: str) -> ChangedValue | None:
     if values.shape_of(expected) is None or values.shape_of(actual) is None:
         return None
     before, after = values.tensor_of(expected), values.tensor_of(actual)
     assert before is not None
     assert after is not None
-    return Change(before, after, ("return {value} + 1",), assumed=(DTYPE_ASSUMED,))
+    return ChangedValue(before, after, ("return {value} + 1",), assumed=(DTYPE_ASSUMED,))
 
 
-def _optional(expected: str, actual: str) -> Change | None:
+def _optional(expected: str, actual: str) -> ChangedValue | None:
     """None in one call and a tensor in another."""
     assumed: list[str] = []
     made: list[str] = []
@@ -88,16 +88,16 @@ def _optional(expected: str, actual: str) -> Change | None:
     if "" in made or made.count("None") != 1:
         return None
     use = ("if {value} is None:", "    return {x} + 1", "return {value} + 1")
-    return Change(made[0], made[1], use, assumed=tuple(assumed))
+    return ChangedValue(made[0], made[1], use, assumed=tuple(assumed))
 
 
-def _lengths(expected: str, actual: str) -> Change | None:
+def _lengths(expected: str, actual: str) -> ChangedValue | None:
     before, after = values.counted_of(expected), values.counted_of(actual)
     if before is None or after is None:
         return None
     assumed = "what the container holds was not recorded: numbers are assumed"
     use = ("return {x} + len({value})",)
-    return Change(_container(*before), _container(*after), use, assumed=(assumed,))
+    return ChangedValue(_container(*before), _container(*after), use, assumed=(assumed,))
 
 
 def _container(number: int, of_keys: bool) -> str:
@@ -106,17 +106,17 @@ def _container(number: int, of_keys: bool) -> str:
     return str(list(range(number)))
 
 
-def _members(expected: str, actual: str) -> Change | None:
+def _members(expected: str, actual: str) -> ChangedValue | None:
     before, after = values.member_of(expected), values.member_of(actual)
     if before is None or after is None or before[0] != after[0]:
         return None
     key = before[0]
     use = (f"if {key} in {{value}}:", "    return {x} + 1", "return {x} - 1")
     texts = [f"{{{key}: 1}}" if there else "{}" for _, there in (before, after)]
-    return Change(texts[0], texts[1], use, assumed=("the value under the key is assumed",))
+    return ChangedValue(texts[0], texts[1], use, assumed=("the value under the key is assumed",))
 
 
-def _member_of_enum(actual: str) -> Change | None:
+def _member_of_enum(actual: str) -> ChangedValue | None:
     """torch guards members of an enum by identity and does not name the one it expected."""
     found = values.enum_of(actual)
     if found is None or found[0] in RESERVED or found[1].startswith(("_", "EXPECTED")):
@@ -125,31 +125,31 @@ def _member_of_enum(actual: str) -> Change | None:
     classes = (f"class {name}(enum.Enum):", "    EXPECTED = 1", f"    {member} = 2")
     use = (f"if {{value}} is {name}.EXPECTED:", "    return {x} + 1", "return {x} - 1")
     assumed = "which member was expected was not recorded: EXPECTED stands for it"
-    return Change(f"{name}.EXPECTED", actual, use, classes, (assumed,))
+    return ChangedValue(f"{name}.EXPECTED", actual, use, classes, (assumed,))
 
 
-def _dtypes(expected: str, actual: str) -> Change | None:
+def _dtypes(expected: str, actual: str) -> ChangedValue | None:
     """A dtype as a value."""
     before, after = values.dtype_of(expected), values.dtype_of(actual)
     if before is None or after is None:
         return None
-    return Change(f"torch.{before}", f"torch.{after}", ("return {x}.to({value}) + 1",))
+    return ChangedValue(f"torch.{before}", f"torch.{after}", ("return {x}.to({value}) + 1",))
 
 
-_Maker = Callable[[str, str], Change | None]
+_Maker = Callable[[str, str], ChangedValue | None]
 _BY_TEXT: tuple[_Maker, ...] = (_shapes, _literals, _optional, _lengths, _members, _dtypes)
 
 
 # --- tensors whose metadata changed, and functions -------------------------------------------
 
 
-def _metadata(kind: str | None, expected: str, actual: str) -> Change:
+def _metadata(kind: str | None, expected: str, actual: str) -> ChangedValue:
     use = ("return {value} + 1",)
     if kind == "dtype":
         before, after = values.dtype_of(expected), values.dtype_of(actual)
         if before and after:
             made = [values.ones([2, 4], name) for name in (before, after)]
-            return Change(made[0], made[1], use, assumed=(SHAPE_ASSUMED,))
+            return ChangedValue(made[0], made[1], use, assumed=(SHAPE_ASSUMED,))
     if kind == "rank":
         change = _shapes(expected, actual)
         if change is not None:
@@ -158,12 +158,12 @@ def _metadata(kind: str | None, expected: str, actual: str) -> Change:
         grad = "torch.ones([2, 4], requires_grad=True)"
         now = actual.endswith("True")
         made = [DEFAULT_TENSOR, grad] if now else [grad, DEFAULT_TENSOR]
-        return Change(made[0], made[1], use, assumed=(SHAPE_ASSUMED, DTYPE_ASSUMED))
+        return ChangedValue(made[0], made[1], use, assumed=(SHAPE_ASSUMED, DTYPE_ASSUMED))
     if kind == "stride":
         before, after = (_strided(text) for text in (expected, actual))
         if before and after:
             assumed = "sizes were not recorded: 2 is assumed in each dimension"
-            return Change(before, after, use, assumed=(assumed, DTYPE_ASSUMED))
+            return ChangedValue(before, after, use, assumed=(assumed, DTYPE_ASSUMED))
     which = f"a change of kind {kind or 'unknown'} of a tensor"
     raise ReproImpossible(f"{which} has no small program in general")
 
@@ -176,8 +176,8 @@ def _strided(text: str) -> str | None:
     return f"torch.empty_strided({[2] * len(strides)}, {strides}).fill_(1.0)"
 
 
-def _callables() -> Change:
+def _callables() -> ChangedValue:
     """Another function: its code is guarded."""
     assumed = "what the functions compute was not recorded: two other ones are used"
     before, after = "lambda value: value + 1", "lambda value: value - 1"
-    return Change(before, after, ("return {value}({x})",), assumed=(assumed,))
+    return ChangedValue(before, after, ("return {value}({x})",), assumed=(assumed,))

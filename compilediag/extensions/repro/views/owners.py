@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.errors import ReproImpossible
-from compilediag.extensions.repro.views.changes import Change
+from compilediag.extensions.repro.views.changes import ChangedValue
 from compilediag.extensions.repro.views.variables import GuardedVariable, holding
 
 Lines = list[str]
@@ -21,7 +21,7 @@ INPUT = "INPUT()"
 """Stands in a program where a tensor is passed that is not the variable."""
 
 
-def program_of(place: GuardedVariable, change: Change) -> Lines:
+def program_of(place: GuardedVariable, change: ChangedValue) -> Lines:
     """The lines below the imports."""
     parts = {"global": _global, "closure": _closure, "module": _module}.get(place.owner, _argument)(
         place, change
@@ -67,7 +67,7 @@ def model(init: Iterable[str], forward: Iterable[str]) -> Lines:
     ]
 
 
-def _argument(place: GuardedVariable, change: Change) -> list[Lines]:
+def _argument(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
     """The value, or what holds it, is passed in; the same holder is used for both calls."""
     x = other_name(place.root)
     needs_x = any("{x}" in line for line in change.use)
@@ -82,7 +82,7 @@ def _argument(place: GuardedVariable, change: Change) -> list[Lines]:
     ]
 
 
-def _global(place: GuardedVariable, change: Change) -> list[Lines]:
+def _global(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
     x = other_name(place.root)
     return [
         [f"{place.root} = {holding(place.hops, change.before)}"],
@@ -91,7 +91,7 @@ def _global(place: GuardedVariable, change: Change) -> list[Lines]:
     ]
 
 
-def _closure(place: GuardedVariable, change: Change) -> list[Lines]:
+def _closure(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
     """The value is in a cell; torch reaches it through the function or through a hook."""
     x = other_name(place.root)
     arguments = f"_module, _inputs, {x}" if place.in_hook else x
@@ -118,7 +118,7 @@ def _closure(place: GuardedVariable, change: Change) -> list[Lines]:
     return [make, main]
 
 
-def _module(place: GuardedVariable, change: Change) -> list[Lines]:
+def _module(place: GuardedVariable, change: ChangedValue) -> list[Lines]:
     """The value is an attribute or a buffer of a module below the compiled one."""
     *modules, last = [hop.name for hop in place.hops]
     owner = "self"
@@ -146,7 +146,7 @@ def nested(names: Iterable[str], module: str = "Module") -> tuple[str, Lines]:
     return holder, lines
 
 
-def _body(change: Change, value: str, x: str) -> Lines:
+def _body(change: ChangedValue, value: str, x: str) -> Lines:
     return [line.replace("{value}", value).replace("{x}", x) for line in change.use]
 
 
@@ -160,7 +160,7 @@ def other_name(taken: str) -> str:
     return "x" if taken != "x" else "x_of_the_script"
 
 
-def instances_program(place: GuardedVariable, change: Change) -> Lines:
+def instances_program(place: GuardedVariable, change: ChangedValue) -> Lines:
     """Two instances of one class that differ in the value, each compiled by itself."""
     if len(place.hops) != 1:
         raise ReproImpossible("the instances differ in a value of a module below them")

@@ -27,7 +27,7 @@ _SELF = ("self", "fn")
 _REGISTRIES = ("_modules", "_buffers", "_parameters")
 
 
-class Hop(NamedTuple):
+class PathStep(NamedTuple):
     """One step from an object to a part of it: an attribute, a key or an index."""
 
     kind: Literal["attr", "key", "index"]
@@ -40,7 +40,7 @@ class GuardedVariable(NamedTuple):
 
     owner: Owner
     root: str
-    hops: tuple[Hop, ...]
+    hops: tuple[PathStep, ...]
     is_buffer: bool = False
     in_hook: bool = False
     """A closure that torch reached through a hook of a module."""
@@ -93,19 +93,21 @@ def _below_module(variable: str, *, is_buffer: bool) -> GuardedVariable:
             raise ReproImpossible(f"{variable!r} is no path of names below a module")
     if names[-1].isdecimal():
         raise ReproImpossible(f"{variable!r} names a module, not a value of one")
-    return GuardedVariable("module", "self", tuple(Hop("attr", name) for name in names), is_buffer)
+    return GuardedVariable(
+        "module", "self", tuple(PathStep("attr", name) for name in names), is_buffer
+    )
 
 
-def _parsed(variable: str) -> tuple[str, tuple[Hop, ...]]:
+def _parsed(variable: str) -> tuple[str, tuple[PathStep, ...]]:
     unusable = ReproImpossible(f"{variable!r} is no name that a program could use")
     try:
         node = ast.parse(variable, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise unusable from error
-    hops: list[Hop] = []
+    hops: list[PathStep] = []
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
-            hops.append(Hop("attr", node.attr))
+            hops.append(PathStep("attr", node.attr))
             node = node.value
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             hops.append(_subscript(node.slice.value, unusable))
@@ -117,19 +119,19 @@ def _parsed(variable: str) -> tuple[str, tuple[Hop, ...]]:
     return node.id, tuple(reversed(hops))
 
 
-def _subscript(value: object, unusable: ReproImpossible) -> Hop:
+def _subscript(value: object, unusable: ReproImpossible) -> PathStep:
     if isinstance(value, str):
-        return Hop("key", repr(value))
+        return PathStep("key", repr(value))
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_INDEX:
-        return Hop("index", str(value))
+        return PathStep("index", str(value))
     raise unusable
 
 
-def _subscripted(hop: Hop) -> str:
+def _subscripted(hop: PathStep) -> str:
     return f".{hop.name}" if hop.kind == "attr" else f"[{hop.name}]"
 
 
-def holding(hops: tuple[Hop, ...], leaf: str) -> str:
+def holding(hops: tuple[PathStep, ...], leaf: str) -> str:
     """The expression of nested objects that hold `leaf` at the end of the hops."""
     for hop in reversed(hops):
         if hop.kind == "attr":

@@ -21,7 +21,7 @@ from typing import Any
 Decompile = Callable[[CodeType], object]
 
 
-class Notes:
+class CodeNotes:
     """The transformed code of each compile, in a folder of this process."""
 
     def __init__(self, folder: str) -> None:
@@ -98,7 +98,7 @@ def start(folder: str) -> None:
     """Notes compiles into the folder, once torch is imported."""
     from compilediag_harness.base.post_import import PostImport
 
-    PostImport().on_import("torch._dynamo.convert_frame", Notes(folder).install)
+    PostImport().on_import("torch._dynamo.convert_frame", CodeNotes(folder).install)
 
 
 leave_path()

@@ -29,7 +29,7 @@ from compilediag_harness.wire.user_events import (
 )
 
 
-class Row(NamedTuple):
+class StageRow(NamedTuple):
     """A finished block of work or waiting; times are `time.monotonic()` readings."""
 
     stage: str
@@ -47,7 +47,7 @@ class Size(NamedTuple):
     size: int
 
 
-class Loop(NamedTuple):
+class LoopDeclaration(NamedTuple):
     """A producer-consumer loop, as it was declared."""
 
     name: str
@@ -60,9 +60,9 @@ class _Batches(SessionSink):
 
     def discard(self) -> None:
         super().discard()
-        self._rows: list[tuple[Loop, Row | Size]] = []
+        self._rows: list[tuple[LoopDeclaration, StageRow | Size]] = []
 
-    def add(self, loop: Loop, row: Row | Size, at: float) -> None:
+    def add(self, loop: LoopDeclaration, row: StageRow | Size, at: float) -> None:
         with self.lock:
             self._rows.append((loop, row))
             if not self.due(at, len(self._rows)):
@@ -75,15 +75,15 @@ class _Batches(SessionSink):
     def _write(self, at: float) -> None:
         with self.lock:
             rows, self._rows, self.written = self._rows, [], at
-        by_loop: dict[Loop, list[Row | Size]] = {}
+        by_loop: dict[LoopDeclaration, list[StageRow | Size]] = {}
         for loop, row in rows:
             by_loop.setdefault(loop, []).append(row)
         for loop, its_rows in by_loop.items():
             self._emit(at, loop, its_rows)
 
-    def _emit(self, at: float, loop: Loop, rows: list[Row | Size]) -> None:
+    def _emit(self, at: float, loop: LoopDeclaration, rows: list[StageRow | Size]) -> None:
         session = self.session
-        work = [row for row in rows if isinstance(row, Row)]
+        work = [row for row in rows if isinstance(row, StageRow)]
         sizes = [row for row in rows if isinstance(row, Size)]
         session.emit(
             PipelineWorked(
@@ -177,7 +177,7 @@ class Measured(Unmeasured):
             return
         thread = threading.get_ident()
         self._pipeline.ended(
-            Row(self._stage, self._began, ended, self._samples, thread, self._slot)
+            StageRow(self._stage, self._began, ended, self._samples, thread, self._slot)
         )
 
 
@@ -186,10 +186,10 @@ class Pipeline:
     thread and any asyncio task."""
 
     def __init__(self, name: str, slots: int | None) -> None:
-        self.declared = Loop(name, slots)
+        self.declared = LoopDeclaration(name, slots)
         self.waiting = span("dispatch_wait")
         self._slots: dict[Hashable, int] = {}
-        self._recent: dict[str, deque[Row]] = {
+        self._recent: dict[str, deque[StageRow]] = {
             stage: deque(maxlen=MAX_ROWS) for stage in (TRAIN, INFER, WAIT)
         }
         self._size: int | None = None
@@ -269,7 +269,7 @@ class Pipeline:
             parts.append(f"pool={self._size}")
         return ", ".join(parts)
 
-    def ended(self, row: Row) -> None:
+    def ended(self, row: StageRow) -> None:
         """A block has ended."""
         self._recent[row.stage].append(row)
         add(self.declared, row, row.ended)
@@ -280,7 +280,7 @@ class Pipeline:
             return NO_SLOT
         return self._slots.setdefault(slot, len(self._slots))
 
-    def _window(self, stage: str, now: float) -> list[Row]:
+    def _window(self, stage: str, now: float) -> list[StageRow]:
         return [row for row in tuple(self._recent[stage]) if row.ended >= now - WINDOW_S]
 
 
@@ -293,11 +293,11 @@ def _to_count(count: Any) -> int:
     return samples
 
 
-def _samples(rows: list[Row]) -> int:
+def _samples(rows: list[StageRow]) -> int:
     return sum(row.samples for row in rows)
 
 
-def _seconds(rows: list[Row]) -> float:
+def _seconds(rows: list[StageRow]) -> float:
     return sum(row.ended - row.began for row in rows)
 
 
@@ -314,7 +314,7 @@ def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
     return Pipeline(to_name(name), slots)
 
 
-def add(loop: Loop, row: Row | Size, at: float) -> None:
+def add(loop: LoopDeclaration, row: StageRow | Size, at: float) -> None:
     """Gives every session a finished row, or a size of the pool."""
     for sink in sinks.all:
         sink.add(loop, row, at)

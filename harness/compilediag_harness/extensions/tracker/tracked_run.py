@@ -28,7 +28,7 @@ MAX_SAMPLE = 16_384
 rank is within 1.2 percent of the middle in 997 of 1,000 series."""
 
 
-class Series:
+class MetricSeries:
     """Numbers in the order in which they came."""
 
     __slots__ = (
@@ -155,11 +155,11 @@ class TrackedRun:
         self._steps = 0
         self._first_step: int | None = None
         self._last_step: int | None = None
-        self._metrics: dict[str, Series] = {}
+        self._metrics: dict[str, MetricSeries] = {}
         self._totals: dict[str, float] = {}
         self._of_warmup: dict[str, float] = {}
         self._left_out: set[str] = set()
-        self._step_s = Series()
+        self._step_s = MetricSeries()
 
     def record(
         self, step: int, at: float, metrics: dict[str, float], counts: dict[str, float]
@@ -175,7 +175,7 @@ class TrackedRun:
         for name, value in metrics.items():
             series = self._metrics.get(name)
             if series is None and self._has_room(name, self._metrics):
-                series = self._metrics[name] = Series()
+                series = self._metrics[name] = MetricSeries()
             if series is not None:
                 series.add(value)
         for name, count in counts.items():
