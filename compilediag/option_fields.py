@@ -54,8 +54,8 @@ def option(
     **attributes: Any,
 ) -> Any:
     """A field that is given by an option. `flags` are as help shows them, "-o --output DIR", and ""
-    for a value of pyproject.toml alone; `attributes` are of click's option; the rest is `OptionField`'s.
-    """
+    for a value of pyproject.toml alone; `attributes` are of click's option; the rest is that of
+    `OptionField`."""
     names = [word for word in flags.split() if word.startswith("-")]
     metavar = " ".join(word for word in flags.split() if word not in names) or None
 

@@ -15,7 +15,6 @@ from compilediag_harness.wire import (
     CompileMemoryRead,
     CompileStarted,
     GraphBroke,
-    GuardsEvaluated,
     Location,
     Recompiled,
     TorchSeen,
@@ -234,21 +233,6 @@ def _kind(row: Compiled, recompile: Recompile | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class GuardSet:
-    """The guards of one compile."""
-
-    id: CompileId
-    eval_us: float | None
-    """Microseconds of one evaluation that follows others; None where it was not measured."""
-    evaluated: int | None
-    kinds: tuple[tuple[str, int], ...]
-    lines: tuple[tuple[Location, int], ...]
-    """The lines that most are for."""
-    in_python: int | None
-    python_texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class TimedWarmCalls:
     """Calls of one callable in which nothing compiled."""
 
@@ -259,22 +243,6 @@ class TimedWarmCalls:
     """Median; None where code that is not compiled runs before the first graph."""
     runs: tuple[tuple[Location, int], ...]
     """How often the graph of each frame ran in all of them."""
-
-
-def guard_sets_of(process: int, events: Iterable[GuardsEvaluated]) -> list[GuardSet]:
-    """One for each record."""
-    return [
-        GuardSet(
-            id=CompileId(process, event.epoch, event.compile_id),
-            eval_us=event.eval_us,
-            evaluated=event.evaluated,
-            kinds=tuple(zip(event.kinds, event.counts, strict=False)),
-            lines=tuple(zip(event.lines, event.line_counts, strict=False)),
-            in_python=event.in_python,
-            python_texts=event.python_texts,
-        )
-        for event in events
-    ]
 
 
 def warm_calls_of(process: int, records: Sequence[WarmCallsTimed]) -> list[TimedWarmCalls]:

@@ -11,7 +11,6 @@ from compilediag.timeline.compiles import (
     ahead_of_time_of,
     compile_memory_of,
     compiles_of,
-    guard_sets_of,
     warm_calls_of,
 )
 from compilediag.timeline.devices import cudagraphs_of, devices_of, sample_of
@@ -119,7 +118,7 @@ def fold(
         collectives=every(CollectivesPlanned),
         skipped=tuple(item for part in parts for item in skipped_of(part)),
         guarded_sizes=every(SizesGuarded),
-        guard_sets=made(GuardsEvaluated, guard_sets_of),
+        guard_sets=every(GuardsEvaluated),
         warm_calls=made(WarmCallsTimed, warm_calls_of),
         compile_memory=made(CompileMemoryRead, compile_memory_of),
         hazards=made(HazardsChecked, newest_hazards),
@@ -127,7 +126,6 @@ def fold(
         warnings=every(WarningSeen),
         steps=tuple(item for part in parts for item in steps_of(part)),
         spans=every(SpanEnded),
-        span_processes=made(SpanEnded, lambda process, spans: [process] * len(spans)),
         partial_phases=made(StepsEnded, partial_phases_of),
         device_steps=made(DeviceStepsTimed, device_steps_of),
         disabled_calls=made(DisabledCallsEnded, disabled_calls_of),

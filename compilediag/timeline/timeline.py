@@ -7,13 +7,14 @@ processes is one Timeline: `process` (an index, 0 for the first) keeps their fra
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from compilediag.receipt.schema.compiles import CompileGrowth, Counts
 from compilediag.timeline.breaks import BreakSite
 from compilediag.timeline.caches import Precompiled, ProcessCaches
-from compilediag.timeline.compiles import Compile, CompileId, GuardSet, Recompile, TimedWarmCalls
+from compilediag.timeline.compiles import Compile, CompileId, Recompile, TimedWarmCalls
 from compilediag.timeline.devices import CudagraphRun, DeviceUse, SampledStep
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.frames import Frame, counts_of
@@ -28,6 +29,7 @@ from compilediag_harness.wire import (
     EvidenceLost,
     FaultOccurred,
     FrameSkipped,
+    GuardsEvaluated,
     HazardsChecked,
     OutputsSampled,
     ProcessEnded,
@@ -108,7 +110,7 @@ class Timeline:
     skipped: tuple[FrameSkipped, ...] = ()
     """Frames that have no metrics row of their own, each once."""
     guarded_sizes: tuple[SizesGuarded, ...] = ()
-    guard_sets: tuple[GuardSet, ...] = ()
+    guard_sets: tuple[GuardsEvaluated, ...] = ()
     warm_calls: tuple[TimedWarmCalls, ...] = ()
     compile_memory: tuple[CompileGrowth, ...] = ()
     hazards: tuple[HazardsChecked, ...] = ()
@@ -117,8 +119,6 @@ class Timeline:
     warnings: tuple[WarningSeen, ...] = ()
     steps: tuple[Step, ...] = ()
     spans: tuple[SpanEnded, ...] = ()
-    span_processes: tuple[int, ...] = ()
-    """Process index of each span, parallel to `spans`; may be empty when there is one process."""
     cadences: tuple[CadenceGroup, ...] = ()
     pipelines: tuple[PipelineLoop, ...] = ()
     tracked: tuple[RunTracked, ...] = ()
@@ -221,6 +221,11 @@ def ranks_present(timeline: Timeline) -> tuple[int, ...]:
 def lead_process(timeline: Timeline) -> Process | None:
     """The process that most of a receipt is about."""
     return next((item for item in timeline.processes if item.index == timeline.lead), None)
+
+
+def spans_of(timeline: Timeline, process: int) -> Iterator[SpanEnded]:
+    """The spans of one process."""
+    return (span for span in timeline.spans if span.process == process)
 
 
 def world_size(timeline: Timeline) -> int | None:

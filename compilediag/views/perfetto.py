@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from compilediag.diagnosis.figures.compile_costs import compile_seconds, phase_of
 from compilediag.receipt.sanitize import sanitized
 from compilediag.timeline.breaks import break_place
+from compilediag.timeline.timeline import spans_of
 from compilediag.views.format import count
 from compilediag.views.steps import TIMED
 from compilediag_harness.redaction.redactor import Redactor
@@ -342,13 +343,11 @@ def _recordings(events: Iterable[Event]) -> list[Slice]:
 
 def _spans(index: int, timeline: Timeline) -> Iterable[Track]:
     """A track a thread."""
-    places = timeline.span_processes or (0,) * len(timeline.spans)
     threads: dict[int, list[Slice]] = {}
-    for place, span in zip(places, timeline.spans, strict=False):
-        if place == index:
-            args = {"step": span.step, "phase": span.phase}
-            piece = slice_of(span.name, span.start, span.wall_s, "span", args)
-            threads.setdefault(span.thread, []).append(piece)
+    for span in spans_of(timeline, index):
+        args = {"step": span.step, "phase": span.phase}
+        piece = slice_of(span.name, span.start, span.wall_s, "span", args)
+        threads.setdefault(span.thread, []).append(piece)
     for thread, pieces in sorted(threads.items()):
         yield Track("spans" if thread == 0 else f"spans of thread {thread}", pieces)
 

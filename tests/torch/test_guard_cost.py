@@ -105,8 +105,8 @@ def test_guards_are_evaluated_and_counted_by_kind_and_line() -> None:
     leaves = [leaf for leaf in torch_guards.leaves_of(entry) if leaf.check is not None]
     assert found.evaluated is not None
     assert found.evaluated >= len(leaves)
-    assert dict(found.kinds)["EQUALS_MATCH"] >= 100
-    line, count = found.lines[0]
+    assert found.counts[found.kinds.index("EQUALS_MATCH")] >= 100
+    line, count = found.lines[0], found.line_counts[0]
     assert (line.file, line.function) == (__file__, "forward")
     assert "sum(self.weights)" in Path(__file__).read_text().splitlines()[line.line - 1]
     assert count >= 100

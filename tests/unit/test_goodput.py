@@ -165,19 +165,11 @@ def test_only_the_lead_process_counts() -> None:
     assert seconds(account(timeline, 2.0)) == {"startup": 1.0, "goodput": 1.0}
 
 
-def test_spans_of_several_processes_need_their_owner() -> None:
-    """Spans that may be another process's are not charged, and their categories are unknown."""
-    processes = tuple(Process(index, None, None, {}, None) for index in (0, 1))
-    timeline = Timeline(
-        processes=processes, steps=(step(0, 2.0, 1.0),), spans=(span("eval", 0.0, 1.0),)
-    )
-    blurred = account(timeline, 2.0)
-    assert blurred is not None
-    assert (blurred.badput_ns["eval"], seconds(blurred)["startup"]) == (None, 1.0)
-    owned = Timeline(
-        processes=processes, steps=timeline.steps, spans=timeline.spans, span_processes=(0,)
-    )
-    assert seconds(account(owned, 2.0)) == {"eval": 1.0, "goodput": 1.0}
+def test_spans_of_another_process_are_not_charged() -> None:
+    """The account is that of the lead process."""
+    own = span("eval", 0.0, 1.0)
+    timeline = Timeline(steps=(step(0, 2.0, 1.0),), spans=(own, replace(own, process=1)))
+    assert seconds(account(timeline, 2.0)) == {"eval": 1.0, "goodput": 1.0}
 
 
 def test_nothing_known() -> None:

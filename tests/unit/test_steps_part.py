@@ -23,7 +23,6 @@ from compilediag.timeline.timeline import (
     Compile,
     ModuleHook,
     PartialPhase,
-    Process,
     SampledStep,
     Step,
     Timeline,
@@ -212,13 +211,10 @@ def test_nested_spans_are_told_once() -> None:
     assert by_step(timeline, 0) == {3: {"metrics": 0.5, "eval": 1.5}}
 
 
-def test_spans_of_unknown_owners_are_nobody_s() -> None:
-    """With several processes and no owners a span may be another rank's."""
-    processes = tuple(Process(index, None, None, {}, None) for index in (0, 1))
-    timeline = Timeline(processes=processes, spans=(span("eval", 1.0, 1.0, 0),))
+def test_spans_of_another_process_are_another_s() -> None:
+    timeline = Timeline(spans=(replace(span("eval", 1.0, 1.0, 0), process=1),))
     assert by_step(timeline, 0) == {}
-    owned = replace(timeline, span_processes=(1,))
-    assert by_step(owned, 1) == {0: {"eval": 1.0}}
+    assert by_step(timeline, 1) == {0: {"eval": 1.0}}
 
 
 TIMED = Timeline(

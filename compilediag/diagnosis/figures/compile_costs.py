@@ -27,9 +27,9 @@ from compilediag.receipt.schema.compiles import (
     WarmRuns,
 )
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.compiles import GuardSet, TimedWarmCalls
+from compilediag.timeline.compiles import CompileId, TimedWarmCalls
 from compilediag.timeline.timeline import Compile, Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import GuardsEvaluated, Location
 
 OTHER = "other"
 
@@ -168,7 +168,7 @@ class GuardCost(NamedTuple):
 
     figures: GuardsSection
     """Of all frames, those that cost most first."""
-    dearest: GuardSet
+    dearest: GuardsEvaluated
     """The guards of the first of them."""
 
 
@@ -185,10 +185,11 @@ def guard_cost(timeline: Timeline) -> GuardCost | None:
     """None where no guards were looked at."""
     process = timeline.lead
     frames = {item.id: item.frame for item in timeline.compiles if item.guarded and item.forward}
-    by_frame: dict[Location, list[GuardSet]] = {}
+    by_frame: dict[Location, list[GuardsEvaluated]] = {}
     for item in timeline.guard_sets:
-        if item.id.process == process and item.id in frames:
-            by_frame.setdefault(frames[item.id], []).append(item)
+        compiled = CompileId(item.process, item.epoch, item.compile_id)
+        if item.process == process and compiled in frames:
+            by_frame.setdefault(frames[compiled], []).append(item)
     if not by_frame:
         return None
     warm = [item for item in timeline.warm_calls if item.process == process]
@@ -218,19 +219,19 @@ def guard_cost(timeline: Timeline) -> GuardCost | None:
     return GuardCost(figures, found[0][1])
 
 
-def _of_frame(frame: Location, guards: GuardSet, runs: float | None) -> FrameGuards:
+def _of_frame(frame: Location, guards: GuardsEvaluated, runs: float | None) -> FrameGuards:
     """`runs` in a step: None where no warm call of it, or no step, was seen."""
     return record_from(
         FrameGuards,
         guards,
         frame=frame,
-        kinds=dict(guards.kinds),
+        kinds=dict(zip(guards.kinds, guards.counts, strict=False)),
         runs_per_step=runs,
         us_per_step=None if runs is None or guards.eval_us is None else guards.eval_us * runs,
     )
 
 
-def _cost(item: GuardSet) -> float:
+def _cost(item: GuardsEvaluated) -> float:
     return float("inf") if item.eval_us is None else item.eval_us
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from compilediag.diagnosis.figures.devices import has_gpu
 from compilediag.receipt.schema.running import GoodputSection
-from compilediag.timeline.timeline import Compile, Step, Timeline, lead_process
+from compilediag.timeline.timeline import Compile, Step, Timeline, lead_process, spans_of
 
 CATEGORIES = (
     "compile_first",
@@ -74,8 +74,7 @@ class Account:
 
     wall_ns: int
     goodput_ns: int | None
-    badput_ns: dict[str, int | None]
-    """None for a category that could not be observed; it holds no time."""
+    badput_ns: dict[str, int]
 
     @property
     def fraction(self) -> float | None:
@@ -115,7 +114,7 @@ def account(
     process, floor = timeline.lead, settled.until_ns if settled is not None else 0
     compiles = _compiles_after(timeline, process, settled)
     steps = [item for item in timeline.steps if item.process == process]
-    spans, spans_known = _spans(timeline, process)
+    spans = _spans(timeline, process)
     observed = max(floor, _observed_end(timeline, process, compiles, steps, spans))
     if wall_s is None and observed == 0:
         return None
@@ -139,7 +138,10 @@ def account(
     charged["startup"] += before
     charged["idle"] += outside - before
     has_steps = bool(steps) or settled is not None
-    return _settle(charged, good, wall, has_steps=has_steps, spans_known=spans_known)
+    if not has_steps:
+        # Without a step there is no productive time to speak of, and it is not zero either.
+        charged["idle"] += good
+    return Account(wall, good if has_steps else None, charged)
 
 
 def settle(timeline: Timeline, until_ns: int, before: Settled | None = None) -> Settled | None:
@@ -147,7 +149,7 @@ def settle(timeline: Timeline, until_ns: int, before: Settled | None = None) -> 
     span or a compile lies across one of the two moments: their time cannot be parted there."""
     process, floor = timeline.lead, before.until_ns if before is not None else 0
     compiles = _compiles_after(timeline, process, before)
-    intervals = [*_compile_intervals(timeline, compiles), *_spans(timeline, process)[0]]
+    intervals = [*_compile_intervals(timeline, compiles), *_spans(timeline, process)]
     if any(item.start < floor or item.end > until_ns for item in intervals):
         return None
     found = account(timeline, until_ns / 1e9, orderly=False, settled=before)
@@ -165,19 +167,6 @@ def _compiles_after(timeline: Timeline, process: int, settled: Settled | None) -
         for item in timeline.compiles
         if item.process == process and (settled is None or _ns(item.t) > settled.until_ns)
     ]
-
-
-def _settle(
-    charged: dict[str, int], good: int, wall: int, *, has_steps: bool, spans_known: bool
-) -> Account:
-    if not has_steps:
-        # Without a step there is no productive time to speak of, and it is not zero either.
-        charged["idle"] += good
-    badput: dict[str, int | None] = {}
-    for name, taken in charged.items():
-        unseen = not spans_known and taken == 0 and name in ("checkpoint", "eval", "metrics")
-        badput[name] = None if unseen else taken
-    return Account(wall, good if has_steps else None, badput)
 
 
 def goodput_section(
@@ -207,7 +196,7 @@ def goodput_section(
         wall_s=found.wall_ns / 1e9,
         goodput_s=None if found.goodput_ns is None else found.goodput_ns / 1e9,
         badput_s={
-            name: None if taken is None or (not taken and name in unmeasured) else taken / 1e9
+            name: None if not taken and name in unmeasured else taken / 1e9
             for name, taken in found.badput_ns.items()
         },
         fraction=found.fraction,
@@ -259,14 +248,8 @@ def _compile_intervals(timeline: Timeline, compiles: Iterable[Compile]) -> list[
     return intervals
 
 
-def _spans(timeline: Timeline, process: int) -> tuple[list[Interval], bool]:
-    """The spans of the process's main thread; False when they cannot be separated from others'."""
-    owners = timeline.span_processes
-    if not owners and len({item.index for item in timeline.processes}) > 1:
-        return [], not timeline.spans
-    known = timeline.spans
-    if owners:
-        known = [span for span, owner in zip(known, owners, strict=True) if owner == process]
+def _spans(timeline: Timeline, process: int) -> list[Interval]:
+    """The spans of the process's main thread."""
     return [
         Interval(
             _ns(span.start),
@@ -274,9 +257,9 @@ def _spans(timeline: Timeline, process: int) -> tuple[list[Interval], bool]:
             span.depth,
             CATEGORY_OF.get(span.name, span.name),
         )
-        for span in known
+        for span in spans_of(timeline, process)
         if span.thread == MAIN_THREAD and span.name not in PRODUCTIVE
-    ], True
+    ]
 
 
 def _observed_end(

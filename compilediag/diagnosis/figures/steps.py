@@ -26,6 +26,7 @@ from compilediag.timeline.timeline import (
     SampledStep,
     Step,
     Timeline,
+    spans_of,
 )
 from compilediag_harness.wire import SpanEnded
 
@@ -114,17 +115,6 @@ def _hook(hook: ModuleHook, calls: list[CallsOutside]) -> Iterator[Timing]:
 
 
 # --- spans by step --------------------------------------------------------------------------------
-
-
-def spans_of(timeline: Timeline, process: int) -> Iterator[SpanEnded]:
-    """The spans of one process; none where they cannot be separated from another's."""
-    owners = timeline.span_processes
-    if owners:
-        yield from (
-            span for span, owner in zip(timeline.spans, owners, strict=True) if owner == process
-        )
-    elif len({item.index for item in timeline.processes}) <= 1:
-        yield from timeline.spans
 
 
 def by_step(timeline: Timeline, process: int) -> dict[int, dict[str, float]]:

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from compilediag.diagnosis.figures.compile_costs import guard_cost
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import make_finding, pick
-from compilediag.timeline.compiles import GuardSet
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import GuardsEvaluated, Location
 
 SHARE = 0.05
 """Of a step, from which on guards are worth a reader's time."""
@@ -80,8 +79,11 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
                 }
                 for item in known[:5]
             ],
-            "kinds": dict(dearest.kinds),
-            "lines": [{**pick(at, "file", "line"), "guards": count} for at, count in dearest.lines],
+            "kinds": dict(zip(dearest.kinds, dearest.counts, strict=False)),
+            "lines": [
+                {**pick(at, "file", "line"), "guards": count}
+                for at, count in zip(dearest.lines, dearest.line_counts, strict=False)
+            ],
             "in_python": dearest.in_python,
             "python_guards": list(dearest.python_texts),
             "before_graph_us": {
@@ -93,12 +95,14 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
     )
 
 
-def _line(guards: GuardSet) -> Location | None:
+def _line(guards: GuardsEvaluated) -> Location | None:
     """The line that reads the Python values that most of a frame's guards are about."""
-    constants = sum(count for kind, count in guards.kinds if kind in CONSTANTS)
-    if not guards.lines or not guards.evaluated or constants < MOST * guards.evaluated:
+    kinds = zip(guards.kinds, guards.counts, strict=False)
+    constants = sum(count for kind, count in kinds if kind in CONSTANTS)
+    first = next(zip(guards.lines, guards.line_counts, strict=False), None)
+    if first is None or not guards.evaluated or constants < MOST * guards.evaluated:
         return None
-    line, count = guards.lines[0]
+    line, count = first
     return line if count >= MOST * guards.evaluated else None
 
 

@@ -6,10 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, MAIN_THREAD
-from compilediag.diagnosis.figures.steps import spans_of
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import make_finding, plural
-from compilediag.timeline.timeline import Compile, Timeline
+from compilediag.timeline.timeline import Compile, Timeline, spans_of
 from compilediag_harness.wire import SpanEnded
 
 STEADY = 8

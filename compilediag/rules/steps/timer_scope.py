@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from statistics import median
 
 from compilediag.diagnosis.figures.goodput import MAIN_THREAD
-from compilediag.diagnosis.figures.steps import spans_of
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import make_finding, pick
 from compilediag.rules.steps.syncs import min_reads
 from compilediag.timeline.devices import lines_of
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, spans_of
 
 MIN_STEPS = 3
 """Steps with device times from which on launch time is distinguished from the model's."""
