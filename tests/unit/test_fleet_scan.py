@@ -11,7 +11,7 @@ import pytest
 from many_receipts import Change, content, entry, measured, plain, written
 
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.entry import Entry, UnusableFile, lane_of
+from compilediag.extensions.fleet.entry import BadFile, Entry, lane_of
 from compilediag.extensions.fleet.folder import fleet_at, fleet_of
 from compilediag.extensions.fleet.scan import candidates, read_content, read_file, scan
 from compilediag.receipt.schema.receipt import Receipt
@@ -91,7 +91,7 @@ def test_copies_count_once(tmp_path: Path) -> None:
 def test_a_file_that_vanishes_is_a_problem(tmp_path: Path) -> None:
     """Between the look and the reading."""
     found = read_file(str(tmp_path), "gone.json")
-    assert isinstance(found, UnusableFile)
+    assert isinstance(found, BadFile)
     assert found.kind == "unreadable"
 
 
@@ -154,7 +154,7 @@ def test_no_content_raises() -> None:
     """Bytes that are no JSON, deep nesting, odd types: a problem with a text, every time."""
     cases = [b"\xff\xfe", b"[" * 100_000, b'{"schema": "compilediag.receipt"}', b"\x00", b"null"]
     found = [read_content(case, "x.json", "x.json") for case in cases]
-    assert all(isinstance(item, UnusableFile) and item.text for item in found)
+    assert all(isinstance(item, BadFile) and item.text for item in found)
     assert isinstance(read_content(content(1), "x.json", "x.json"), Entry)
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from compilediag.extensions.fleet.changes import LaneTrend, LevelChange, Mark, State
-from compilediag.extensions.fleet.entry import UnusableFile
+from compilediag.extensions.fleet.entry import BadFile
 from compilediag.extensions.fleet.stats import LaneStats
 from compilediag.json_document import Document
 
@@ -13,7 +13,7 @@ class FleetDocument(Document, frozen=True, kw_only=True):
 
     folder: str
     receipts: int
-    not_counted: tuple[UnusableFile, ...]
+    not_counted: tuple[BadFile, ...]
     """Files that are no usable receipts."""
     notes: tuple[str, ...]
     files_read: int

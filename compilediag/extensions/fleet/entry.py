@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     """Measures by name; what was not measured is not there."""
 
 
-class UnusableFile(NamedTuple):
+class BadFile(NamedTuple):
     """A file that is not a usable receipt, and why."""
 
     path: str

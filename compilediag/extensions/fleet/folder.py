@@ -22,7 +22,7 @@ import msgspec
 
 from compilediag._version import __version__
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.entry import KINDS, Entry, LaneKey, UnusableFile
+from compilediag.extensions.fleet.entry import KINDS, BadFile, Entry, LaneKey
 from compilediag.extensions.fleet.measures import MEASURES
 from compilediag.extensions.fleet.scan import CandidateFile, read_file, read_uri, scan, signature_of
 from compilediag.readers.storage import is_uri
@@ -82,7 +82,7 @@ class Fleet(NamedTuple):
     """The folder as it was named; paths of entries are relative to it."""
     entries: tuple[Entry, ...]
     """In the order of time; those without a time come first."""
-    problems: tuple[UnusableFile, ...]
+    problems: tuple[BadFile, ...]
     notes: tuple[str, ...] = ()
     """What a user may want to know of how they were read."""
     files_read: int = 0
@@ -125,7 +125,7 @@ def fleet_of(
     known = _indexed(folder, found, wanted)
     notes = [known.note] if known.note else []
     rows: list[Row] = []
-    read: list[Entry | UnusableFile] = []
+    read: list[Entry | BadFile] = []
     now = time.time()
     for done, file in enumerate(known.changed):
         progress(done, len(known.changed))
@@ -133,7 +133,7 @@ def fleet_of(
         read.append(item)
         settled = now - file.changed_s > SETTLED_S
         row = row_of(item, file.signature if settled else b"")
-        if row is not None and not (isinstance(item, UnusableFile) and item.kind == "unreadable"):
+        if row is not None and not (isinstance(item, BadFile) and item.kind == "unreadable"):
             rows.append(row)
     if known.writable and len(found) >= MIN_INDEXED and (rows or known.gone):
         try:
@@ -164,7 +164,7 @@ def newest(folder: str, lane: str, count: int) -> Fleet | None:
 class _Indexed(NamedTuple):
     """What the index holds of the files that were found."""
 
-    items: list[Entry | UnusableFile]
+    items: list[Entry | BadFile]
     """Of files that look as they did, those that are wanted."""
     changed: list[CandidateFile]
     """Files that are not in it as they look now."""
@@ -199,25 +199,25 @@ def _indexed(folder: str, found: Sequence[CandidateFile], wanted: Wanted) -> _In
     return known._replace(changed=list(pending.values()))
 
 
-def _wanted(items: Iterable[Entry | UnusableFile], wanted: Wanted) -> list[Entry | UnusableFile]:
+def _wanted(items: Iterable[Entry | BadFile], wanted: Wanted) -> list[Entry | BadFile]:
     return [
         item
         for item in items
-        if isinstance(item, UnusableFile) or wanted(item.lane.name, item.created_s)
+        if isinstance(item, BadFile) or wanted(item.lane.name, item.created_s)
     ]
 
 
 def gathered(
-    root: str, items: Iterable[Entry | UnusableFile], notes: Sequence[str] = (), files_read: int = 0
+    root: str, items: Iterable[Entry | BadFile], notes: Sequence[str] = (), files_read: int = 0
 ) -> Fleet:
     """Entries in the order of time, each receipt once; copies are among the problems."""
     entries: dict[str, Entry] = {}
-    problems: list[UnusableFile] = []
+    problems: list[BadFile] = []
     for item in sorted(items, key=lambda item: item.path):
-        if isinstance(item, UnusableFile):
+        if isinstance(item, BadFile):
             problems.append(item)
         elif (first := entries.setdefault(item.receipt_id, item)) is not item:
-            problems.append(UnusableFile(item.path, "copy", f"the same receipt as {first.path}"))
+            problems.append(BadFile(item.path, "copy", f"the same receipt as {first.path}"))
     # Ids of the same millisecond keep their order.
     ordered = sorted(
         entries.values(),
@@ -228,13 +228,13 @@ def gathered(
 
 def user_version() -> int:
     """Of the indexes of this version: a checksum of what a row depends on."""
-    kept = (*Row._fields, *Entry._fields, *LaneKey._fields, *UnusableFile._fields)
+    kept = (*Row._fields, *Entry._fields, *LaneKey._fields, *BadFile._fields)
     measures = (measure.name for measure in MEASURES)
     parts = (__version__, SCHEMA_VERSION, *kept, *KINDS, *measures)
     return zlib.crc32(",".join(parts).encode()) & 0x7FFFFFFF
 
 
-def row_of(item: Entry | UnusableFile, signature: bytes) -> Row | None:
+def row_of(item: Entry | BadFile, signature: bytes) -> Row | None:
     """An entry or a problem as a row; None where the name of its file is no text, which cannot be
     stored: such a file is read every time."""
     try:
@@ -247,10 +247,10 @@ def row_of(item: Entry | UnusableFile, signature: bytes) -> Row | None:
 
 
 _decode_entry = msgspec.msgpack.Decoder(Entry).decode
-_decode_problem = msgspec.msgpack.Decoder(UnusableFile).decode
+_decode_problem = msgspec.msgpack.Decoder(BadFile).decode
 
 
-def item_of(row: Row, shared: dict[object, object]) -> Entry | UnusableFile:
+def item_of(row: Row, shared: dict[object, object]) -> Entry | BadFile:
     """The entry or problem of a row; lanes and machines that are equal are kept once, in `shared`.
 
     Raises:

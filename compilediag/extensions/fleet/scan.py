@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
-from compilediag.extensions.fleet.entry import Entry, UnusableFile, entry_of
+from compilediag.extensions.fleet.entry import BadFile, Entry, entry_of
 from compilediag.readers.storage import BATCH_FILES, file_system, listing, storage_errors
 from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.file import LARGEST_BYTES, receipt_from
@@ -40,14 +40,14 @@ class CandidateFile(NamedTuple):
     changed_s: float
 
 
-def scan(folder: str) -> tuple[list[CandidateFile], list[UnusableFile]]:
+def scan(folder: str) -> tuple[list[CandidateFile], list[BadFile]]:
     """Every candidate below a folder in the order of paths, and what could not be read."""
     paths: list[str] = []
-    problems: list[UnusableFile] = []
+    problems: list[BadFile] = []
 
     def unreadable(error: OSError) -> None:
         path = os.path.relpath(error.filename, folder)
-        problems.append(UnusableFile(path, "unreadable", error.strerror or str(error)))
+        problems.append(BadFile(path, "unreadable", error.strerror or str(error)))
 
     for here, folders, names in os.walk(folder, onerror=unreadable):
         below = os.path.relpath(here, folder)
@@ -63,7 +63,7 @@ def scan(folder: str) -> tuple[list[CandidateFile], list[UnusableFile]]:
         except FileNotFoundError:  # deleted just now, or a link to nothing
             continue
         except OSError as error:
-            problems.append(UnusableFile(path, "unreadable", error.strerror or str(error)))
+            problems.append(BadFile(path, "unreadable", error.strerror or str(error)))
             continue
         if stat.S_ISREG(status.st_mode):
             changed_s = max(status.st_mtime, status.st_ctime)
@@ -107,7 +107,7 @@ def _signature(status: os.stat_result) -> bytes:
     return b"%d %d %d %d" % (status.st_size, *times, status.st_ino)
 
 
-def read_uri(location: str) -> Iterator[Entry | UnusableFile]:
+def read_uri(location: str) -> Iterator[Entry | BadFile]:
     """What every candidate below a URI holds.
 
     Raises:
@@ -118,7 +118,7 @@ def read_uri(location: str) -> Iterator[Entry | UnusableFile]:
     paths = candidates(sizes)
     for path in paths:
         if (sizes[path] or 0) > LARGEST_BYTES:
-            yield UnusableFile(path, "foreign", _TOO_LARGE)
+            yield BadFile(path, "foreign", _TOO_LARGE)
     small = [path for path in paths if (sizes[path] or 0) <= LARGEST_BYTES]
     for start in range(0, len(small), BATCH_FILES):
         names = {f"{root}/{path}": path for path in small[start : start + BATCH_FILES]}
@@ -129,23 +129,23 @@ def read_uri(location: str) -> Iterator[Entry | UnusableFile]:
             if isinstance(content, bytes):
                 yield read_content(content, path, path)
             else:
-                yield UnusableFile(path, "unreadable", str(content))
+                yield BadFile(path, "unreadable", str(content))
 
 
-def read_file(folder: str, path: str) -> Entry | UnusableFile:
+def read_file(folder: str, path: str) -> Entry | BadFile:
     """What the file at `path` below `folder` holds. No content raises."""
     file = os.path.join(folder, path)
     try:
         if os.stat(file).st_size > LARGEST_BYTES:
-            return UnusableFile(path, "foreign", _TOO_LARGE)
+            return BadFile(path, "foreign", _TOO_LARGE)
         with open(file, "rb") as stream:
             content = stream.read()
     except OSError as error:
-        return UnusableFile(path, "unreadable", error.strerror or str(error))
+        return BadFile(path, "unreadable", error.strerror or str(error))
     return read_content(content, path, file)
 
 
-def read_content(content: bytes, path: str, name: str) -> Entry | UnusableFile:
+def read_content(content: bytes, path: str, name: str) -> Entry | BadFile:
     """The same for the bytes of a file that errors call `name`."""
     try:
         receipt = receipt_from(content, name)
@@ -154,9 +154,9 @@ def read_content(content: bytes, path: str, name: str) -> Entry | UnusableFile:
         ours = not content.strip() or path.rpartition("/")[2] == RECEIPT_NAME
         kind = "damaged" if ours or SCHEMA.encode() in content else "foreign"
         kind = "newer" if isinstance(error, ReceiptTooNew) else kind
-        return UnusableFile(path, kind, str(error).removeprefix(f"{name} ").rstrip("."))
+        return BadFile(path, kind, str(error).removeprefix(f"{name} ").rstrip("."))
     if found := contradictions(receipt):
-        return UnusableFile(path, "contradictory", "; ".join(found))
+        return BadFile(path, "contradictory", "; ".join(found))
     return entry_of(receipt, path, *_time(receipt.header.created_at_utc))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from compilediag.extensions.fleet.changes import LaneTrend
-from compilediag.extensions.fleet.entry import KINDS, UnusableFile
+from compilediag.extensions.fleet.entry import KINDS, BadFile
 from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.stats import LaneStats
 from compilediag.views.document import Table
@@ -108,9 +108,7 @@ def counted(counts: Mapping[str, int], options: RenderOptions) -> str:
     return ", ".join(f"{total:,} {options.text(name, 60)}" for name, total in counts.items())
 
 
-def notes(
-    problems: Sequence[UnusableFile], remarks: Sequence[str], options: RenderOptions
-) -> list[str]:
+def notes(problems: Sequence[BadFile], remarks: Sequence[str], options: RenderOptions) -> list[str]:
     """Files that are not counted, by kind and by name, and what else is to be known."""
     lines: list[str] = []
     if problems:
@@ -124,7 +122,7 @@ def notes(
     return lines
 
 
-def _named(found: Sequence[UnusableFile], description: str, options: RenderOptions) -> str:
+def _named(found: Sequence[BadFile], description: str, options: RenderOptions) -> str:
     names = ", ".join(options.path(item.path, 60) for item in found[:MAX_NAMES])
     more = f" and {len(found) - MAX_NAMES:,} more" if len(found) > MAX_NAMES else ""
     why = f": {options.text(found[0].text, 160)}" if len(found) == 1 else ""

@@ -93,9 +93,8 @@ def _below_module(variable: str, *, is_buffer: bool) -> GuardedVariable:
             raise ReproImpossible(f"{variable!r} is no path of names below a module")
     if names[-1].isdecimal():
         raise ReproImpossible(f"{variable!r} names a module, not a value of one")
-    return GuardedVariable(
-        "module", "self", tuple(PathStep("attr", name) for name in names), is_buffer
-    )
+    steps = tuple(PathStep("attr", name) for name in names)
+    return GuardedVariable("module", "self", steps, is_buffer)
 
 
 def _parsed(variable: str) -> tuple[str, tuple[PathStep, ...]]:
