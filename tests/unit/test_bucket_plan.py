@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from gate_receipts import receipt
+from receipt_records import compile_event, entered
 from timelines import FILE, attempt, false_guard, recompile, timeline
 
 from compilediag import cli
 from compilediag.diagnosis.figures.invocations import MAX_SIZES, invocations_section
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName, PassedArgument
+from compilediag.receipt.schema.compiles import FrameName
 from compilediag.receipt.schema.invocations import (
     FixedShapeRecord,
     ShapesSection,
@@ -99,18 +100,8 @@ def test_the_code_names_what_the_program_calls(
     from msgspec.structs import replace
 
     given = receipt_with(batches())
-    passed = tuple(PassedArgument(parameter=p, expression=e) for p, e in arguments.items())
-    event = CompileEvent(
-        compile_id="0/0",
-        epoch=0,
-        frame=FrameName(function="score", file=str(given.invocations[0].file), line=10),
-        step=0,
-        kind="first",
-        seconds=0.1,
-        graph_ops=1,
-        guards=1,
-        entered_at=EnteredAt(file="train.py", line=36, text=text, arguments=passed),
-    )
+    frame = FrameName(function="score", file=str(given.invocations[0].file), line=10)
+    event = compile_event(frame=frame, entered_at=entered(arguments, 36, text=text))
     given = replace(given, compile=replace(given.compile, events=(event,)))
     (found,) = bucket_plans(given, PlanLimits(graphs=2))
     assert (found.held_by, found.called_at) == (held_by, "train.py:36" if held_by else None)
