@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -21,9 +22,8 @@ INSIDE = ROOT / "harness" / "compilediag_harness"
 def points_of(table: ModuleType) -> list[str]:
     """Every "module:name" of a table, alone or in a dictionary."""
     named = [value for name, value in vars(table).items() if name.isupper()]
-    found = [
-        each for value in named for each in (value.values() if isinstance(value, dict) else [value])
-    ]
+    tables = [value.values() if isinstance(value, dict) else [value] for value in named]
+    found = itertools.chain.from_iterable(tables)
     return [each for each in found if isinstance(each, str) and ":" in each]
 
 
