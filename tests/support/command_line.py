@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+
+from compilediag import cli
 
 DATA = Path(__file__).parents[1] / "data" / "views"
 
@@ -32,6 +36,12 @@ def compilediag(*arguments: str, cwd: Path, **environment: str) -> subprocess.Co
         encoding="utf-8",
         check=False,
     )
+
+
+def analyze(out: Path, *arguments: object) -> dict[str, Any]:
+    """The receipt that `analyze` wrote."""
+    assert cli.main(["analyze", *map(str, arguments), "-o", str(out)]) == 0
+    return json.loads((out / "receipt.json").read_text())
 
 
 def raising(error: BaseException) -> click.Command:

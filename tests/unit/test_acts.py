@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from timelines import attempt, hazards
 
 from compilediag.diagnosis.causes.of_run import causes_in
@@ -28,6 +29,8 @@ FILE = "/home/u/train.py"
 MODEL = "/home/u/model.py"
 FRAME = Location(MODEL, 10, "forward")
 ENTERED = UserCall(FILE, 50, "main", "compiled(x)")
+MAIN, FIT = Location(FILE, 60, "<module>"), Location(FILE, 12, "fit")
+EPOCH, OTHER_LINE = Location(FILE, 7, "epoch"), Location(FILE, 8, "epoch")
 SWITCH = UserCall(FILE, 40, "main", "model.set_adapter('de')")
 
 
@@ -37,6 +40,9 @@ def at(line: int, function: str = "main", file: str = FILE) -> Location:
 
 def changed(*stack: Location, in_call: bool = False) -> ValueChange:
     return ValueChange("1", "2", stack, in_call, 1)
+
+
+IN_CALL = changed(at(50), MAIN, in_call=True)
 
 
 def value(name: str, user: Location = FRAME, **more: Any) -> FalseGuard:
@@ -80,6 +86,11 @@ def findings(*recompiles: Recompile, **more: Any) -> list[Finding]:
     return [item for item in found if item.rule.startswith("CD1") and item.rule != "CD151"]
 
 
+def apart(*recompiles: Recompile, **more: Any) -> bool:
+    """Whether they are two findings."""
+    return len(findings(*recompiles, **more)) == 2
+
+
 def shown(found: Sequence[Finding]) -> list[tuple[str, str | None, list[str], int]]:
     """Rule and variable of each finding, the variables of its parts, its recompiles."""
     return [(i.rule, i.variable, [part.variable for part in i.parts], i.count) for i in found]
@@ -109,9 +120,9 @@ def test_both_spellings_in_one_recompile_count_once() -> None:
 def test_other_values_are_not_one() -> None:
     """Another variable, or the same name in another frame."""
     other = Location(MODEL, 30, "decode")
-    assert len(findings(recompile(1, value("a")), recompile(2, value("b")))) == 2
-    apart = recompile(2, value("a", at(31, "decode", MODEL)), frame=other, frame_id=1)
-    assert len(findings(recompile(1, value("a")), apart)) == 2
+    assert apart(recompile(1, value("a")), recompile(2, value("b")))
+    there = recompile(2, value("a", at(31, "decode", MODEL)), frame=other, frame_id=1)
+    assert apart(recompile(1, value("a")), there)
 
 
 # --- sizes that changed alike --------------------------------------------------------------------
@@ -144,15 +155,10 @@ def test_a_callee_is_known_by_its_call() -> None:
 def test_sizes_of_frames_that_only_coincide() -> None:
     """Another step, another change, or once more often: each is one of its own."""
     own = recompile(2, size("ids"))
-    for other in (
-        [recompile(3, size("h"), frame=RESUMED, frame_id=1)],
-        [recompile(2, size("h", "[8, 3]", "[5, 3]"), frame=RESUMED, frame_id=1)],
-        [
-            recompile(2, size("h"), frame=RESUMED, frame_id=1),
-            recompile(4, size("h"), frame=RESUMED, frame_id=1),
-        ],
-    ):
-        assert len(findings(own, *other)) == 2
+    second, third, fourth = (recompile(n, size("h"), frame=RESUMED, frame_id=1) for n in (2, 3, 4))
+    shorter = recompile(2, size("h", "[8, 3]", "[5, 3]"), frame=RESUMED, frame_id=1)
+    for other in ([third], [shorter], [second, fourth]):
+        assert apart(own, *other)
 
 
 def test_arguments_that_coincide_once_and_differ_later() -> None:
@@ -165,9 +171,9 @@ def test_arguments_that_coincide_once_and_differ_later() -> None:
         return Calls(0, FRAME, len(shapes), counts, (), (), tensors=("x", "y"))
 
     same = calls("[8, 3], [8, 3]", "[6, 3], [6, 3]", "[5, 3], [5, 3]")
-    apart = calls("[8, 3], [8, 3]", "[6, 3], [6, 3]", "[5, 3], [7, 3]")
-    assert len(findings(both, invocations=(same,))) == 1
-    assert len(findings(both, invocations=(apart,))) == 2
+    differ = calls("[8, 3], [8, 3]", "[6, 3], [6, 3]", "[5, 3], [7, 3]")
+    assert not apart(both, invocations=(same,))
+    assert apart(both, invocations=(differ,))
 
 
 def held(source: str, before: str = "[8, 3]", after: str = "[6, 3]") -> FalseGuard:
@@ -256,18 +262,28 @@ def test_flags_may_follow_in_some_of_the_recompiles() -> None:
     assert len(findings(recompile(3, name, flag), recompile(6, flag))) == 2
 
 
-def test_the_compiled_call_is_no_such_line() -> None:
-    """What grows inside it cannot be done before it."""
-    guards = value("a", changed_by=(ENTERED,)), value("b", changed_by=(ENTERED,))
-    assert len(findings(recompile(3, *guards))) == 2
+SCALED = UserCall(FILE, 41, "main", "model.set_scale(2)")
 
 
-def test_probable_lines_must_be_the_same_ones() -> None:
-    """Two flags of one function set from two lines; one that is called from more lines."""
-    other = UserCall(FILE, 41, "main", "model.set_scale(2)")
-    for first, second in (((SWITCH,), (other,)), ((SWITCH,), (SWITCH, other)), ((SWITCH,), ())):
-        guards = value("a", changed_by=first), value("b", changed_by=second)
-        assert len(findings(recompile(3, *guards))) == 2
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (value("a", changed_by=(SWITCH,)), value("b", changed_by=(SCALED,))),
+        (value("a", changed_by=(SWITCH,)), value("b", changed_by=(SWITCH, SCALED))),
+        (value("a", changed_by=(SWITCH,)), value("b", changed_by=())),
+        # The compiled call: what grows inside it cannot be done before it.
+        (value("a", changed_by=(ENTERED,)), value("b", changed_by=(ENTERED,))),
+        # A flag and a size: nothing says that they belong together.
+        (value("a", changed_by=(SWITCH,)), size("x")),
+        # Two counters of `forward`, each by a line of its own in the same call.
+        (value("a", changed=IN_CALL), value("b", changed=IN_CALL)),
+        # Two lines of a loop, whose callers have not returned between the calls.
+        (value("a", changed=changed(at(40), MAIN)), value("b", changed=changed(at(41), MAIN))),
+        (value("a", changed=changed(EPOCH, FIT)), value("b", changed=changed(OTHER_LINE, FIT))),
+    ],
+)
+def test_lines_in_one_step_that_are_no_act(first: FalseGuard, second: FalseGuard) -> None:
+    assert apart(recompile(3, first, second))
 
 
 def test_a_consequence_may_have_other_lines_too() -> None:
@@ -277,20 +293,14 @@ def test_a_consequence_may_have_other_lines_too() -> None:
     (found,) = findings(recompile(3, flag, name))
     assert found.act is not None
     assert (found.act.line, len(found.parts)) == (SWITCH.line, 1)
-    apart = value("a", changed_by=(SWITCH, UserCall(FILE, 33, "main")))
-    assert len(findings(recompile(3, flag, apart))) == 2
+    elsewhere = value("a", changed_by=(SWITCH, UserCall(FILE, 33, "main")))
+    assert apart(recompile(3, flag, elsewhere))
 
 
 def test_two_flags_of_one_function_at_different_steps() -> None:
     """Set by the same call in the loop, each when its time has come."""
     first, second = (value(name, changed_by=(SWITCH,)) for name in "ab")
     assert len(findings(recompile(2, first), recompile(4, second))) == 2
-
-
-def test_a_flag_and_a_size_in_one_step() -> None:
-    """By different lines: nothing says that they belong together."""
-    guards = value("a", changed_by=(SWITCH,)), size("x")
-    assert len(findings(recompile(3, *guards))) == 2
 
 
 def test_witnessed_lines() -> None:
@@ -306,25 +316,6 @@ def test_witnessed_lines() -> None:
     (found,) = findings(recompile(3, *same))
     assert found.act is not None
     assert (found.act.line, found.act.function) == (20, "set_adapter")
-
-
-def test_lines_of_what_runs_on_are_no_act() -> None:
-    """Two lines of the loop share all their callers, which have not returned between the calls."""
-    main = at(60, "<module>")
-    guards = value("a", changed=changed(at(40), main)), value("b", changed=changed(at(41), main))
-    assert len(findings(recompile(3, *guards))) == 2
-    outer = at(12, "fit"), main
-    guards = (
-        value("a", changed=changed(at(7, "epoch"), *outer)),
-        value("b", changed=changed(at(8, "epoch"), *outer)),
-    )
-    assert len(findings(recompile(3, *guards))) == 2, "the loop is not on the way"
-
-
-def test_what_the_compiled_call_changed_itself_is_no_act() -> None:
-    """Two counters of `forward` change in the same call, each by a line of its own."""
-    call = changed(at(50), at(60, "<module>"), in_call=True)
-    assert len(findings(recompile(3, value("a", changed=call), value("b", changed=call)))) == 2
 
 
 def test_several_frames_of_one_step() -> None:
@@ -374,17 +365,7 @@ Graph Break Reason: Unsupported Tensor.item() call with capture_scalar_outputs=F
 def weight(name: str = "weight", before: str = "[32, 10]", after: str = "[2, 32]") -> FalseGuard:
     """A parameter of another shape: another instance of the class."""
     source = f"L['self']._parameters['{name}']"
-    text = f"tensor '{source}' size mismatch at index 0. expected 32, actual 2"
-    return FalseGuard(
-        source,
-        "TENSOR_MATCH",
-        text,
-        before,
-        after,
-        FRAME,
-        None,
-        OTHER_INSTANCE,
-    )
+    return replace(size(name, before, after), source=source, facts=OTHER_INSTANCE)
 
 
 def broken(*compiles: Compile, text: str = ITEM_BREAK, ids: tuple[str, ...] = ("0/0",)) -> Any:
@@ -488,10 +469,8 @@ def test_what_reading_a_value_carries_over_the_break() -> None:
 def test_keys_and_values_of_a_cache() -> None:
     """Two buffers that grow alike."""
     facts = GuardFacts(root="argument", holder_kind="object")
-    grown = [
-        replace(size(name), source=f"L['self'].{name}", user=FRAME, facts=facts)
-        for name in ("keys", "values")
-    ]
+    names = ("keys", "values")
+    grown = [replace(size(name), source=f"L['self'].{name}", facts=facts) for name in names]
     assert shown(findings(recompile(2, *grown))) == [("CD103", "self.keys", ["self.values"], 1)]
 
 

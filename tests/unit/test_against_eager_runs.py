@@ -18,6 +18,7 @@ from compilediag.compare.gate import ab
 from compilediag.errors import UsageError
 from compilediag.fixes.observed import Observed
 from compilediag.receipt.file import read_receipt
+from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.supervised.supervised_run import Outcome
@@ -87,10 +88,25 @@ def pairs(**changes: Any) -> Pairs:
 FIRST = trial("compiled", 0.1)
 
 
+def ran(**changes: Any) -> Pairs:
+    campaign = pairs(**changes)
+    run_pairs(campaign, FIRST)
+    return campaign
+
+
+def payoff_of(campaign: Pairs) -> AgainstEagerSection:
+    return command._payoff(campaign)  # pyright: ignore[reportPrivateUsage]
+
+
+def section_in(receipt: Path) -> AgainstEagerSection:
+    section = read_receipt(str(receipt)).against_eager
+    assert section is not None
+    return section
+
+
 def test_arms_take_turns(made: Runs) -> None:
     """Compiled first, then eager twice, then compiled twice: neither is always the first."""
-    campaign = pairs(keep_caches=True)
-    run_pairs(campaign, FIRST)
+    campaign = ran(keep_caches=True)
     assert made.made == ["eager", "eager", "compiled", "compiled", "eager"]
     assert [each.arm for each in campaign.runs] == ["compiled", *made.made]
     assert [each.pair for each in campaign.runs] == [0, 0, 1, 1, 2, 2]
@@ -127,27 +143,22 @@ def test_an_eager_run_that_is_ended_at_its_limit_is_the_last(made: Runs) -> None
     limit = "the time limit of 110 s was reached (killed)"
     made.changed = lambda _number, it: replace(it, timed_out=True, problem=limit, exit_code=137)
     made.step_s = {"compiled": 0.1, "eager": 5.0}
-    campaign = pairs()
-    run_pairs(campaign, FIRST)
+    campaign = ran()
     assert made.made == ["eager"]
     assert not campaign.made[0].eager.whole
-    payoff = command._payoff(campaign)  # pyright: ignore[reportPrivateUsage]
+    payoff = payoff_of(campaign)
     assert payoff.verdict == "pays"
     assert any("time limit" in note for note in payoff.notes)
 
 
 def test_an_eager_run_that_hangs_is_one_sentence(made: Runs) -> None:
     """No step within the limit."""
-    made.changed = lambda _number, it: replace(
-        trial("eager", 1, 0), timed_out=True, problem="limit"
-    )
-    campaign = pairs()
-    run_pairs(campaign, FIRST)
-    payoff = command._payoff(campaign)  # pyright: ignore[reportPrivateUsage]
+    hung = trial("eager", 1, 0, timed_out=True, problem="limit")
+    made.changed = lambda _number, _it: hung
+    campaign = ran()
+    payoff = payoff_of(campaign)
     assert payoff.verdict == "not_concluded"
-    assert "no step was seen in the eager run until it was ended at its time limit" in str(
-        payoff.problem
-    )
+    assert "no step was seen in the eager run until it was ended" in str(payoff.problem)
     assert made.made == ["eager"]
 
 
@@ -158,13 +169,10 @@ def test_a_run_that_fails_is_one_sentence(made: Runs, number: int) -> None:
     made.changed = lambda index, it: (
         replace(it, problem="OutOfMemoryError: 20 GiB", exit_code=1) if index == number else it
     )
-    campaign = pairs()
-    run_pairs(campaign, FIRST)
-    payoff = command._payoff(campaign)  # pyright: ignore[reportPrivateUsage]
+    campaign = ran()
+    payoff = payoff_of(campaign)
     if number == 1:
-        assert (
-            payoff.problem == "the eager run failed: OutOfMemoryError: 20 GiB; its output: out.txt"
-        )
+        assert str(payoff.problem).startswith("the eager run failed: OutOfMemoryError: 20 GiB; its")
     else:
         assert payoff.pairs == 1
         assert "1 of 3 pairs: the compiled run failed again: OutOfMemoryError" in payoff.notes[0]
@@ -176,8 +184,7 @@ def test_no_more_runs_than_the_budget_has_room_for(
     """A run takes ten seconds of the clock."""
     clock = iter(range(0, 10_000, 10))
     monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    campaign = pairs(budget_s=45.0, started=-10.0)
-    run_pairs(campaign, FIRST)
+    campaign = ran(budget_s=45.0, started=-10.0)
     assert made.made == ["eager", "eager", "compiled"]
     assert campaign.stopped == "the budget of 45 s has no room for another run"
     assert made.limits == [35.0, 25.0, 15.0]
@@ -186,8 +193,7 @@ def test_no_more_runs_than_the_budget_has_room_for(
 def test_steps_that_cannot_be_compared_end_it(made: Runs) -> None:
     """What is so in the first pair is so in the others."""
     made.changed = lambda _number, it: replace(it, observed=trial("compiled", 0.1).observed)
-    campaign = pairs()
-    run_pairs(campaign, FIRST)
+    campaign = ran()
     assert made.made == ["eager"]
     assert "the program sets the stance" in str(campaign.stopped)
 
@@ -195,8 +201,7 @@ def test_steps_that_cannot_be_compared_end_it(made: Runs) -> None:
 def test_ctrl_c_in_a_run_ends_all(made: Runs) -> None:
     """The pair that was begun is lost, those before are not."""
     made.changed = lambda number, it: replace(it, interrupted=True) if number == 4 else it
-    campaign = pairs()
-    run_pairs(campaign, FIRST)
+    campaign = ran()
     assert (campaign.interrupted, len(campaign.made)) == (True, 2)
 
 
@@ -282,8 +287,7 @@ def test_the_command_says_whether_it_pays(
     assert "runs train.py 6 times, compiled and eager in turns, and once or twice more" in err
     steps = math.ceil(4.0 / 0.1)
     assert f"against eager: pays after {steps} steps ({steps} to {steps}): 2.00x" in err
-    section = read_receipt(str(receipt)).against_eager
-    assert section is not None
+    section = section_in(receipt)
     assert (section.verdict, section.pairs, len(section.runs)) == ("pays", 3, 6)
 
 
@@ -308,9 +312,7 @@ def test_what_the_first_run_may_already_show(
     assert main(["run", "--against-eager", "--yes", "train.py"]) == code
     assert made.made == []
     assert words in " ".join(capsys.readouterr().err.split())
-    section = read_receipt(str(receipt)).against_eager
-    assert section is not None
-    assert section.verdict == "not_concluded"
+    assert section_in(receipt).verdict == "not_concluded"
 
 
 def test_an_eager_run_that_fails_gives_two(

@@ -5,39 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from built_receipt import compiled, ended, started
 
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import (
-    Compiled,
-    Event,
-    Location,
-    ProcessEnded,
-    ProcessStarted,
-    Recompiled,
-    TorchSeen,
-)
+from compilediag_harness.wire import Compiled, Event, Location, Recompiled, TorchSeen
 
 FRAME = Location("/home/user/app.py", 3, "forward")
 NOWHERE = Location("", 0, "")
-ROW = Compiled(
-    t=1.0,
-    step=0,
-    compile_id="0/0",
-    epoch=0,
-    frame=FRAME,
-    forward=True,
-    guarded=True,
-    seconds=0.5,
-    backend_s=None,
-    graph_ops=2,
-    guards=3,
-    cache_size=0,
-    recompile_reason=None,
-    fail_type=None,
-    fail_reason=None,
-)
+ROW = compiled("0/0", 1.0, 0, 0.5, frame=FRAME)
 STRICT = replace(ROW, compile_id="", frame=NOWHERE, guarded=False, graph_ops=None)
 """torch 2.13 records of `torch.export.export(strict=True)` no id, no code and no outcome."""
 AOTI = replace(STRICT, compile_id="0/0")
@@ -46,10 +23,9 @@ LIMIT = replace(STRICT, compile_id="0/1", fail_type="Unsupported", fail_reason="
 
 def folded(*rows: Event) -> Timeline:
     """A process with these rows, all of which arrived."""
-    started = ProcessStarted(0.0, 1, 7, 1, None, None, ("a.py",), "python", "/", "", "3.11")
     count = sum(isinstance(row, Compiled) for row in rows)
-    ended = ProcessEnded(9.0, {"metrics_rows": count}, 0.0, 0, None)
-    return fold([(started, TorchSeen(0.1, "2.13.0", None, {}, {}), *rows, ended)])
+    seen = TorchSeen(0.1, "2.13.0", None, {}, {})
+    return fold([(started(), seen, *rows, ended(counters={"metrics_rows": count}))])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +50,7 @@ def test_an_export_beside_a_compiled_frame() -> None:
     """AOTInductor's row bears the id of the next frame, which keeps its own figures."""
     run = folded(AOTI, STRICT, ROW)
     assert (run.counts.frames, run.counts.compiles, len(run.ahead_of_time)) == (1, 1, 2)
-    assert (run.frames[0].where, run.frames[0].guards) == (FRAME, 3)
+    assert (run.frames[0].where, run.frames[0].guards) == (FRAME, ROW.guards)
     assert diagnose(run).verdict == "clean"
 
 

@@ -6,9 +6,9 @@ import gzip
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_line import analyze
 
 from compilediag import cli
 from compilediag.readers.inputs import sources_of
@@ -16,12 +16,6 @@ from compilediag.runs.offline.sources import read_record
 
 DATA = Path(__file__).parents[1] / "data"
 TRACES = DATA / "traces"
-
-
-def analyze(out: Path, *arguments: object) -> dict[str, Any]:
-    """The receipt that the command wrote."""
-    assert cli.main(["analyze", *map(str, arguments), "-o", str(out)]) == 0
-    return json.loads((out / "receipt.json").read_text())
 
 
 def test_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import binascii
 import gzip
 import io
-import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import analyze
 from rank_folders import folder_of_ranks
 
 from compilediag import cli
@@ -51,9 +51,7 @@ def put(store: Any, folder: Path, at: str) -> None:
 
 
 def analyzed(out: Path, *arguments: object) -> dict[str, Any]:
-    """What the command wrote, without where and when."""
-    assert cli.main(["analyze", *map(str, arguments), "--name", "lane", "-o", str(out)]) == 0
-    return json.loads((out / "receipt.json").read_text())
+    return analyze(out, *arguments, "--name", "lane")
 
 
 def apart_from_place(receipt: dict[str, Any]) -> dict[str, Any]:

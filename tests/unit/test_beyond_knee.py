@@ -126,11 +126,8 @@ def test_noise_above_the_gain_names_no_size() -> None:
     """256 gains 8 % over 128, and calls at one size differ by more: no size is named."""
     measure = in_order({128: [1.0, 1.3, 1.0, 1.3, 1.2], 256: [1.85, 2.4, 1.85, 2.4, 2.2]})
     found = find_knee(measure, [128, 256])
-    assert found.size is None
-    assert found.reason is not None
-    assert found.gain is not None
-    assert found.noise is not None
-    assert found.noise > found.gain > 0
+    assert (found.size, found.reason is None) == (None, False)
+    assert (found.noise or 0) > (found.gain or 0) > 0
 
 
 def failing(at: int, error: Exception) -> Knee:
@@ -161,14 +158,8 @@ def test_nothing_measured_is_no_knee() -> None:
 
 def test_a_cap_of_memory_ends_the_climb() -> None:
     """512 does not fit: it is never run, and 256 is the knee."""
-    measured: list[int] = []
-
-    def measure(size: int) -> float:
-        measured.append(size)
-        return 1.0
-
+    measure = {128: 1.0, 256: 1.0}.__getitem__
     assert find_knee(measure, [128, 256, 512], fits=lambda size: size <= 256).size == 256
-    assert max(measured) == 256
 
 
 def test_times_must_be_times() -> None:

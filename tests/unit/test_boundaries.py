@@ -221,114 +221,55 @@ CHECKS: tuple[Check, ...] = (
     only_writers_print,
 )
 
+FLEET = "compilediag.extensions.fleet.views.stats"
+STEPS, RULE = "compilediag_harness.steps.steps", "compilediag.rules.breaks.rule"
 VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
-    (inside_stays_inside, "compilediag_harness.steps.steps", "import compilediag.errors"),
-    (inside_stays_inside, "compilediag_harness.steps.steps", "def f():\n    import numpy.linalg"),
-    (torch_is_lazy, "compilediag_harness.steps.steps", "from torch import nn"),
+    (inside_stays_inside, STEPS, "import compilediag.errors"),
+    (inside_stays_inside, STEPS, "def f():\n    import numpy.linalg"),
+    (torch_is_lazy, STEPS, "from torch import nn"),
     (torch_is_lazy, "compilediag.cli", "if True:\n    import torch.nn as nn"),
     (rooms_go_down, "compilediag.errors", "from compilediag.cli import main"),
-    (
-        rooms_go_down,
-        "compilediag.rules.breaks.rule",
-        "def f():\n    import compilediag.receipt.file",
-    ),
-    (rooms_go_down, "compilediag.rules.breaks.rule", "from ...receipt import file"),
-    (
-        rooms_go_down,
-        "compilediag.receipt.schema.caches",
-        "from compilediag.timeline import caches",
-    ),
-    (
-        rooms_go_down,
-        "compilediag.diagnosis.findings",
-        "import_module('compilediag.views.verdict')",
-    ),
-    (
-        rooms_go_down,
-        "compilediag.diagnosis.reconcile",
-        "from compilediag.readers import journal",
-    ),
+    (rooms_go_down, RULE, "def f():\n    import compilediag.receipt.file"),
+    (rooms_go_down, RULE, "from ...receipt import file"),
+    (rooms_go_down, "compilediag.receipt.schema.caches", "import compilediag.timeline.caches"),
+    (rooms_go_down, "compilediag.diagnosis.findings", "import_module('compilediag.views.verdict')"),
+    (rooms_go_down, "compilediag.diagnosis.blame", "from compilediag.readers import journal"),
     (rooms_go_down, "compilediag.utils", ""),
     (rooms_go_down, "compilediag.cli", "from compilediag.extensions.fleet import folder"),
-    (rooms_go_down, "compilediag.extension_points", "import compilediag.extensions.fleet"),
-    (
-        rooms_go_down,
-        "compilediag_harness.attach",
-        "def f():\n    from compilediag_harness.extensions import experiments",
-    ),
-    (
-        extensions_stand_alone,
-        "compilediag.extensions.fleet.stats",
-        "def f():\n    from compilediag.extensions.repro.views import script",
-    ),
-    (
-        extensions_stand_alone,
-        "compilediag.extensions.fleet.views.stats",
-        "from compilediag.extensions.fleet.commands import fleet",
-    ),
-    (pure_is_pure, "compilediag.rules.breaks.rule", "import time"),
+    (rooms_go_down, "compilediag_harness.attach", "import compilediag_harness.extensions.tracker"),
+    (extensions_stand_alone, FLEET, "def f():\n    from compilediag.extensions.repro import views"),
+    (extensions_stand_alone, FLEET, "from compilediag.extensions.fleet.commands import fleet"),
+    (pure_is_pure, RULE, "import time"),
     (pure_is_pure, "compilediag.views.verdict", "from pathlib import Path"),
-    (pure_is_pure, "compilediag.extensions.fleet.views.trend", "import time"),
+    (pure_is_pure, FLEET, "import time"),
     (pure_is_pure, "compilediag.timeline.timeline", "def f(path):\n    return open(path).read()"),
-    (
-        private_torch_in_one_place,
-        "compilediag_harness.steps.steps",
-        "x = torch._dynamo.config.limit",
-    ),
-    (
-        private_torch_in_one_place,
-        "compilediag_harness.steps.steps",
-        "from torch._dynamo import config",
-    ),
-    (
-        private_torch_in_one_place,
-        "compilediag_harness.steps.steps",
-        "x = modules['torch._C._dynamo']",
-    ),
-    (
-        private_torch_in_one_place,
-        "compilediag_harness.steps.steps",
-        "torch.nn.modules._functions.f()",
-    ),
-    (private_torch_in_one_place, "compilediag_harness.steps.steps", "x = torch_module.utils._Iter"),
+    (private_torch_in_one_place, STEPS, "x = torch._dynamo.config.limit"),
+    (private_torch_in_one_place, STEPS, "from torch._dynamo import config"),
+    (private_torch_in_one_place, STEPS, "x = modules['torch._C._dynamo']"),
+    (private_torch_in_one_place, STEPS, "torch.nn.modules._functions.f()"),
+    (private_torch_in_one_place, STEPS, "x = torch_module.utils._Iter"),
     (harness_is_a_folder, "compilediag.cli", "from harness.compilediag_harness import wire"),
     (only_writers_print, "compilediag.runs.supervised", "print('done')"),
     (only_writers_print, "compilediag.commands.show", "sys.stdout.write('done')"),
 )
 
 ALLOWED: tuple[tuple[Check, str, str], ...] = (
-    (
-        inside_stays_inside,
-        "compilediag_harness.steps.steps",
-        "import json, torch, compilediag_harness.wire",
-    ),
-    (torch_is_lazy, "compilediag_harness.steps.steps", "def f():\n    import torch"),
+    (inside_stays_inside, STEPS, "import json, torch, compilediag_harness.wire"),
+    (torch_is_lazy, STEPS, "def f():\n    import torch"),
     (rooms_go_down, "compilediag.cli", "from compilediag import errors"),
     (
         extensions_stand_alone,
         "compilediag.extensions.fleet.commands.stats",
         "from compilediag.extensions.fleet.views import stats\nfrom compilediag import cli",
     ),
-    (
-        rooms_go_down,
-        "compilediag.rules.breaks.rule",
-        "from compilediag.rules.breaks import text",
-    ),
-    (pure_is_pure, "compilediag.rules.breaks.rule", "from pathlib import PurePosixPath"),
-    (
-        private_torch_in_one_place,
-        "compilediag_harness.steps.steps",
-        "x = torch.optim.Optimizer.__name__",
-    ),
+    (rooms_go_down, RULE, "from compilediag.rules.breaks import text"),
+    (pure_is_pure, RULE, "from pathlib import PurePosixPath"),
+    (private_torch_in_one_place, STEPS, "x = torch.optim.Optimizer.__name__"),
     (only_writers_print, "compilediag.commands.terminal", "print('done')"),
 )
 
 
-def label(check: Check) -> str:
-    return check.__name__
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=label)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_project_obeys(check: Check) -> None:
     """Every module of the project keeps the rule."""
     broken = [f"{source.name}: {what}" for source in project() for what in check(source)]

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from gate_receipts import receipt
+from msgspec.structs import replace
+from receipt_records import compile_event, entered
 from timelines import FILE, attempt, false_guard, recompile, timeline
 
 from compilediag import cli
 from compilediag.diagnosis.figures.invocations import MAX_SIZES, invocations_section
 from compilediag.receipt.file import write_receipt
-from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, FrameName, PassedArgument
+from compilediag.receipt.schema.compiles import FrameName
 from compilediag.receipt.schema.invocations import (
     FixedShapeRecord,
     ShapesSection,
@@ -25,6 +27,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.catalogue import RECOMPILE_RULES as RULES
 from compilediag.rules.fixed_shapes.plan import PlanLimits, bucket_plans, histogram
 from compilediag.timeline.invocations import Calls, ShapeCount
+from compilediag.timeline.timeline import Compile
 from compilediag.views.plan import render_plan
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import Location
@@ -53,10 +56,20 @@ def batches(sizes: Mapping[int, int] = SIZES) -> Calls:
     return called(shapes, ("obs", "mask"))
 
 
+def compiled_for(*sizes: tuple[str, str], dimension: int = 0) -> list[Compile]:
+    """Compiles of the function, again each time that a size of `obs` was another one."""
+    compiles = [attempt("0/0", where=SCORE)]
+    for number, (before, after) in enumerate(sizes, 1):
+        text = f"tensor 'obs' size mismatch at index {dimension}. expected 5, actual 7"
+        facts = {"leaf": "TENSOR_MATCH", "expected": before, "actual": after}
+        guard = false_guard("L['obs']", text, **facts)
+        cause = recompile(f"0/{number}", where=SCORE, guards=[guard])
+        compiles.append(attempt(f"0/{number}", kind="recompile", cause=cause, where=SCORE))
+    return compiles
+
+
 def receipt_with(*invocations: Calls) -> Receipt:
     """A receipt that holds the ledger of these calls."""
-    from msgspec.structs import replace
-
     seen = timeline([attempt()], invocations=invocations)
     return replace(receipt(), invocations=invocations_section(seen))
 
@@ -96,21 +109,9 @@ def test_the_code_names_what_the_program_calls(
 ) -> None:
     """The name of the compiled code may be torch's, `inner`: the program's call has the variable
     that holds it, where it calls that code itself."""
-    from msgspec.structs import replace
-
     given = receipt_with(batches())
-    passed = tuple(PassedArgument(parameter=p, expression=e) for p, e in arguments.items())
-    event = CompileEvent(
-        compile_id="0/0",
-        epoch=0,
-        frame=FrameName(function="score", file=str(given.invocations[0].file), line=10),
-        step=0,
-        kind="first",
-        seconds=0.1,
-        graph_ops=1,
-        guards=1,
-        entered_at=EnteredAt(file="train.py", line=36, text=text, arguments=passed),
-    )
+    frame = FrameName(function="score", file=str(given.invocations[0].file), line=10)
+    event = compile_event(frame=frame, entered_at=entered(arguments, 36, text=text))
     given = replace(given, compile=replace(given.compile, events=(event,)))
     (found,) = bucket_plans(given, PlanLimits(graphs=2))
     assert (found.held_by, found.called_at) == (held_by, "train.py:36" if held_by else None)
@@ -155,20 +156,10 @@ def test_two_sizes_make_a_grid_and_three_no_plan() -> None:
 
 def test_recompiles_tell_sizes_where_no_call_was_counted() -> None:
     """Without a ledger the sizes that recompiles met are planned for, and marked as uncounted."""
-    compiles = [attempt("0/0", where=SCORE)]
-    for number, size in enumerate((16, 5), 1):
-        guard = false_guard(
-            "L['x']",
-            f"tensor 'x' size mismatch at index 0. expected 8, actual {size}",
-            leaf="TENSOR_MATCH",
-            expected="[8, 4]",
-            actual=f"[{size}, 4]",
-        )
-        cause = recompile(f"0/{number}", where=SCORE, guards=[guard])
-        compiles.append(attempt(f"0/{number}", kind="recompile", cause=cause, where=SCORE))
+    compiles = compiled_for(("[8, 4]", "[16, 4]"), ("[8, 4]", "[5, 4]"))
     (found,) = bucket_plans(receipt(*compiles), PlanLimits())
     assert (found.name, found.counted, found.counts) == ("score", False, {5: 1, 8: 1, 16: 1})
-    assert found.varying.dims == (("x:0",),)
+    assert found.varying.dims == (("obs:0",),)
 
 
 def test_the_receipt_keeps_what_a_plan_needs() -> None:
@@ -186,8 +177,6 @@ def test_the_receipt_keeps_what_a_plan_needs() -> None:
 
 def padding(record: FixedShapeRecord, *invocations: Calls) -> Receipt:
     """A receipt with one `FixedShape`, and the ledger of calls."""
-    from msgspec.structs import replace
-
     return replace(receipt_with(*invocations), shapes=ShapesSection(fixed=(record,)))
 
 
@@ -257,8 +246,6 @@ def test_calls_from_both_sides_are_said() -> None:
 
 def test_nothing_is_planned_of_a_fixed_shape_that_was_only_warmed_up() -> None:
     """The sizes of its recompiles are its buckets: they are no sizes that anybody needs."""
-    from msgspec.structs import replace
-
     record = replace(fixed_shape({}), asked=None)
     assert bucket_plans(padding(record), PlanLimits()) == ()
 
@@ -268,18 +255,8 @@ def test_nothing_is_planned_of_a_fixed_shape_that_was_only_warmed_up() -> None:
 
 def found_by_rule(sizes: Mapping[int, int], recompiles: int, dimension: int = 0) -> Any:
     """CD105 of a function that was compiled again so often, with its ledger."""
-    compiles = [attempt("0/0", where=SCORE)]
-    shown = [", ".join(("4", size)[:: 1 if dimension else -1]) for size in "57"]
-    for number in range(1, recompiles + 1):
-        guard = false_guard(
-            "L['obs']",
-            f"tensor 'obs' size mismatch at index {dimension}. expected 5, actual 7",
-            leaf="TENSOR_MATCH",
-            expected=f"[{shown[0]}]",
-            actual=f"[{shown[1]}]",
-        )
-        cause = recompile(f"0/{number}", where=SCORE, guards=[guard])
-        compiles.append(attempt(f"0/{number}", kind="recompile", cause=cause, where=SCORE))
+    sizes_met = ("[4, 5]", "[4, 7]") if dimension else ("[5, 4]", "[7, 4]")
+    compiles = compiled_for(*[sizes_met] * recompiles, dimension=dimension)
     run = timeline(compiles, invocations=(batches(sizes),))
     (found,) = (finding for rule in RULES for finding in rule(run))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from binascii import crc32
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,8 @@ from compilediag_harness.wire import (
     StepsEnded,
     encode,
 )
+
+DECLARED = CadenceDeclared(0.0, 0, "entropy", 2, 0, 2)
 
 
 @pytest.fixture
@@ -124,22 +127,15 @@ def test_events_survive_the_journal(events: list[Event]) -> None:
     cadence("entropy", 2).due(0)
     for event in flushed(events):
         payload = b"0 " + encode(event)
-        import binascii
-
-        line = b"%08x %s" % (binascii.crc32(payload), payload)
-        assert decode_line(line) == (0, event)
+        assert decode_line(b"%08x %s" % (crc32(payload), payload)) == (0, event)
 
 
 def test_steps_are_final_when_it_is_known_where_they_ended() -> None:
     """A firing that was received with a step that was taken back gets the step its time lies in."""
     batch = CadenceFired(0.9, ("entropy",), (0, 0), (0.1, 0.8), (0, 3))
     ends = StepsEnded(2.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5))
-    declared = CadenceDeclared(0.0, 0, "entropy", 2, 0, 2)
-    labelled = [
-        event
-        for event in assign_steps([declared, CadenceAsked(0.1, 0, "entropy", 10), batch, ends])
-        if isinstance(event, CadenceDeclared | CadenceAsked | CadenceFired)
-    ]
+    events = assign_steps([DECLARED, CadenceAsked(0.1, 0, "entropy", 10), batch, ends])
+    labelled = [event for event in events if not isinstance(event, StepsEnded)]
     (group,) = groups_of(0, labelled)
     assert (group.fires, group.shift, group.every) == ((0, 1), 10, 2)
 
@@ -155,17 +151,15 @@ def test_a_fork_leaves_the_firings_to_its_parent(events: list[Event]) -> None:
 
 def test_a_doctored_batch_breaks_nothing() -> None:
     """A position that no name has is passed over."""
-    declared = CadenceDeclared(0.0, 0, "entropy", 2, 0, 2)
-    (group,) = groups_of(0, [declared, CadenceFired(1.0, ("entropy",), (0, 9), (0.1,), (1, 2))])
+    (group,) = groups_of(0, [DECLARED, CadenceFired(1.0, ("entropy",), (0, 9), (0.1,), (1, 2))])
     assert group.fires == (1,)
 
 
 def group_of(*rows: tuple[int, int]) -> CadenceGroup:
     """A group by (step, the program's number) of its firings."""
     steps, numbers = zip(*rows, strict=True)
-    declared = CadenceDeclared(0.0, 0, "entropy", 2, 0, 2)
     batch = CadenceFired(1.0, ("entropy",), (0,) * len(rows), (0.1,) * len(rows), steps, numbers)
-    (group,) = groups_of(0, [declared, batch])
+    (group,) = groups_of(0, [DECLARED, batch])
     return group
 
 
@@ -186,7 +180,6 @@ def test_a_number_that_comes_again_is_another_firing() -> None:
 
 def test_older_journals_have_no_numbers() -> None:
     """Each step is a firing, as it was."""
-    declared = CadenceDeclared(0.0, 0, "entropy", 2, 0, 2)
     batch = CadenceFired(1.0, ("entropy",), (0, 0), (0.1, 0.2), (3, 4))
-    (group,) = groups_of(0, [declared, batch])
+    (group,) = groups_of(0, [DECLARED, batch])
     assert group.steps == group.fires == (3, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
+from built_receipt import built, compiled, ended, started, torch_seen
 from timelines import FILE, WHERE, attempt, process, timeline
 
 from compilediag.compare.changed_data import changed_cache_keys
@@ -17,8 +17,7 @@ from compilediag.diagnosis.figures.caches import (
     what_to_change,
 )
 from compilediag.diagnosis.findings import place_of
-from compilediag.receipt.schema.caches import CacheLookupRecord, CacheSection, CacheUsed
-from compilediag.receipt.schema.compiles import FrameName
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.nothing_compiled import find_nothing_compiled
 from compilediag.timeline.caches import Precompiled, ProcessCaches
 from compilediag.timeline.timeline import Timeline
@@ -144,47 +143,19 @@ def test_components_in_words() -> None:
     assert key_changes({}, after) == ()
 
 
-def section(key: str, components: dict[str, str], outcome: str = "miss") -> CacheSection:
-    lookup = CacheLookupRecord(
-        cache="fx_graph",
-        outcome=outcome,
-        compile_id="0/0",
-        epoch=0,
-        process=0,
-        frame=FrameName(function="f", file="app.py", line=3),
-        key=key,
-        status="",
-        saved_s=None,
-    )
-    used = CacheUsed(
-        cache="fx_graph",
-        lookups=1,
-        hits=0,
-        misses=1,
-        bypasses=0,
-        disabled=0,
-        failed=0,
-        saved_s=None,
-        written=1,
-        not_written=0,
-        components=components,
-    )
-    return CacheSection(caches=(used,), lookups=(lookup,))
-
-
 def test_diff_names_what_keys_differ_in() -> None:
     """Only of misses with another key."""
-    from built_receipt import built
 
-    def with_caches(caches: CacheSection):
-        return msgspec.structs.replace(built(), caches=caches)
+    def of(key: str, components: dict[str, str], outcome: str = "miss") -> Receipt:
+        lookup = looked_up(outcome, key, components=tuple(components.items()))
+        return built([started(), torch_seen(), lookup, compiled("0/0", 2.0, 0, 1.0), ended()])
 
-    before = with_caches(section("k1", GRAPH))
-    (change,) = changed_cache_keys(before, with_caches(section("k2", OTHER_GRAPH)))
+    before = of("k1", GRAPH)
+    (change,) = changed_cache_keys(before, of("k2", OTHER_GRAPH))
     assert [item.name for item in change.changes] == ["gm"]
-    assert (change.functions, change.compile_ids) == (("f",), ("0/0",))
-    assert not changed_cache_keys(before, with_caches(section("k1", GRAPH)))
-    assert not changed_cache_keys(before, with_caches(section("k2", OTHER_GRAPH, "hit")))
+    assert (change.functions, change.compile_ids) == (("forward",), ("0/0",))
+    assert not changed_cache_keys(before, of("k1", GRAPH))
+    assert not changed_cache_keys(before, of("k2", OTHER_GRAPH, "hit"))
 
 
 def test_loaded_functions_that_ran_are_not_blind() -> None:

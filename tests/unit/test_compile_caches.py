@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -212,14 +213,10 @@ def test_the_receipt_and_the_screen() -> None:
     }
     assert found.folder is not None
     assert found.folder.filesystem == "ext4"
+    assert built().caches is None, "without a lookup"
     text = screen(show_compile_time, receipt, RenderOptions(width=110))
     assert "AOTAutograd, not cached 1 time: Unsupported node op x" in text
     assert "compiled graphs (inductor), not written 1 time: OSError" in text
-
-
-def test_no_lookup_is_null() -> None:
-    """A backend without caches, or a record of before."""
-    assert built().caches is None
 
 
 # --- CD611 ---------------------------------------------------------------------------------------
@@ -318,27 +315,24 @@ def test_a_folder_that_does_not_last(
 WRITTEN = CacheWritten(1.6, 0, "aot_autograd", "0/0", 0)
 
 
-def test_half_a_hit() -> None:
-    """The entry without its graphs; the graphs without the entry, which is written now or never."""
-    miss = looked("aot_autograd", "miss", status="full_miss")
-    hit = looked("fx_graph", "hit", key="f1")
-    dangling = looked("aot_autograd", "miss", status="hit")
-    again = looked("fx_graph", "miss", key="f1")
-    cases = [
-        ((dangling, again), "dangling", "warning"),
-        ((miss, hit, WRITTEN), "traced_again", "info"),
-        ((miss, hit), "not_saved", "warning"),
-    ]
-    for events, kind, severity in cases:
-        (found,) = findings(*events)
-        assert (found.rule, found.evidence["kind"], found.severity) == ("CD614", kind, severity)
+MISS, HIT = looked("aot_autograd", "miss", status="full_miss"), looked("fx_graph", "hit", key="f1")
+AGAIN = looked("fx_graph", "miss", key="f1")
 
 
-def test_no_half_hit() -> None:
-    """Both missed, both hit, or the graph is one that this process made itself."""
-    miss = looked("aot_autograd", "miss", status="full_miss")
-    assert findings(miss, looked("fx_graph", "miss", key="f1"), WRITTEN) == []
-    both = looked("fx_graph", "hit", key="f1", within="aot_autograd")
-    assert findings(both, looked("aot_autograd", "hit")) == []
-    made = looked("fx_graph", "miss", "1/0", key="f1")
-    assert findings(made, miss, looked("fx_graph", "hit", key="f1"), WRITTEN) == []
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        # The entry without its graphs; the graphs without the entry, written now or never.
+        ((looked("aot_autograd", "miss", status="hit"), AGAIN), [("dangling", "warning")]),
+        ((MISS, HIT, WRITTEN), [("traced_again", "info")]),
+        ((MISS, HIT), [("not_saved", "warning")]),
+        # Both missed, both hit, or the graph is one that this process made itself.
+        ((MISS, AGAIN, WRITTEN), []),
+        ((replace(HIT, within="aot_autograd"), looked("aot_autograd", "hit")), []),
+        ((replace(AGAIN, compile_id="1/0"), MISS, HIT, WRITTEN), []),
+    ],
+)
+def test_half_a_hit(events: tuple[Event, ...], told: list[tuple[str, str]]) -> None:
+    found = findings(*events)
+    assert {item.rule for item in found} <= {"CD614"}
+    assert [(item.evidence["kind"], item.severity) for item in found] == told

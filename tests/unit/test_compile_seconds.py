@@ -32,84 +32,85 @@ def own(times: PhaseTimes) -> PhaseSeconds | None:
     return None if timed is None else timed.own
 
 
-def test_a_phase_has_not_what_was_within_it() -> None:
-    """The sum is the outermost phase's time."""
+def replay(times: PhaseTimes, *events: tuple[str, str, int]) -> None:
+    """What began and ended, at which millisecond."""
+    for what, name, at in events:
+        (times.began if what == "began" else times.ended)(name, at * MS)
+
+
+FRAME = "entire_frame_compile"
+
+
+@pytest.mark.parametrize(
+    ("events", "phases"),
+    [
+        pytest.param(
+            [
+                ("began", FRAME, 0),
+                ("began", "build_guards", 2),
+                ("began", "gc", 3),
+                ("ended", "gc", 4),
+                ("ended", "build_guards", 7),
+                ("began", "gc", 8),
+                ("ended", "gc", 9),
+                ("ended", FRAME, 10),
+            ],
+            {FRAME: 0.004, "build_guards": 0.004, "gc": 0.002},
+            id="the sum is the outermost phase's time",
+        ),
+        pytest.param(
+            # An export, or a kernel that is tuned when it runs.
+            [
+                ("began", "tuned", 0),
+                ("ended", "tuned", 9),
+                ("began", FRAME, 10),
+                ("ended", FRAME, 12),
+            ],
+            {FRAME: 0.002},
+            id="what has no row",
+        ),
+        pytest.param(
+            [("ended", "gc", 5), ("began", FRAME, 0), ("began", "tracing", 1), ("ended", FRAME, 4)],
+            {FRAME: 0.004},
+            id="begun before anybody looked, and ended with what it was in",
+        ),
+    ],
+)
+def test_a_phase_has_not_what_was_within_it(
+    events: list[tuple[str, str, int]], phases: dict[str, float]
+) -> None:
     times = seen()
-    times.began("entire_frame_compile", 0)
-    times.began("build_guards", 2 * MS)
-    times.began("gc", 3 * MS)
-    times.ended("gc", 4 * MS)
-    times.ended("build_guards", 7 * MS)
-    times.began("gc", 8 * MS)
-    times.ended("gc", 9 * MS)
-    times.ended("entire_frame_compile", 10 * MS)
-    taken = dict(own(times))
-    assert taken == {"entire_frame_compile": 0.004, "build_guards": 0.004, "gc": 0.002}
+    replay(times, *events)
+    assert dict(own(times) or ()) == phases
     assert own(times) == ()
 
 
 def test_what_is_open_around_a_compile_is_no_part_of_it() -> None:
     """torch writes the row before the outermost phase ends; the next compile has not its rest."""
     times = seen()
-    times.began("dynamo", 0)
-    times.began("entire_frame_compile", MS)
-    times.ended("entire_frame_compile", 3 * MS)
-    assert own(times) == (("entire_frame_compile", 0.002),)
+    replay(times, ("began", "dynamo", 0), ("began", FRAME, 1), ("ended", FRAME, 3))
+    assert own(times) == ((FRAME, 0.002),)
     times.ended("dynamo", 9 * MS)
     assert own(times) == ()
-
-
-def test_what_has_no_row_is_no_part_of_the_next_compile() -> None:
-    """An export, or a kernel that is tuned when it runs."""
-    times = seen()
-    times.began("CachingAutotuner.benchmark_all_configs", 0)
-    times.ended("CachingAutotuner.benchmark_all_configs", 9 * MS)
-    times.began("entire_frame_compile", 10 * MS)
-    times.ended("entire_frame_compile", 12 * MS)
-    assert own(times) == (("entire_frame_compile", 0.002),)
 
 
 def test_spans_are_nested_and_counted_from_the_start_of_the_compile() -> None:
     """Of a phase with those within it; our own analysis has not passed, and what is too short to be
     drawn is left out."""
     times = seen()
-    times.began("dynamo", 0)
-    times.began("entire_frame_compile", 1000 * MS)
-    times.began("gc", 1100 * MS)
+    replay(times, ("began", "dynamo", 0), ("began", FRAME, 1000), ("began", "gc", 1100))
     times.leave_out(0.1)
-    times.ended("gc", 1300 * MS)
-    times.began("build_guards", 1300 * MS)
-    times.began("gc", 1400 * MS)
-    times.ended("gc", 1401 * MS)
-    times.ended("build_guards", 1500 * MS)
-    times.ended("entire_frame_compile", 2300 * MS)
+    replay(times, ("ended", "gc", 1300), ("began", "build_guards", 1300), ("began", "gc", 1400))
+    replay(times, ("ended", "gc", 1401), ("ended", "build_guards", 1500), ("ended", FRAME, 2300))
     timed = times.take()
     assert timed is not None
+    assert dict(timed.own)["gc"] == pytest.approx(0.101)
     assert timed.spans == (
         ("entire_frame_compile", 0.0, 1.2),
         ("gc", 0.1, 0.1),
         ("build_guards", 0.2, 0.2),
     )
     assert times.take() == ((), ())
-
-
-def test_our_own_analysis_is_in_no_phase() -> None:
-    """It is no part of the compile's seconds either."""
-    times = seen()
-    times.began("entire_frame_compile", 0)
-    times.leave_out(0.003)
-    times.ended("entire_frame_compile", 10 * MS)
-    assert own(times) == (("entire_frame_compile", 0.007),)
-
-
-def test_an_end_without_its_beginning() -> None:
-    """It was begun before anybody looked; what began within an ended phase has ended with it."""
-    times = seen()
-    times.ended("gc", 5 * MS)
-    times.began("entire_frame_compile", 0)
-    times.began("bytecode_tracing", MS)
-    times.ended("entire_frame_compile", 4 * MS)
-    assert dict(own(times)) == {"entire_frame_compile": 0.004}
 
 
 def test_each_thread_has_its_own() -> None:
@@ -189,11 +190,6 @@ def test_two_threads_in_one_trace() -> None:
     ]
 
 
-def test_a_trace_without_timing() -> None:
-    """Null, not zero."""
-    assert [row.phases for row in _rows_of(_row_in_trace("0/0", 0, 9))] == [None]
-
-
 def test_a_timing_that_is_none_of_torchs() -> None:
     """It is counted as lost."""
     damaged = line(b'{"chromium_event": {}, "frame_id": 0, "frame_compile_id": 0}', b"{}")
@@ -202,8 +198,9 @@ def test_a_timing_that_is_none_of_torchs() -> None:
 
 
 def test_where_torch_times_nothing() -> None:
-    """Null, not zero."""
+    """Null, not zero; in a trace too."""
     assert PhaseTimes().take() is None
+    assert [row.phases for row in _rows_of(_row_in_trace("0/0", 0, 9))] == [None]
 
 
 @pytest.mark.parametrize(
@@ -240,27 +237,17 @@ def test_names(name: str, phase: str) -> None:
 
 
 def test_every_phase_has_a_label() -> None:
-    """None is shown by the name it has in the receipt."""
     assert set(PHASES) == set(LABELS)
-
-
-def _row(compile_id: str, seconds: float, **changes: object) -> Compiled:
-    return compiled(compile_id, 1.0, 0, seconds, **changes)
 
 
 def test_the_receipt_and_the_screen() -> None:
     """Phases add up to the total; a backward without a name is its forward's."""
     phases = (("entire_frame_compile", 1.0), ("compile_file", 2.5))
     nameless = Location("", 0, "")
-    receipt = built(
-        [
-            started(),
-            torch_seen(),
-            _row("0/0", 4.0, phases=phases, restarted_s=0.5),
-            _row("0/0", 1.0, phases=(("compile_file", 1.0),), forward=False, frame=nameless),
-            ended(),
-        ]
-    )
+    builds = (("compile_file", 1.0),)
+    forward = compiled("0/0", 1.0, 0, 4.0, phases=phases, restarted_s=0.5)
+    backward = compiled("0/0", 1.0, 0, 1.0, phases=builds, forward=False, frame=nameless)
+    receipt = built([started(), torch_seen(), forward, backward, ended()])
     seconds = receipt.compile.seconds
     assert seconds is not None
     assert (seconds.attempts, seconds.total) == (2, pytest.approx(5.0))
@@ -275,15 +262,8 @@ def test_the_receipt_and_the_screen() -> None:
 
 def test_one_compile_without_phases_leaves_all_out() -> None:
     """An older record: half of the seconds would look like all."""
-    receipt = built(
-        [
-            started(),
-            torch_seen(),
-            _row("0/0", 4.0, phases=(("gc", 1.0),)),
-            _row("0/1", 4.0),
-            ended(),
-        ]
-    )
+    timed = compiled("0/0", 1.0, 0, 4.0, phases=(("gc", 1.0),))
+    receipt = built([started(), torch_seen(), timed, compiled("0/1", 1.0, 0, 4.0), ended()])
     assert receipt.compile.seconds is None
     text = screen(show_compile_time, receipt, RenderOptions(width=100))
     assert "the phases of compiles were not seen" in text

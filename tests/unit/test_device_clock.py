@@ -61,6 +61,14 @@ def step(clock: DeviceClock, device: Device, number: int) -> None:
     clock.step_ended(number, False)
 
 
+def steps(count: int, behind_ms: float = 0.0) -> tuple[DeviceClock, list[Event]]:
+    device = Device(behind_ms)
+    clock, events = make(device)
+    for number in range(count):
+        step(clock, device, number)
+    return clock, events
+
+
 def rows(events: list[Event]) -> list[tuple[int, float, float | None, float | None]]:
     assert all(isinstance(event, DeviceStepsTimed) for event in events)
     timeline = fold([events])
@@ -72,20 +80,14 @@ def rows(events: list[Event]) -> list[tuple[int, float, float | None, float | No
 
 def test_times_are_the_device_s() -> None:
     """From the end of a step to that of the next; the first step has no begin on the stream."""
-    device = Device()
-    clock, events = make(device)
-    for number in range(4):
-        step(clock, device, number)
+    clock, events = steps(4)
     clock.finish()
     assert rows(events) == [(number, 0.013, 0.004, 0.008) for number in (1, 2, 3)]
 
 
 def test_nothing_waits_for_a_slow_device() -> None:
     """Steps are told when the device has passed them; those it has not at the end are dropped."""
-    device = Device(behind_ms=30.0)
-    clock, events = make(device)
-    for number in range(10):
-        step(clock, device, number)
+    clock, events = steps(10, behind_ms=30.0)
     clock.finish()
     assert [row[0] for row in rows(events)] == [1, 2, 3, 4, 5, 6]
     assert sum(event.dropped for event in events if isinstance(event, DeviceStepsTimed)) == 3
@@ -93,10 +95,7 @@ def test_nothing_waits_for_a_slow_device() -> None:
 
 def test_what_waits_is_bounded() -> None:
     """A device that never finishes costs no more than so many steps of events."""
-    device = Device(behind_ms=1e9)
-    clock, events = make(device)
-    for number in range(DEPTH + 20):
-        step(clock, device, number)
+    clock, events = steps(DEPTH + 20, behind_ms=1e9)
     assert clock.dropped == 19
     clock.finish()
     assert rows(events) == []
@@ -104,10 +103,7 @@ def test_what_waits_is_bounded() -> None:
 
 def test_records_are_batched() -> None:
     """One for many steps."""
-    device = Device()
-    clock, events = make(device)
-    for number in range(BATCH + 2):
-        step(clock, device, number)
+    _, events = steps(BATCH + 2)
     assert [len(rows([event])) for event in events] == [BATCH]
 
 
@@ -159,14 +155,11 @@ def test_the_receipt_has_the_device_s_sums() -> None:
     """Beside the host's, with the method and no synchronisation; null without a device."""
     from compilediag.diagnosis.figures.steps import steps_section
 
-    device = Device()
-    clock, events = make(device)
-    for number in range(3):
-        step(clock, device, number)
+    clock, events = steps(3)
     clock.finish()
-    steps = StepsEnded(3.0, 0, "optimizer", (1.0, 2.0, 3.0), (1.0, 1.0, 1.0))
-    with_device = steps_section(fold([[steps, *events]]), ())
-    without = steps_section(fold([[steps]]), ())
+    host = StepsEnded(3.0, 0, "optimizer", (1.0, 2.0, 3.0), (1.0, 1.0, 1.0))
+    with_device = steps_section(fold([[host, *events]]), ())
+    without = steps_section(fold([[host]]), ())
     assert with_device is not None
     assert without is not None
     told = with_device.device_timing

@@ -71,7 +71,6 @@ def test_the_same_receipt() -> None:
     assert not found.changed
     assert [item.name for item in found.counts] == list(COUNTS)
     assert [item.change for item in found.counts] == [0] * len(COUNTS)
-    assert (found.causes_new, found.causes_gone) == ((), ())
     assert [(item.key.variable, item.before, item.after) for item in found.causes_same] == [
         ("pos.pe", 2, 2),
         ("capture", 1, 1),
@@ -121,11 +120,8 @@ def test_lines_may_move() -> None:
 
 def test_more_of_the_same_is_a_change() -> None:
     """A cause that now costs two recompiles instead of one is no new cause and yet a change."""
-
-    def repeat(raw: dict[str, Any]) -> None:
-        raw["compile"]["events"].append(copy.deepcopy(raw["compile"]["events"][3]))
-
-    found = compare(receipt(), receipt(repeat))
+    last = EXAMPLE["compile"]["events"][3]
+    found = compare(receipt(), receipt(lambda raw: raw["compile"]["events"].append(last)))
     assert (found.causes_new, found.changed) == ((), True)
     assert [(item.key.variable, item.after) for item in found.causes_same][-1] == ("stash", 2)
 
@@ -188,21 +184,15 @@ def test_breaks() -> None:
 
 def test_findings_by_code_and_variable() -> None:
     """Which findings came and went, in the words of the screen."""
-
-    def fixed(raw: dict[str, Any]) -> None:
-        raw["findings"].pop(0)
-
-    assert compare(receipt(), receipt(fixed)).findings_gone == ("CD103 pos.pe",)
-    assert compare(receipt(fixed), receipt()).findings_new == ("CD103 pos.pe",)
+    fixed = receipt(lambda raw: raw["findings"].pop(0))
+    assert compare(receipt(), fixed).findings_gone == ("CD103 pos.pe",)
+    assert compare(fixed, receipt()).findings_new == ("CD103 pos.pe",)
 
 
 def test_a_frame_that_now_runs_eager() -> None:
     """The silent fallback is a change of the frame, even with equal counts of compiles."""
-
-    def eager(raw: dict[str, Any]) -> None:
-        raw["compile"]["frames_detail"][0]["ran_eager"] = True
-
-    (found,) = compare(receipt(), receipt(eager)).frames
+    eager = receipt(lambda raw: raw["compile"]["frames_detail"][0].update(ran_eager=True))
+    (found,) = compare(receipt(), eager).frames
     assert (found.eager_before, found.eager_after, found.before, found.after) == (False, True, 4, 4)
 
 
@@ -217,25 +207,24 @@ def test_a_field_that_an_older_version_lacks_does_not_separate_lanes(
 ) -> None:
     """When the lane learns to tell a flag, receipts from before stay comparable, and it is said
     which flag they do not tell."""
-
-    def flag(raw: dict[str, Any]) -> None:
-        raw["header"]["lane"]["numerics_flags"]["matmul_precision"] = "high"
-
+    flag = receipt(
+        lambda raw: raw["header"]["lane"]["numerics_flags"].update(matmul_precision="high")
+    )
     path = "lane.numerics_flags.matmul_precision"
     new_in_1_0 = {f"header.{path}"}
     monkeypatch.setattr(diff, "unknown_to", lambda _: new_in_1_0.__contains__)
-    found = compare(receipt(older), receipt(flag))
+    found = compare(receipt(older), flag)
     assert found.lane_not_recorded == (FieldChange(path, None, "high"),)
-    assert not compare(receipt(flag), receipt(flag)).lane_not_recorded
+    assert not compare(flag, flag).lane_not_recorded
     with pytest.raises(LanesNotComparable, match="matmul_precision"):
-        compare(receipt(), receipt(flag))
+        compare(receipt(), flag)
 
     def other(raw: dict[str, Any]) -> None:
         older(raw)
         raw["header"]["lane"]["name"] = "other"
 
     with pytest.raises(LanesNotComparable, match=r"lane\.name"):
-        compare(receipt(other), receipt(flag))
+        compare(receipt(other), flag)
 
 
 def test_what_a_version_did_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,12 +433,17 @@ def test_levers_beside_the_code_are_listed() -> None:
     assert not found.changed
 
 
-def in_frame(function: str, *, inlined: str | None = None) -> Receipt:
-    """A frame with one recompile that is blamed on the frame, and a break in what it inlines."""
+def recompiled(function: str, frame: int = 0) -> tuple[Compile, Compile]:
+    """A frame with one recompile that is blamed on the frame."""
     where = place(function)
-    cause = recompile("0/1", where=where, guards=[false_guard("L['n']", "L['n'] == 2", user=None)])
-    again = attempt("0/1", kind="recompile", step=1, where=where, cause=cause)
-    return made(attempt("0/0", where=where), again, breaks=[branch(function=inlined or function)])
+    cause = recompile(f"{frame}/1", where=where, guards=[false_guard(user=None)])
+    again = attempt(f"{frame}/1", kind="recompile", step=1, where=where, cause=cause)
+    return attempt(f"{frame}/0", where=where), again
+
+
+def in_frame(function: str, *, inlined: str | None = None) -> Receipt:
+    """Such a frame, and a break in what it inlines."""
+    return made(*recompiled(function), breaks=[branch(function=inlined or function)])
 
 
 def test_a_cause_survives_a_padded_wrapper() -> None:
@@ -460,14 +454,6 @@ def test_a_cause_survives_a_padded_wrapper() -> None:
         ("step", 0),
         ("padded_step", 2),
     ]
-    other = compare(in_frame("step"), made(first("step"), *in_other_frame()))
+    other = compare(in_frame("step"), made(first("step"), *recompiled("other", 1)))
     assert [item.key.function for item in other.causes_gone] == ["step"]
     assert [item.key.function for item in other.causes_new] == ["other"]
-
-
-def in_other_frame() -> tuple[Compile, ...]:
-    """The same variable in another frame; nothing wraps."""
-    where = place("other")
-    cause = recompile("1/1", where=where, guards=[false_guard("L['n']", "L['n'] == 2", user=None)])
-    again = attempt("1/1", kind="recompile", step=1, where=where, cause=cause)
-    return attempt("1/0", where=where), again

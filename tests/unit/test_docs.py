@@ -25,6 +25,16 @@ HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 CODE = re.compile(r"CD\d{3}\Z")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def text_of(*parts: str) -> str:
+    return ROOT.joinpath(*parts).read_text(encoding="utf-8")
+
 
 def broken_links(page: Path, text: str) -> list[str]:
     """Relative links of a page that lead nowhere: to no file, or to no heading of it."""
@@ -91,8 +101,7 @@ def refused(name: str, words: list[str]) -> str:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_documented(name: str) -> None:
     """A command has a page that names it, and its help shows an example of itself."""
-    page = (ROOT / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
-    listed = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    page, listed = (text_of("docs", "reference", f"{each}.md") for each in (name, "commands"))
     section = listed.partition(f"## [{name}]")[2].partition("\n## ")[0]
     assert f"compilediag {name}" in page
     assert f"compilediag {name}" in section.partition("Example")[2]
@@ -107,9 +116,8 @@ def codes_in(text: str) -> set[str]:
 @functools.cache
 def emitted() -> dict[str, set[str]]:
     """Module of the outside to the codes it names; the register itself is left out."""
-    modules = set((ROOT / "compilediag").rglob("*.py")) - {
-        ROOT / "compilediag" / "diagnosis" / "codes.py"
-    }
+    register = ROOT / "compilediag" / "diagnosis" / "codes.py"
+    modules = {*(ROOT / "compilediag").rglob("*.py")} - {register}
     texts = {str(path): path.read_text(encoding="utf-8") for path in modules}
     return {path: codes_in(text) for path, text in texts.items() if "CD" in text}
 
@@ -136,7 +144,7 @@ def test_every_code_named_in_the_docs_is_registered_and_has_a_page() -> None:
     """No page shows a code that no rule reports; the register holds planned codes too."""
     named = {
         (code, page.name)
-        for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+        for page in PAGES
         for code in re.findall(r"\bCD\d{3}\b", page.read_text(encoding="utf-8"))
     }
     explained = set(explain.codes_with_page()) & set(REGISTER)
@@ -146,16 +154,14 @@ def test_every_code_named_in_the_docs_is_registered_and_has_a_page() -> None:
 
 @pytest.mark.parametrize("code", explain.codes_with_page())
 def test_rule_pages_have_one_shape(code: str) -> None:
-    """A rule's page starts with its code and goes on to say something."""
-    text = explain.page(code)
-    assert text is not None
+    text = explain.page(code) or ""
     assert text.startswith(f"# {code}")
     assert len(text.splitlines()) > 8
 
 
 def test_every_error_is_explained() -> None:
     """Each error raised on purpose has its heading in the troubleshooting page."""
-    text = (ROOT / "docs" / "howto" / "troubleshooting.md").read_text(encoding="utf-8")
+    text = text_of("docs", "howto", "troubleshooting.md")
     names = [
         name
         for name, item in inspect.getmembers(errors, inspect.isclass)
@@ -165,11 +171,7 @@ def test_every_error_is_explained() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
-@pytest.mark.parametrize(
-    "page",
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")],
-    ids=lambda page: str(page.relative_to(ROOT)),
-)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     """No relative link of a page is dead."""
     assert broken_links(page, page.read_text(encoding="utf-8")) == []
@@ -183,11 +185,7 @@ def test_dead_links_are_found() -> None:
     assert broken_links(ROOT / "README.md", text) == ["docs/fix.md", "README.md#no"]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")],
-    ids=lambda page: str(page.relative_to(ROOT)),
-)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_shown_commands_can_be_typed(page: Path) -> None:
     """Every option and argument that a page shows is one that the command takes."""
     text = page.read_text(encoding="utf-8")
@@ -232,13 +230,7 @@ def missing_names(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [
-        page
-        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-        if PYTHON_BLOCK.search(page.read_text(encoding="utf-8"))
-    ],
-    ids=lambda page: str(page.relative_to(ROOT)),
+    "page", [page for page in PAGES if PYTHON_BLOCK.search(text_of(str(page)))], ids=name_of
 )
 def test_what_python_blocks_use_of_compilediag_exists(page: Path) -> None:
     assert missing_names(page.read_text(encoding="utf-8")) == []
@@ -265,7 +257,7 @@ def test_shown_commands_are_found_and_refused() -> None:
 
 def test_the_map_names_every_room() -> None:
     """docs/architecture.md names every folder and top module of both halves."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = text_of("docs", "architecture.md")
     halves = ROOT / "harness" / "compilediag_harness", ROOT / "compilediag"
     wanted = [path.name for half in halves for path in half.glob("[a-z]*.py")]
     wanted += [f"{path.parent.name}/" for half in halves for path in half.glob("*/__init__.py")]

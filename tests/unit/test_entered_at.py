@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from built_receipt import compiled
 from timelines import FILE, PACKAGE_FILE, ROOT, TORCH_FILE, false_guard
 from trace_lines import line
 
@@ -31,25 +32,9 @@ WHERE = Location(PACKAGE_FILE, 10, "forward")
 
 
 def row(compile_id: str, call: UserCall | None, reason: str | None = None) -> Compiled:
-    return Compiled(
-        t=1.0,
-        step=0,
-        compile_id=compile_id,
-        epoch=0,
-        frame=WHERE,
-        forward=True,
-        guarded=True,
-        seconds=0.5,
-        backend_s=None,
-        graph_ops=1,
-        guards=1,
-        cache_size=None,
-        recompile_reason=reason,
-        fail_type=None,
-        fail_reason=None,
-        entered_at=call,
-        entered_from="" if call is not None else "thread pool_0 (thread.py:83 in _worker)",
-    )
+    thread = "" if call is not None else "thread pool_0 (thread.py:83 in _worker)"
+    facts = {"recompile_reason": reason, "entered_at": call, "entered_from": thread}
+    return compiled(compile_id, 1.0, 0, 0.5, frame=WHERE, **facts)
 
 
 def question(compile_id: str) -> Recompiled:
@@ -159,8 +144,8 @@ def entered(stack: Stack) -> tuple[UserCall | None, str]:
     end = json.dumps({"compilation_metrics": {**metrics, "recompile_reason": None}, **ids})
     data = b"".join(line(each.encode()) for each in (*strings, start, end))
     (journal,) = trace_of([data], "trace")
-    (compiled,) = [event for event in journal.events if isinstance(event, Compiled)]
-    return compiled.entered_at, compiled.entered_from
+    (found,) = [event for event in journal.events if isinstance(event, Compiled)]
+    return found.entered_at, found.entered_from
 
 
 MODULE: Stack = [(1, 511, "__call__", "return super()"), (2, 1789, "_call_impl", "forward_call")]
@@ -176,13 +161,7 @@ def test_trace_of_a_compiled_module() -> None:
     assert entered([*stack[:1], *resumed, *MODULE]) == (found, "")
 
 
-@pytest.mark.parametrize(
-    "stack",
-    [
-        pytest.param([], id="none"),
-        pytest.param([(0, 60, "<module>", "main()")], id="the-call-itself-left-out"),
-    ],
-)
+@pytest.mark.parametrize("stack", [[], [(0, 60, "<module>", "main()")]])
 def test_trace_of_a_compiled_function(stack: Stack) -> None:
     """torch leaves its call out: none is better than the one above it."""
     assert entered(stack) == (None, "")

@@ -15,6 +15,7 @@ from compilediag.diagnosis.codes import REGISTER
 
 FINDINGS = str(VIEWS / "findings.json")
 CLEAN = str(VIEWS / "clean.json")
+PAGE = (explain.page("CD103") or "").strip()
 
 
 @pytest.fixture(autouse=True)
@@ -73,17 +74,13 @@ def test_explain_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.startswith("finding 1: CD103 lazily grown buffer")
     assert "tensor size mismatch at index 0" in text
     assert out(capsys, "explain", "F1", FINDINGS) == text
-    page = explain.page("CD103")
-    assert page is not None
-    assert page.strip() in text
+    assert PAGE in text
 
 
 @pytest.mark.parametrize("spelled", ["CD103", "cd103", "lazy-buffer", "lazy_buffer"])
 def test_explain_a_rule(spelled: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A code in any case and a slug lead to the page, printed as it is written."""
-    page = explain.page("CD103")
-    assert page is not None
-    assert out(capsys, "explain", spelled).strip() == page.strip()
+    assert out(capsys, "explain", spelled).strip() == PAGE
 
 
 def test_explain_draws_the_page_on_a_terminal(
@@ -108,8 +105,6 @@ def test_diff_in_words_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert out(capsys, "diff", FINDINGS, CLEAN).startswith("findings → clean")
     facts = json.loads(out(capsys, "diff", "--json", FINDINGS, CLEAN))
     assert facts["changed"] is True
-    recompiles = next(
-        item for item in facts["comparison"]["counts"] if item["name"] == "recompiles"
-    )
-    assert (recompiles["before"], recompiles["after"]) == (3, 0)
+    counts = {item["name"]: item for item in facts["comparison"]["counts"]}
+    assert (counts["recompiles"]["before"], counts["recompiles"]["after"]) == (3, 0)
     assert json.loads(out(capsys, "diff", "--json", CLEAN, CLEAN))["changed"] is False

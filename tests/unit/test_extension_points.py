@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -15,31 +17,17 @@ from compilediag_harness import extension_points as inside_points
 ROOT = Path(__file__).resolve().parents[2]
 OUTSIDE = ROOT / "compilediag"
 INSIDE = ROOT / "harness" / "compilediag_harness"
-POINTS = (
-    *extension_points.RUN_MODES.values(),
-    *extension_points.COMMANDS.values(),
-    *extension_points.DOCUMENTS.values(),
-    extension_points.CADENCE_RULES,
-    extension_points.CADENCE_SECTION,
-    extension_points.CADENCE_VIEW,
-    extension_points.PIPELINE_RULES,
-    extension_points.PIPELINE_SECTION,
-    extension_points.PRICES,
-    extension_points.SMALL_PROGRAM,
-    extension_points.TELEMETRY_EXPORT,
-    extension_points.TELEMETRY_SETTINGS,
-    extension_points.TRAIN_LOG_READER,
-    extension_points.TRAIN_LOG_STEPS,
-    extension_points.TRAIN_LOG_THROUGHPUT,
-)
 
 
-INSIDE_POINTS = (
-    *inside_points.API.values(),
-    *inside_points.RECORDED.values(),
-    inside_points.EXPERIMENTS,
-    inside_points.PACKING,
-)
+def points_of(table: ModuleType) -> list[str]:
+    """Every "module:name" of a table, alone or in a dictionary."""
+    named = [value for name, value in vars(table).items() if name.isupper()]
+    tables = [value.values() if isinstance(value, dict) else [value] for value in named]
+    found = itertools.chain.from_iterable(tables)
+    return [each for each in found if isinstance(each, str) and ":" in each]
+
+
+POINTS, INSIDE_POINTS = points_of(extension_points), points_of(inside_points)
 
 
 def core() -> Iterator[Path]:

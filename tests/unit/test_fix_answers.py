@@ -11,12 +11,7 @@ from compilediag.fixes.answers import compare, exact_answers, unstable
 from compilediag.fixes.same_answers import results_in, same_result
 from compilediag.rules.changes import Declared, NumberAsTensor
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import (
-    Answer,
-    Location,
-    OutputsSampled,
-    StateRead,
-)
+from compilediag_harness.wire import Answer, Location, OutputsSampled, StateRead
 
 FUNCTION = Location("/p/model.py", 3, "Model.forward")
 
@@ -73,6 +68,9 @@ def test_numbers_may_round(before: Answer, after: Answer, same: bool) -> None:
     assert found.compared == 1
 
 
+TWICE, ONCE = returned(tensor(1.0), tensor(2.0)), returned(tensor(1.0))
+
+
 def as_buffer(
     path: str, value: float, dtype: str = "int64", shape: tuple[int, ...] = ()
 ) -> Timeline:
@@ -104,20 +102,17 @@ def test_a_number_that_a_change_makes_a_tensor_keeps_its_value() -> None:
     assert compare(rate, as_buffer(".rate", 0.10001, "float64"), exact).difference is not None
 
 
-def test_a_counter_that_ends_elsewhere_is_another_result() -> None:
-    found = compare(held(".calls", 6), held(".calls", 1))
-    assert found.difference == "Model at the end, calls: 6 → 1"
-
-
-def test_a_number_that_became_another_kind_is_another_result() -> None:
-    found = compare(held(".calls", 6), held(".calls", 6, "float"))
-    assert found.difference == "Model at the end, calls: int → float"
-
-
-def test_a_call_that_was_not_made_is_missing_and_one_more_is_not() -> None:
-    two, one = returned(tensor(1.0), tensor(2.0)), returned(tensor(1.0))
-    assert compare(two, one).difference == "call 1 of Model.forward returned is missing"
-    assert compare(one, two).difference is None
+@pytest.mark.parametrize(
+    ("before", "after", "difference"),
+    [
+        (held(".calls", 6), held(".calls", 1), "Model at the end, calls: 6 → 1"),
+        (held(".calls", 6), held(".calls", 6, "float"), "Model at the end, calls: int → float"),
+        (TWICE, ONCE, "call 1 of Model.forward returned is missing"),
+        (ONCE, TWICE, None),
+    ],
+)
+def test_another_result(before: Timeline, after: Timeline, difference: str | None) -> None:
+    assert compare(before, after).difference == difference
 
 
 def test_what_has_no_content_is_counted_and_not_called_equal() -> None:
@@ -256,8 +251,7 @@ def holding(bias: float, weight: float = 1.0, out: float = 2.0, **more: Any) -> 
 def test_what_differs_between_unchanged_runs_is_not_compared() -> None:
     """A bias without a gradient, at any call; everything else is."""
     ignored = unstable(holding(1.0), holding(1.1))
-    assert ignored is not None
-    assert len(ignored) == 1
+    assert len(ignored or ()) == 1
     assert compare(holding(1.0), holding(5.0)).difference
     found = compare(holding(1.0), holding(5.0), ignored=ignored)
     assert (found.difference, found.compared, found.conclusive) == (None, 7, True)
@@ -292,8 +286,7 @@ def timed(seconds: float, kind: str = "number", out: float = 2.0) -> Timeline:
 def test_a_clock_differs_between_unchanged_runs() -> None:
     """It is left out; what decides an output is not."""
     ignored = unstable(timed(1.0), timed(1.5))
-    assert ignored is not None
-    assert len(ignored) == 1
+    assert len(ignored or ()) == 1
     assert compare(timed(1.0), timed(7.0), ignored=ignored).difference is None
     assert unstable(timed(1.0), timed(1.5, out=9.0)) is None
     assert unstable(timed(1.0), timed(1.5, kind="tensor")) is None

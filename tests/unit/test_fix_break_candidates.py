@@ -7,59 +7,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.receipt.schema.compiles import (
-    EnteredAt,
-    FindingRecord,
-    FixRecord,
-    PassedArgument,
-    Place,
-)
-from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.compiles import FindingRecord, Place
 from compilediag.rules.changes import Change
 from compilediag.rules.offers import changes_for
 from tests.support.built_receipt import built
+from tests.support.receipt_records import entered, finding_record, of_files
 
-CALLED = EnteredAt(
-    file="app.py",
-    line=40,
-    text="f(a, g())",
-    arguments=(
-        PassedArgument(parameter="x", expression="a"),
-        PassedArgument(parameter="y", expression="g()"),
-    ),
-)
+CALLED = entered({"x": "a", "y": "g()"}, 40, file="app.py", text="f(a, g())")
 
 
 def finding(rule: str, line: int = 7, function: str = "f", **evidence: Any) -> FindingRecord:
-    return FindingRecord(
-        id=f"F{line}",
-        rule=rule,
-        slug="",
-        severity="warning",
-        confidence="exact",
-        family="",
-        variable=None,
-        location=Place(file="app.py", line=line, function=function),
-        ownership="user",
-        count=1,
-        steps=(),
-        cost_s=None,
-        evidence=evidence,
-        fix=FixRecord(summary="", how=""),
-        entered_at=CALLED,
+    place = Place(file="app.py", line=line, function=function)
+    return finding_record(
+        id=f"F{line}", rule=rule, location=place, evidence=evidence, entered_at=CALLED
     )
 
 
 def edits_of(*findings: FindingRecord, own: str = "app.py") -> list[Change]:
     """The edits for the first one, in a run that has all of them."""
-    whole: Receipt = built()
-    provenance = msgspec.structs.replace(whole.header.provenance, source_sha256={own: "0"})
-    receipt = msgspec.structs.replace(
-        whole,
-        findings=findings,
-        header=msgspec.structs.replace(whole.header, provenance=provenance),
-        environment=msgspec.structs.replace(whole.environment, torch="2.13.0"),
-    )
+    whole = built()
+    environment = msgspec.structs.replace(whole.environment, torch="2.13.0")
+    receipt = of_files(whole, own, findings=findings, environment=environment)
     return [change for change in changes_for(findings[0], receipt) if change.edits]
 
 

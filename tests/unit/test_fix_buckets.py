@@ -24,6 +24,7 @@ from compilediag.runs.trials.sources import listed
 from compilediag.timeline.fixed_shapes import FixedShapeRun, SizeRun
 from compilediag.timeline.invocations import Calls
 from compilediag_harness.wire import PaddingChecked
+from tests.support.receipt_records import of_files
 from tests.support.timelines import WHERE
 from tests.unit.test_fix_certificate import (
     BASE,
@@ -46,24 +47,15 @@ SIZES = {4: 3, 5: 1, 9: 2, 10: 1}
 def called(
     dims: tuple[tuple[str, ...], ...] = (("x:0",),), sizes: Any = SIZES, **more: Any
 ) -> Receipt:
-    combinations: list[tuple[int, ...]] = [
-        (each,) if isinstance(each, int) else each for each in sizes
-    ]
-    varying = VaryingSizesRecord(
-        dims=dims,
-        sizes=tuple(combinations),
-        counts=tuple(sizes.values()),
-        other_calls=0,
-    )
+    combinations = tuple((each,) if isinstance(each, int) else each for each in sizes)
+    varying = VaryingSizesRecord(dims=dims, sizes=combinations, counts=tuple(sizes.values()))
     invocation = Invocation(
-        name="Net.forward", file="model.py", line=3, calls=sum(sizes.values()), varying=varying
+        name="forward", file="model.py", line=3, calls=sum(sizes.values()), varying=varying
     )
     whole = receipt()
+    environment = msgspec.structs.replace(whole.environment, torch="2.13.0")
     return msgspec.structs.replace(
-        whole,
-        environment=msgspec.structs.replace(whole.environment, torch="2.13.0"),
-        invocations=(msgspec.structs.replace(invocation, name="forward"),),
-        **more,
+        whole, environment=environment, invocations=(invocation,), **more
     )
 
 
@@ -122,9 +114,7 @@ def test_other_sizes_where_padding_is_waste() -> None:
         warmed=True,
     )
     whole = called(shapes=ShapesSection(fixed=(fixed,)))
-    header = whole.header
-    own = msgspec.structs.replace(header.provenance, source_sha256={"score.py": "00"})
-    whole = msgspec.structs.replace(whole, header=msgspec.structs.replace(header, provenance=own))
+    whole = of_files(whole, "score.py")
     (change,) = buckets("CD407", whole, buckets=[[64, 512]], planned_buckets=[[32, 96]])
     assert change.edits == (Edit("score.py", 1, "fixed_shape_buckets", ("[64, 512]", "[32, 96]")),)
     assert not buckets("CD407", whole, buckets=[[8]], planned_buckets=[[32, 96]])

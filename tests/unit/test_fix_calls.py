@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite
-from compilediag.receipt.schema.compiles import EnteredAt, FrameName, PassedArgument
+from compilediag.receipt.schema.compiles import EnteredAt, FrameName
 from compilediag.receipt.schema.invocations import Invocation, ShapesRecord
 from compilediag.rules.case import Case, case_of
 from compilediag.rules.changes import Change, Edit, EditImpossible
 from compilediag.rules.objects.changes import neutral_changes
 from compilediag.rules.values.changes import filled_changes, flag_changes
+from tests.support.receipt_records import entered, of_files
 from tests.unit.test_fix_candidates import finding, receipt
 
 pytest.importorskip("libcst")
@@ -22,8 +23,7 @@ MASK = {"source": "L['mask']", "values": [["None", "Tensor [4, 24] torch.bool"]]
 
 
 def call(line: int, text: str, **arguments: str) -> EnteredAt:
-    passed = tuple(PassedArgument(parameter=k, expression=v) for k, v in arguments.items())
-    return EnteredAt(file="train.py", line=line, text=text, arguments=passed)
+    return entered(arguments, line, text=text)
 
 
 def case(rule: str, calls: list[EnteredAt | None], shapes: list[str], **evidence: Any) -> Case:
@@ -40,16 +40,9 @@ def case(rule: str, calls: list[EnteredAt | None], shapes: list[str], **evidence
         calls=9,
         shapes=tuple(ShapesRecord(shapes=text, count=1) for text in shapes),
     )
-    provenance = msgspec.structs.replace(whole.header.provenance, source_sha256={"train.py": ""})
-    made = case_of(
-        finding(rule, **evidence),
-        msgspec.structs.replace(
-            whole,
-            compile=msgspec.structs.replace(whole.compile, events=events),
-            header=msgspec.structs.replace(whole.header, provenance=provenance),
-            invocations=(called,),
-        ),
-    )
+    compiled = msgspec.structs.replace(whole.compile, events=events)
+    whole = of_files(whole, "train.py", compile=compiled, invocations=(called,))
+    made = case_of(finding(rule, **evidence), whole)
     assert made is not None
     return made
 

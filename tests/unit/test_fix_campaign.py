@@ -127,6 +127,10 @@ def line(*values: str) -> str:
     return f'export {SOURCES}="{",".join(values)}"'
 
 
+def screen(*fixes: FindingFixes) -> str:
+    return render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
+
+
 def test_each_alone_then_together_then_again(runs: Runs) -> None:
     made = campaign()
     results = run_campaign(made)
@@ -152,8 +156,8 @@ def test_what_does_not_go_together_is_proved_alone(runs: Runs) -> None:
     results = run_campaign(made)
     assert runs.made[-3:] == [
         "all of them together",
-        f"again: {line(chr(76) + '[' + repr('n') + ']')}",
-        f"again: {line(chr(76) + '[' + repr('m') + ']')}",
+        f"again: {line(N)}",
+        f"again: {line(M)}",
     ]
     assert proofs(results) == [line("L['n']"), line("L['m']")]
     assert environment_lines(made) == []
@@ -177,12 +181,19 @@ def test_a_random_program_is_run_no_more(runs: Runs) -> None:
     assert "results differ between two unchanged runs" in made.notes[0]
 
 
-def test_a_program_that_fails_is_run_no_more(runs: Runs) -> None:
-    runs.fails_on = {"": "RuntimeError: no GPU"}
+@pytest.mark.parametrize(
+    ("problem", "note"),
+    [
+        ("RuntimeError: no GPU", "does not run: RuntimeError: no GPU"),
+        ("EOFError: EOF when reading a line", "EOF when reading a line (its input is empty here)"),
+    ],
+)
+def test_a_program_that_fails_is_run_no_more(runs: Runs, problem: str, note: str) -> None:
+    runs.fails_on = {"": problem}
     made = campaign()
     assert proofs(run_campaign(made)) == [None, None]
     assert runs.made == ["the program as it is"]
-    assert "does not run: RuntimeError: no GPU" in made.notes[0]
+    assert note in made.notes[0]
 
 
 def test_one_run_proves_nothing_when_stopped(runs: Runs) -> None:
@@ -218,12 +229,8 @@ def test_two_changes_that_need_each_other(runs: Runs) -> None:
         f"together: {line(N)}; {line(M)}",
         "all of them together, again",
     ]
-    assert [
-        item.proof and (item.proof.beside, item.proof.certificate.runs) for item in results
-    ] == [
-        (("F2",), 2),
-        (("F1",), 2),
-    ]
+    beside = [item.proof and (item.proof.beside, item.proof.certificate.runs) for item in results]
+    assert beside == [(("F2",), 2), (("F1",), 2)]
     assert environment_lines(made) == [line(N, M)]
     found = as_json(made, results)["findings"][1]["tried"][0]
     assert (found["together_with"], found["proved"]) == (["F1"], True)
@@ -283,8 +290,14 @@ def test_what_was_tried_is_beside_the_receipt_and_proofs_are_in_it(
     made = campaign()
     results = run_campaign(made)
     save(made, results, str(path))
-    fix = read_receipt(path).findings[0].fix
-    assert (fix.verified, fix.proof and fix.proof.change) == (True, line("L['n']"))
+    saved = read_receipt(path)
+    fix, second = (each.fix for each in saved.findings)
+    assert fix.proof is not None
+    assert (fix.verified, fix.proof.change) == (True, line(N))
+    assert fix.proof.torch == BEFORE.environment.torch
+    refusal = RefusedChange(change=line("L['bad']"), reason="1 of 1 recompiles remain")
+    assert (fix.refused, second.refused) == ((refusal,), ())
+    assert missing_proof(saved.findings[0], saved) is None
     document = json.loads((tmp_path / NAME).read_text())
     assert document == json.loads(json.dumps(as_json(made, results)))
     refused, proved = document["findings"][0]["tried"]
@@ -295,23 +308,15 @@ def test_what_was_tried_is_beside_the_receipt_and_proofs_are_in_it(
 def test_the_screen(runs: Runs) -> None:
     made = campaign()
     results = run_campaign(made)
-    fixes = [
-        FindingFixes(
-            number,
-            item.finding,
-            item.listed.possible,
-            item.listed.impossible,
-            [
-                TriedChange(each.change, each.certificate, each.proved, each.risk)
-                for each in item.tried
-            ],
-        )
-        for number, item in enumerate(results, start=1)
-    ]
+    fixes: list[FindingFixes] = []
+    for number, item in enumerate(results, start=1):
+        tried = [TriedChange(i.change, i.certificate, i.proved, i.risk) for i in item.tried]
+        listed = item.listed
+        fixes.append(FindingFixes(number, item.finding, listed.possible, listed.impossible, tried))
     together = Together(environment_lines(made), made.together)
     text = render_fixes(BEFORE, fixes, together, ["a note"], RenderOptions())
     assert text.startswith("2 of 2 findings have a proved change\n")
-    assert f"     ✗ refused  {line(chr(76) + '[' + repr('bad') + ']')}\n" in text
+    assert f"     ✗ refused  {line(BAD)}\n" in text
     assert "1 of 1 recompiles remain" in text
     assert "     ✓ proved  export" in text
     assert "recompiles 1 → 0" in text
@@ -324,9 +329,7 @@ def test_there_is_always_a_reason() -> None:
     """Rules whose findings usually have a change have no reason of their own."""
     grown = msgspec.structs.replace(FIRST, rule="CD105")
     assert why_unchangeable("CD105") is None
-    text = render_fixes(
-        BEFORE, [FindingFixes(1, grown, (), ())], Together([], []), [], RenderOptions()
-    )
+    text = screen(FindingFixes(1, grown, (), ()))
     assert "no change is known for code of this form" in text
 
 
@@ -334,8 +337,7 @@ def test_edits_that_need_libcst_are_one_line() -> None:
     """Whether they would fit the files is not known: their names would say nothing."""
     edits = tuple(RefusedChange(change=f"edit {each}", reason=NEEDS_LIBCST) for each in "ab")
     other = RefusedChange(change="edit c", reason="line 3 is not a statement of its own")
-    fixes = [FindingFixes(1, FIRST, (), (*edits, other))]
-    text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
+    text = screen(FindingFixes(1, FIRST, (), (*edits, other)))
     assert "       2 edits not tried: edits need libcst: pip install" in text
     assert "edit a" not in text
     assert "not possible: edit c: line 3" in text
@@ -355,8 +357,7 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(
     refused = run_campaign(campaign())[0].tried[0]
     outcomes = [TriedChange(refused.change, refused.certificate, False, refused.risk)] * tried
     possible = [refused.change] * candidates
-    fixes = [FindingFixes(1, FIRST, possible, (), outcomes)]
-    text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
+    text = screen(FindingFixes(1, FIRST, possible, (), outcomes))
     assert text.startswith("0 of 1 finding has a proved change\n")
     assert f"     {sentence}\n" in text
     words = why_unchangeable(FIRST.rule)
@@ -367,8 +368,7 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(
 def test_the_screen_says_what_stands_in_the_way_of_an_edit() -> None:
     """Of the program, instead of what its rule says in general."""
     edits = [RefusedChange(change=f"edit {n}", reason=f"`x[{n}]` is kept") for n in range(3)]
-    fixes = [FindingFixes(1, FIRST, (), edits)]
-    text = render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
+    text = screen(FindingFixes(1, FIRST, (), edits))
     assert "not possible: edit 0: `x[0]` is kept\n" in text
     assert text.count("not possible") == 2
     assert str(why_unchangeable(FIRST.rule)) not in text
@@ -444,13 +444,6 @@ def test_another_torch_than_that_of_the_findings(runs: Runs) -> None:
     assert f"with torch 1.0, and the program has {now} now: name the program" in made.notes[0]
 
 
-def test_a_program_that_asks_for_input(runs: Runs) -> None:
-    runs.fails_on = {"": "EOFError: EOF when reading a line"}
-    made = campaign()
-    run_campaign(made)
-    assert "EOFError: EOF when reading a line (its input is empty here)" in made.notes[0]
-
-
 def test_a_line_that_no_longer_matches_ends_the_runs(runs: Runs, tmp_path: Path) -> None:
     """An edit that the text has no place for any more is one sentence, and nothing is lost."""
     made = campaign()
@@ -459,21 +452,6 @@ def test_a_line_that_no_longer_matches_ends_the_runs(runs: Runs, tmp_path: Path)
     )
     with pytest.raises(EditImpossible, match=r"gone\.py cannot be read"):
         edited_files(made, [made.chosen["F1"]])
-
-
-def test_refused_changes_and_the_code_are_in_the_receipt(runs: Runs, tmp_path: Path) -> None:
-    path = tmp_path / "receipt.json"
-    write_receipt(BEFORE, path)
-    made = campaign()
-    save(made, run_campaign(made), str(path))
-    first, second = (each.fix for each in read_receipt(path).findings)
-    assert [(each.change, each.reason) for each in first.refused] == [
-        (line("L['bad']"), "1 of 1 recompiles remain")
-    ]
-    assert second.refused == ()
-    assert missing_proof(read_receipt(path).findings[0], read_receipt(path)) is None
-    assert first.proof is not None
-    assert first.proof.torch == BEFORE.environment.torch
 
 
 def test_a_proof_of_a_campaign_before_is_kept_unless_its_change_fails(

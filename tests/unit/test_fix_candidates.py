@@ -9,15 +9,11 @@ import pytest
 
 from compilediag.receipt.schema.compiles import (
     CandidateRecord,
-    CompileEvent,
-    EnteredAt,
-    EventCause,
     FindingRecord,
     FixRecord,
     FrameDetail,
     FrameName,
     Headroom,
-    PassedArgument,
     Place,
 )
 from compilediag.receipt.schema.invocations import Invocation
@@ -36,6 +32,13 @@ from compilediag.rules.limits.changes import sufficient
 from compilediag.rules.offers import changes_for
 from compilediag_harness.wire import ArgumentChange, Location
 from tests.support.built_receipt import built
+from tests.support.receipt_records import (
+    compile_event,
+    entered,
+    event_cause,
+    finding_record,
+    of_files,
+)
 
 FUNCTION = Invocation(name="forward", file="model.py", line=13, calls=3)
 
@@ -51,64 +54,17 @@ def changes(
 
 
 def finding(rule: str, **evidence: Any) -> FindingRecord:
-    return FindingRecord(
-        id="F1",
-        rule=rule,
-        slug="",
-        severity="warning",
-        confidence="exact",
-        family="",
-        variable="x",
-        location=evidence.pop("place", Place(file="model.py", line=14, function="forward")),
-        ownership="user",
-        count=1,
-        steps=(),
-        cost_s=None,
-        evidence=evidence,
-        fix=FixRecord(summary="", how="", candidates=evidence.pop("candidates", ())),
-        entered_at=EnteredAt(
-            file="train.py",
-            line=7,
-            arguments=(PassedArgument(parameter="x", expression="batch"),),
-        ),
-    )
+    place = evidence.pop("place", Place(file="model.py", line=14, function="forward"))
+    fix = FixRecord(summary="", how="", candidates=evidence.pop("candidates", ()))
+    facts = {"variable": "x", "location": place, "fix": fix, "entered_at": entered({"x": "batch"})}
+    return finding_record(rule=rule, evidence=evidence, **facts)
 
 
 def receipt(torch: str, own: tuple[str, ...] = ()) -> Receipt:
     whole = built()
-    cause = EventCause(
-        family="",
-        source="",
-        variable="",
-        guard="",
-        expected=None,
-        actual=None,
-        file=None,
-        line=None,
-        function=None,
-        primary=True,
-        finding="F1",
-    )
-    event = CompileEvent(
-        compile_id="0/1",
-        epoch=0,
-        frame=FrameName(function="forward", file="model.py", line=13),
-        step=1,
-        kind="recompile",
-        seconds=None,
-        graph_ops=1,
-        guards=1,
-        causes=(cause,),
-    )
-    digests = dict.fromkeys(own, "digest")
-    provenance = msgspec.structs.replace(whole.header.provenance, source_sha256=digests)
-    return msgspec.structs.replace(
-        whole,
-        header=msgspec.structs.replace(whole.header, provenance=provenance),
-        environment=msgspec.structs.replace(whole.environment, torch=torch),
-        compile=msgspec.structs.replace(whole.compile, events=(event,)),
-        invocations=(FUNCTION,),
-    )
+    compiled = msgspec.structs.replace(whole.compile, events=(compile_event(event_cause()),))
+    environment = msgspec.structs.replace(whole.environment, torch=torch)
+    return of_files(whole, *own, environment=environment, compile=compiled, invocations=(FUNCTION,))
 
 
 SIZE = {"kind": "size", "source": "L['x']", "values": [["[4, 2]", "[6, 2]"]]}
@@ -124,25 +80,17 @@ def test_a_size_is_marked_at_the_call_and_then_everything_is_dynamic() -> None:
 def passing(expression: str, *others: tuple[str, str, str, str]) -> Change:
     """The mark of a size where the program passes an expression; other causes of the finding as
     (source, before, after, expression)."""
-    passed = (("x", expression), *((each[0][3:-2], each[3]) for each in others))
-    entered = EnteredAt(
-        file="train.py",
-        line=7,
-        arguments=tuple(PassedArgument(parameter=name, expression=text) for name, text in passed),
-    )
+    call = entered({"x": expression, **{each[0][3:-2]: each[3] for each in others}})
     whole = receipt("2.13.0+cpu")
-    (event,) = whole.compile.events
-    causes = tuple(
-        msgspec.structs.replace(
-            event.causes[0], source=source, expected=before, actual=after, primary=False
-        )
+    causes = (
+        event_cause(source=source, expected=before, actual=after, primary=False)
         for source, before, after, _ in others
     )
-    event = msgspec.structs.replace(event, causes=(*event.causes, *causes))
+    events = (compile_event(event_cause(), *causes),)
     whole = msgspec.structs.replace(
-        whole, compile=msgspec.structs.replace(whole.compile, events=(event,))
+        whole, compile=msgspec.structs.replace(whole.compile, events=events)
     )
-    found = msgspec.structs.replace(finding("CD105", **SIZE), entered_at=entered)
+    found = msgspec.structs.replace(finding("CD105", **SIZE), entered_at=call)
     return changes_for(found, whole)[0]
 
 

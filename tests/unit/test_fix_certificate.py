@@ -18,7 +18,6 @@ from compilediag.receipt.schema.compiles import (
     CompileSection,
     EventCause,
     FindingRecord,
-    FixRecord,
     FrameName,
     GraphBreak,
     Place,
@@ -38,40 +37,21 @@ from compilediag_harness.wire import (
     TrialApplied,
 )
 from tests.support.built_receipt import built
+from tests.support.receipt_records import compile_event, event_cause, finding_record
 from tests.support.timelines import WHERE, attempt, timeline
 
 STEPS = 12
 
 
 def cause(variable: str = "n", finding: str | None = "F1", rule: str = "CD107") -> EventCause:
-    return EventCause(
-        family="",
-        source=f"L['{variable}']",
-        variable=variable,
-        guard="",
-        expected="1",
-        actual="2",
-        file="model.py",
-        line=3,
-        function="forward",
-        primary=True,
-        rule=rule,
-        finding=finding,
-    )
+    facts = {"source": f"L['{variable}']", "expected": "1", "actual": "2"}
+    place = {"file": "model.py", "line": 3, "function": "forward"}
+    return event_cause(variable=variable, rule=rule, finding=finding, **facts, **place)
 
 
 def again(number: int, *causes: EventCause) -> CompileEvent:
-    return CompileEvent(
-        compile_id=f"0/{number}",
-        epoch=0,
-        frame=FrameName(function="forward", file="model.py", line=3),
-        step=number,
-        kind="recompile",
-        seconds=1.0,
-        graph_ops=3,
-        guards=1,
-        causes=causes,
-    )
+    frame = FrameName(function="forward", file="model.py", line=3)
+    return compile_event(*causes, compile_id=f"0/{number}", step=number, frame=frame)
 
 
 def site(reason: str = "print", finding: str | None = None) -> GraphBreak:
@@ -89,22 +69,8 @@ def site(reason: str = "print", finding: str | None = None) -> GraphBreak:
 
 
 def finding(rule: str = "CD107", number: str = "F1", variable: str | None = "n") -> FindingRecord:
-    return FindingRecord(
-        id=number,
-        rule=rule,
-        slug="slug",
-        severity="warning",
-        confidence="exact",
-        family="",
-        variable=variable,
-        location=Place(file="model.py", line=3, function="forward"),
-        ownership="user",
-        count=1,
-        steps=(),
-        cost_s=None,
-        evidence={},
-        fix=FixRecord(summary="", how=""),
-    )
+    place = Place(file="model.py", line=3, function="forward")
+    return finding_record(rule=rule, id=number, variable=variable, location=place)
 
 
 def receipt(
@@ -157,10 +123,18 @@ BASE = Observed(receipt(again(1, cause()), again(2, cause()), findings=(FINDING,
 EAGER = Observed(receipt(), run())
 SUBJECT = subject_of(FINDING, BASE.receipt)
 GOOD = Observed(receipt(), run())
+ELSEWHERE = Location(WHERE.file, 99, "other")
+SILENT = {"timeline": run(answers=(), held_states=())}
+"""A run whose calls return nothing."""
 
 
 def judged(*runs: Observed, **more: Any) -> Certificate:
     return judge(SUBJECT, Without(BASE, EAGER), runs or (GOOD, GOOD), **more)
+
+
+def judged_after(before: Receipt, *runs: Observed, **more: Any) -> Certificate:
+    """Where the program as it is has another receipt."""
+    return judge(SUBJECT, Without(replace(BASE, receipt=before), EAGER), runs, **more)
 
 
 def failed(certificate: Certificate) -> list[str]:
@@ -201,16 +175,14 @@ def test_as_many_recompiles_under_another_name_are_not_gone() -> None:
     """Each call that recompiled for `n` did so for `m` too: a plain run has as many as before."""
     both = receipt(again(1, cause(), cause("m", "F2")), findings=(FINDING, finding(number="F2")))
     other = receipt(again(1, cause("m", "F1")), findings=(finding(number="F2"),))
-    before = replace(BASE, receipt=both)
-    found = judge(SUBJECT, Without(before, EAGER), (replace(GOOD, receipt=other),))
+    found = judged_after(both, replace(GOOD, receipt=other))
     assert failed(found)[0] == "finding"
     assert "as many recompiles as before (1 → 1)" in found.reason
-    assert judge(SUBJECT, Without(before, EAGER), (GOOD,)).holds
+    assert judged_after(both, GOOD).holds
 
 
 def test_a_finding_that_did_not_come_again_is_not_proved() -> None:
-    never = Without(replace(BASE, receipt=receipt()), EAGER)
-    assert "did not reappear" in judge(SUBJECT, never, (GOOD,)).reason
+    assert "did not reappear" in judged_after(receipt(), GOOD).reason
 
 
 @pytest.mark.parametrize(
@@ -268,12 +240,13 @@ def test_what_the_limit_hid_is_no_worse() -> None:
         again(1, cause()), again(2, cause()), findings=(FINDING, limited), recompile_limit_hits=1
     )
     after = replace(GOOD, receipt=receipt(again(1, cause("m", "F1", "CD106"))))
-    assert judge(SUBJECT, Without(replace(BASE, receipt=before), EAGER), (after,)).holds
+    assert judged_after(before, after).holds
 
 
 @pytest.mark.parametrize(
     ("vacuous", "reason"),
     [
+        (replace(run(), compiles=(attempt(where=ELSEWHERE),)), f"{WHERE.function} is no longer"),
         (run(steps=6), "compiled calls 12 → 6"),
         (replace(run(), compiles=()), "graph operations 3 → 0"),
         (
@@ -287,12 +260,6 @@ def test_less_is_compiled(vacuous: Timeline, reason: str) -> None:
     found = judged(replace(GOOD, timeline=vacuous))
     assert "compiled" in failed(found)
     assert reason in found.reason
-
-
-def test_a_function_that_is_not_compiled_any_more() -> None:
-    elsewhere = Location(WHERE.file, 99, "other")
-    found = judged(replace(GOOD, timeline=replace(run(), compiles=(attempt(where=elsewhere),))))
-    assert f"{WHERE.function} is no longer compiled" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -336,8 +303,7 @@ def test_results_in_a_message_that_is_left_out() -> None:
 
 
 def test_a_message_is_not_all_that_can_be_compared() -> None:
-    nothing = {"timeline": run(answers=(), held_states=())}
-    bare, eager, after = (replace(each, **nothing) for each in (BASE, EAGER, GOOD))
+    bare, eager, after = (replace(each, **SILENT) for each in (BASE, EAGER, GOOD))
     printed = Without(replace(bare, printed=("loss 1.0",)), eager)
     found = judge(SUBJECT, printed, (after,), declared=Declared(silences=True))
     assert "no number" in found.reason
@@ -345,10 +311,9 @@ def test_a_message_is_not_all_that_can_be_compared() -> None:
 
 def test_what_is_printed_is_compared_where_calls_return_nothing() -> None:
     """An optimizer's step, say: its result is what the program prints."""
-    nothing = {"timeline": run(answers=(), held_states=())}
-    bare, eager = replace(BASE, **nothing), replace(EAGER, **nothing)
-    after = replace(GOOD, **nothing)
-    assert "no number" in judge(SUBJECT, Without(bare, eager), (after,)).reason
+    bare, eager, after = (replace(each, **SILENT) for each in (BASE, EAGER, GOOD))
+    for without in (Without(bare, eager), Without(bare, None)):
+        assert "no number that a compiled call returned" in judge(SUBJECT, without, (after,)).reason
     printed = Without(replace(bare, printed=("loss 1.0",)), eager)
     assert judge(SUBJECT, printed, (replace(after, printed=("loss 1.0",)),)).holds
     assert not judge(SUBJECT, printed, (replace(after, printed=("loss 2.0",)),)).holds
@@ -371,24 +336,12 @@ def test_a_random_program_proves_nothing() -> None:
     assert "two runs without the change differ" in found.reason
 
 
-def test_nothing_recorded_proves_nothing() -> None:
-    silent = run(answers=(), held_states=())
-    none = Without(replace(BASE, timeline=silent), None)
-    found = judge(SUBJECT, none, (replace(GOOD, timeline=silent),))
-    assert "no number that a compiled call returned" in found.reason
-
-
 def test_a_change_that_was_not_applied_proves_nothing() -> None:
     label = "torch._dynamo.config.x = 1"
     assert "never reached" in judged(GOOD, labels=[label]).reason
     for problem, holds in ((None, True), ("the program sets it itself", False)):
         applied = run(trial_applied=(TrialApplied(0.0, label, problem),))
         assert judged(replace(GOOD, timeline=applied), labels=[label]).holds == holds
-
-
-def test_a_run_that_fails_is_a_result() -> None:
-    found = judged(replace(GOOD, problem="RuntimeError: no"))
-    assert (found.holds, found.reason) == (False, "does not run: RuntimeError: no")
 
 
 def test_a_subject_without_a_recompile_is_the_finding_itself() -> None:
@@ -451,8 +404,7 @@ def test_a_file_that_was_edited_meanwhile() -> None:
     compiled = BASE.receipt.compile
     before = msgspec.structs.replace(of(**{"a.py": "1", "log": "1"}), compile=compiled)
     for digests, holds in (({"a.py": "2"}, False), ({"a.py": "1", "log": "2"}, True), ({}, True)):
-        after = replace(GOOD, receipt=of(**digests))
-        found = judge(SUBJECT, Without(replace(BASE, receipt=before), EAGER), (after,))
+        found = judged_after(before, replace(GOOD, receipt=of(**digests)))
         assert found.holds == holds
         assert holds or found.reason == "a.py was edited while changes were tried"
 
@@ -470,16 +422,12 @@ def test_a_hook_that_is_left_to_python_takes_its_operations() -> None:
 
 
 def test_a_counter_as_a_tensor_must_end_as_it_did() -> None:
-    def held(calls: float, name: str = "calls") -> Observed:
-        answer = Answer(f".{name}", "tensor", "int64", (), (calls,), digest="t")
-        whole = StateRead(0.0, WHERE, "Model", (answer,))
-        return Observed(receipt(), run(held_states=(whole,)))
-
+    """What else it may become: tests of `compare`."""
+    answer = Answer(".calls", "tensor", "int64", (), (6.0,), digest="t")
+    held = Observed(receipt(), run(held_states=(StateRead(0.0, WHERE, "Model", (answer,)),)))
     declared = Declared(numbers=frozenset([NumberAsTensor("calls", "int64")]))
-    assert judged(held(6), declared=declared).holds
-    for lie in (held(1), held(6, "other")):
-        assert failed(judged(lie, declared=declared)) == ["answers"]
-    assert failed(judged(held(6))) == ["answers"]
+    assert judged(held, declared=declared).holds
+    assert failed(judged(held)) == ["answers"]
 
 
 def limited(*events: CompileEvent, steps: int = STEPS, hit: bool = True) -> Observed:
@@ -488,6 +436,9 @@ def limited(*events: CompileEvent, steps: int = STEPS, hit: bool = True) -> Obse
     found = (at_limit,) if hit else ()
     whole = receipt(*events, findings=found, recompile_limit_hits=int(hit))
     return Observed(whole, run(steps=steps))
+
+
+HELPER = FrameName(function="helper", file="model.py", line=30)
 
 
 def raised(after: Observed, **more: Any) -> Certificate:
@@ -509,12 +460,7 @@ def test_a_cause_is_not_removed_by_compiling_elsewhere_what_it_recompiled() -> N
     before = receipt(again(1, cause()), again(2, cause()), recompile_limit_hits=1)
     before = msgspec.structs.replace(before, findings=(FINDING, finding("CD152", "F2", None)))
     after = receipt(again(1, cause("m")), again(2, cause("m")))
-    found = judge(
-        SUBJECT,
-        Without(replace(BASE, receipt=before), EAGER),
-        (replace(GOOD, receipt=after),),
-        declared=Declared(unlimits=True),
-    )
+    found = judged_after(before, replace(GOOD, receipt=after), declared=Declared(unlimits=True))
     assert failed(found)[0] == "finding"
     assert "as many recompiles as before (2 → 2): calls that ran eager" in found.reason
 
@@ -524,13 +470,7 @@ def test_a_cause_is_not_removed_by_compiling_elsewhere_what_it_recompiled() -> N
     [
         ((again(1, cause()), again(9, cause())), "new in step 9 of 11"),
         (
-            (
-                again(1, cause()),
-                msgspec.structs.replace(
-                    again(2, cause("other")),
-                    frame=FrameName(function="helper", file="model.py", line=30),
-                ),
-            ),
+            (again(1, cause()), compile_event(cause("other"), frame=HELPER)),
             "compiles 0 → 1, but for frames that ran eager at the limit",
         ),
     ],
@@ -558,13 +498,12 @@ def split(
 
 
 def test_a_graph_may_be_split_only_at_the_function_that_is_disabled() -> None:
+    disabled = Declared(disables=frozenset(["record"]))
     hook = Observed(split("watch.<locals>.record"), run())
-    assert judged(hook, declared=Declared(disables=frozenset(["record"]))).holds
+    assert judged(hook, declared=disabled).holds
     assert failed(judged(hook)) == ["others"]
-    other = Observed(split("Model.forward"), run())
-    assert failed(judged(other, declared=Declared(disables=frozenset(["record"])))) == ["others"]
-    asked = Observed(split("watch.<locals>.record", "Call to graph_break()"), run())
-    assert failed(judged(asked, declared=Declared(disables=frozenset(["record"])))) == ["others"]
+    for other in (split("Model.forward"), split("watch.<locals>.record", "graph_break()")):
+        assert failed(judged(Observed(other, run()), declared=disabled)) == ["others"]
 
 
 def test_a_hook_that_is_called_at_last_may_recompile_what_it_belongs_to() -> None:

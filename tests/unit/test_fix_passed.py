@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite
-from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
+from compilediag.receipt.schema.compiles import EnteredAt
 from compilediag.rules import modes
 from compilediag.rules.breaks import changes as breaks
 from compilediag.rules.case import Case, case_of
@@ -17,6 +17,7 @@ from compilediag.rules.objects.changes import distinct_changes
 from compilediag.rules.sizes.changes import mark_changes, size_changes
 from compilediag.rules.tensors import tensor_changes
 from compilediag.rules.values.changes import passed_changes
+from tests.support.receipt_records import entered, of_files
 from tests.unit.test_fix_candidates import finding, receipt
 
 pytest.importorskip("libcst")
@@ -30,9 +31,7 @@ MAKERS = (
 
 def offered(rule: str, text: str, arguments: dict[str, str], **evidence: Any) -> list[Change]:
     """For a finding whose one compile was entered by a call of the program's own."""
-    passed = tuple(PassedArgument(parameter=k, expression=v) for k, v in arguments.items())
-    call = EnteredAt(file="train.py", line=1, text=text, arguments=passed)
-    made = case(rule, call, **evidence)
+    made = case(rule, entered(arguments, 1, text=text), **evidence)
     return [change for make in MAKERS for change in make(made)]
 
 
@@ -40,12 +39,7 @@ def case(rule: str, call: EnteredAt, **evidence: Any) -> Case:
     whole = receipt("2.13.0+cpu")
     event = msgspec.structs.replace(whole.compile.events[0], entered_at=call)
     compiled = msgspec.structs.replace(whole.compile, events=(event,))
-    provenance = msgspec.structs.replace(whole.header.provenance, source_sha256={"train.py": ""})
-    header = msgspec.structs.replace(whole.header, provenance=provenance)
-    made = case_of(
-        finding(rule, **evidence),
-        msgspec.structs.replace(whole, compile=compiled, header=header),
-    )
+    made = case_of(finding(rule, **evidence), of_files(whole, "train.py", compile=compiled))
     assert made is not None
     return made
 
@@ -122,10 +116,9 @@ def test_a_call_of_which_too_little_is_known_is_changed_from_outside_only() -> N
 
 def test_a_size_below_an_argument_is_marked_where_it_is_passed() -> None:
     def marks(source: str, passed: dict[str, str]) -> list[str]:
-        arguments = tuple(PassedArgument(parameter=k, expression=v) for k, v in passed.items())
-        call = EnteredAt(file="train.py", line=1, arguments=arguments)
         size = {"kind": "size", "source": source, "values": [["[4, 2]", "[6, 2]"]]}
-        return [c for x in mark_changes(case("CD105", call, **size)) for c in x.edits[0].code]
+        made = mark_changes(case("CD105", entered(passed, 1), **size))
+        return [code for change in made for code in change.edits[0].code]
 
     mark = "torch._dynamo.maybe_mark_dynamic({}, 0)"
     assert marks("L['batch'].ids", {"batch": "b"}) == [mark.format("b.ids")]

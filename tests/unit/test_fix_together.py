@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from compilediag.receipt.schema.compiles import (
-    CandidateRecord,
-    EnteredAt,
-    FindingRecord,
-    FixRecord,
-    PassedArgument,
-)
+from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.offers import changes_for
 from compilediag_harness.wire import Location
+from tests.support.receipt_records import entered, finding_record
 from tests.unit.test_fix_candidates import receipt
 
 SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES"
@@ -23,33 +18,14 @@ OF_ALL = f'export {SOURCES}="{BATCH},{CONTEXT}"'
 
 def finding(number: int, rule: str, value: str = "", severity: str = "warning") -> FindingRecord:
     setting = CandidateRecord(kind="environment", setting=SOURCES, value=value, risk="")
-    return FindingRecord(
+    source = value.rpartition(":")[0]
+    return finding_record(
         id=f"F{number}",
         rule=rule,
-        slug="",
         severity=severity,
-        confidence="exact",
-        family="",
-        variable="x",
-        location=None,
-        ownership="user",
-        count=1,
-        steps=(),
-        cost_s=None,
-        evidence={
-            "kind": "size",
-            "source": value.rpartition(":")[0],
-            "values": [["[4, 2]", "[6, 2]"]],
-        },
+        evidence={"kind": "size", "source": source, "values": [["[4, 2]", "[6, 2]"]]},
         fix=FixRecord(summary="", how="", candidates=(setting,) if value else ()),
-        entered_at=EnteredAt(
-            file="train.py",
-            line=7,
-            arguments=(
-                PassedArgument(parameter="args[0]", expression="latents"),
-                PassedArgument(parameter="kwargs['context']", expression="torch.cat([a, b])"),
-            ),
-        ),
+        entered_at=entered({"args[0]": "latents", "kwargs['context']": "torch.cat([a, b])"}),
     )
 
 
