@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from many_receipts import Change, content, measured, written
@@ -79,30 +78,11 @@ def test_trend_shows_since_when(run: Run) -> None:
     assert len(lines) <= 24
 
 
-def test_trend_as_json(run: Run) -> None:
-    """Everything by name: series, changes with their marks, events, files that do not count."""
-    found: dict[str, Any] = json.loads(run("trend", "receipts", "--json"))
-    (event,) = found["events"]
-    assert (event["state"], event["first"]["path"]) == ("worse", "r00040.json")
-    change = next(item for item in event["changes"] if item["measure"] == "step_s")
-    assert change["last_before"]["path"] == "r00039.json"
-    assert change["candidates"] == 1
-    assert {item["kind"] for item in found["not_counted"]} == {"damaged", "foreign"}
-    assert found["lanes"][0]["lane"]["name"] == "gpt-small/train"
-
-
 def test_trend_of_one_measure(run: Run) -> None:
     """Asked for by name, with a bound that nothing reaches."""
     screen = run("trend", "receipts", "--measure", "step_s", "--at-least", "50")
     assert screen.startswith("✓ nothing got worse and stayed so")
     assert "unchanged: step time" in screen
-
-
-def test_trend_in_ascii_and_narrow(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal of sixty columns is not overrun by what can be broken."""
-    monkeypatch.setenv("COLUMNS", "60")
-    screen = run("trend", "receipts", "--all")
-    assert "1 change for the worse" in screen
 
 
 def test_stats_are_a_line_a_lane(run: Run) -> None:

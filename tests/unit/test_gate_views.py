@@ -196,13 +196,11 @@ def test_terminal_names_every_failure_and_counts_what_it_leaves_out() -> None:
 @pytest.mark.parametrize(
     ("judgement", "first"),
     [
-        (PASSED, "✓ gate passed: nothing new, 1 known   lane nano/eval"),
         (replace(PASSED, improvements=(BETTER,)), "✓ gate passed: 1 improvement, 1 known   lane"),
         (
             replace(PASSED, improvements=(BETTER,), strict=True),
             "✗ gate failed: 1 improvement the baseline does not hold yet   lane",
         ),
-        (UNJUDGED, "? gate could not judge this run, which is no pass   lane nano/bench"),
         (
             replace(FAILED, failures=(replace(CAUSE, before=None), LIMIT), baseline=None),
             "✗ gate failed: 1 cause, 1 limit exceeded   lane nano/train against graph_breaks>2",
@@ -321,12 +319,6 @@ def fingerprints(name: str, *judgements: Judgement) -> list[str]:
 # --- sarif ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("judgements", [(FAILED,), (PASSED,), (UNJUDGED,), ALL, ()])
-def test_sarif_obeys_the_schema(judgements: tuple[Judgement, ...]) -> None:
-    """The official schema finds nothing wrong."""
-    SARIF.validate(json.loads(render("sarif", *judgements, options=ROOTED)))
-
-
 def test_causes_of_one_finding_are_one_result_of_sarif() -> None:
     """The first, with the places of the others; its fingerprint stays as it was alone."""
     part = replace(CAUSE, variable="two.active", line=70)
@@ -351,39 +343,6 @@ def test_the_schema_of_sarif_can_fail() -> None:
     read["runs"][0]["results"][0]["level"] = "bad"
     with pytest.raises(jsonschema.ValidationError):
         SARIF.validate(read)
-
-
-def test_sarif_has_rules_and_success() -> None:
-    """Results name their rules; a blind run is no success, and what is better is no result."""
-    run = json.loads(render("sarif", *ALL, options=ROOTED))["runs"][0]
-    rules = run["tool"]["driver"]["rules"]
-    assert [rule["id"] for rule in rules] == ["CD103", "not_judged", "CD201", "recompiles"]
-    for result in run["results"]:
-        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
-    assert run["invocations"][0]["executionSuccessful"] is False
-    assert "flag is gone" in json.dumps(run["invocations"])
-    assert "flag is gone" not in json.dumps(run["results"])
-    passed = json.loads(render("sarif", PASSED))["runs"][0]
-    assert (passed["results"], passed["invocations"][0]["executionSuccessful"]) == ([], True)
-
-
-# --- junit ---------------------------------------------------------------------------------------
-
-
-def test_junit_has_a_case_a_lane() -> None:
-    """Passed, failed with everything in one failure, and an error for what was not judged."""
-    suites = JUnitXml.fromstring(render("junit", *ALL).encode())
-    cases = [case for suite in suites for case in suite]
-    assert [case.name for case in cases] == ["nano/eval", "nano/train", "nano/bench"]
-    assert [[type(item).__name__ for item in case.result] for case in cases] == [
-        [],
-        ["Failure"],
-        ["Error"],
-    ]
-    assert (suites.tests, suites.failures, suites.errors) == (3, 1, 1)
-    listed = cases[1].result[0].text
-    for item in FAILED.failures:
-        assert item.message in listed
 
 
 @pytest.mark.parametrize(("name", "element"), [("github", "::error"), ("junit", "<failure")])
@@ -656,8 +615,8 @@ def test_hostile_markdown_is_inert() -> None:
 def test_hostile_documents_are_valid() -> None:
     """XML, JSON and SARIF can be read again, and GitLab's paths stay inside the repository."""
     for found in judgements():
-        ET.fromstring(render("junit", *found))
-        log = json.loads(render("sarif", *found))
+        JUnitXml.fromstring(render("junit", *found).encode())
+        log = json.loads(render("sarif", *found, options=ROOTED))
         SARIF.validate(log)
         # `[text](address)` in a message is a link to viewers of SARIF.
         assert all("](" not in each["message"]["text"] for each in log["runs"][0]["results"])

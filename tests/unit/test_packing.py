@@ -149,6 +149,3 @@ def test_one_step_is_not_every_step() -> None:
     small = replace(PACKED, seconds=1e-5)
     assert found(PACKED) == []
     assert found(PACKED, PACKED, small, small) == []
-
-
-# --- live ---

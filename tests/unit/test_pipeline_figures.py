@@ -80,11 +80,24 @@ def test_the_seed_s_first_example_inference_is_the_bottleneck() -> None:
     assert found.bottleneck == "inference"
 
 
-def test_the_second_training_is_the_bottleneck() -> None:
-    """Inference could make twice what training takes, and nobody waits."""
-    found = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=0.5))
-    assert (found.train_capacity, found.infer_capacity) == (8.0, 16.0)
-    assert found.bottleneck == "training"
+@pytest.mark.parametrize(
+    ("made", "bottleneck"),
+    [
+        # Inference could make twice what training takes, and nobody waits.
+        (loop(train_s=1.0, wait_s=0.0, infer_s=0.5), "training"),
+        # Samples that are late though neither side is too slow: what lies between them is.
+        (loop(train_s=0.5, wait_s=0.5, infer_s=0.5, slots=4), "dispatch"),
+        # No wait was measured: faster training is starved, though nobody saw it.
+        (loop(train_s=0.5, wait_s=None, infer_s=1.0), "inference"),
+        (loop(train_s=1.0, wait_s=None, infer_s=1.0), "balanced"),
+        # Too few steps; nothing but training; slower inference whose pool was full enough so far.
+        (loop(train_s=0.5, wait_s=0.5, infer_s=1.0, steps=2), None),
+        (loop(train_s=1.0, wait_s=None, infer_s=None), None),
+        (loop(train_s=0.5, wait_s=0.0, infer_s=1.0), None),
+    ],
+)
+def test_bottlenecks(made: PipelineLoop, bottleneck: str | None) -> None:
+    assert figures_of(made).bottleneck == bottleneck
 
 
 def test_a_growing_pool_is_training_too_slow() -> None:
@@ -96,25 +109,6 @@ def test_a_growing_pool_is_training_too_slow() -> None:
     assert (found.infer_capacity, found.slots, found.bottleneck) == (None, 1, "training")
     steady = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=(16, 8, 24) * 3))
     assert steady.bottleneck is None
-
-
-def test_samples_that_are_late_though_inference_is_fast() -> None:
-    """Neither side is too slow: what lies between them is."""
-    found = figures_of(loop(train_s=0.5, wait_s=0.5, infer_s=0.5, slots=4))
-    assert found.bottleneck == "dispatch"
-
-
-def test_capacities_alone_decide_where_no_wait_was_measured() -> None:
-    """Faster training is starved then, though nobody saw it; equals are balanced."""
-    assert figures_of(loop(train_s=0.5, wait_s=None, infer_s=1.0)).bottleneck == "inference"
-    assert figures_of(loop(train_s=1.0, wait_s=None, infer_s=1.0)).bottleneck == "balanced"
-
-
-def test_what_cannot_be_determined() -> None:
-    """Too few steps; nothing but training; slower inference whose pool was full enough so far."""
-    assert figures_of(loop(train_s=0.5, wait_s=0.5, infer_s=1.0, steps=2)).bottleneck is None
-    assert figures_of(loop(train_s=1.0, wait_s=None, infer_s=None)).bottleneck is None
-    assert figures_of(loop(train_s=0.5, wait_s=0.0, infer_s=1.0)).bottleneck is None
 
 
 def test_work_with_a_compile_is_left_out_of_capacities() -> None:

@@ -11,7 +11,7 @@ from probed_programs import Program
 
 from compilediag.cli import main
 from compilediag.commands.options import TOML_KEYS
-from compilediag.commands.pyproject import checked, read_defaults
+from compilediag.commands.pyproject import read_defaults
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup
 from compilediag.extensions.cadence.views.cadence import render_cadence
@@ -109,13 +109,6 @@ def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> N
     (tmp_path / "pyproject.toml").write_text(f"[tool.compilediag]\n{text}\n")
     with pytest.raises(UsageError, match=message):
         read_defaults(tmp_path, TOML_KEYS)
-
-
-def test_every_key_of_the_probes_table_is_known() -> None:
-    """The keys are those that are read."""
-    values = {"steps": 3, "keep_caches": False, "groups": {"a": "--a {n}"}}
-    assert values.keys() == TOML_KEYS["probe"].keys()
-    assert checked({"probe": values}, TOML_KEYS, "here") == {"probe": values}
 
 
 @pytest.mark.parametrize(
