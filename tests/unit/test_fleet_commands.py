@@ -58,8 +58,7 @@ def run(receipts: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_trend_shows_since_when(run: Run) -> None:
-    """One screen: what got worse, since which receipt and commit, what else changed there, what
-    did not change, what was not counted, and what to type next."""
+    """One screen: what got worse, since when, what else changed, and what to type next."""
     screen = run("trend", "receipts")
     lines = screen.splitlines()
     assert lines[0] == "✗ 1 change for the worse · 70 receipts of 1 lane, 2025-10-09 to 2025-10-12"
@@ -184,8 +183,7 @@ def test_counts_are_shown_in_full() -> None:
 
 
 def test_an_uncertain_beginning_is_shown_as_a_range(tmp_path: Path, run: Run) -> None:
-    """A small slowdown in much noise: between which receipts, and the most likely one; the next
-    command compares what is surely before with what is surely after."""
+    """A small slowdown in much noise: between which receipts, and the most likely one."""
 
     def change(number: int) -> Change:
         noise = (number * 7 % 11 - 5) / 100 + (number * 5 % 13 - 6) / 200
@@ -200,8 +198,7 @@ def test_an_uncertain_beginning_is_shown_as_a_range(tmp_path: Path, run: Run) ->
 
 
 def test_what_was_undone_and_what_just_began(tmp_path: Path, run: Run) -> None:
-    """A recompile that came and went is listed on request, with its end; four graph breaks in the
-    newest receipt are shown as what they are."""
+    """A recompile that came and went is listed on request, with its end."""
 
     def change(number: int) -> Change:
         recompiles = 6 if 20 <= number < 40 else 1

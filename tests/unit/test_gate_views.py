@@ -147,19 +147,15 @@ def render(name: str, *judgements: Judgement, options: RenderOptions = OPTIONS) 
 def lane_with(count: int, chars: int) -> Judgement:
     """A lane with `count` different failures whose texts have `chars` characters."""
     failures = tuple(
-        Item(
-            kind="cause",
+        replace(
+            CAUSE,
             rule=f"CD1{index % 20:02}",
             message=f"{index} " + "é" * chars,
-            before=0,
-            after=1,
             file=f"m{index}.py",
             line=index + 1,
-            function="f" * chars,
             variable=f"v{index}" * (chars // 5),
-            guard="g" * chars,
-            fix="x" * chars,
             finding=f"F{index}",
+            **dict.fromkeys(("function", "guard", "fix"), "x" * chars),
             proved="é" * chars,
         )
         for index in range(count)
@@ -446,11 +442,7 @@ def test_many_lanes_of_costly_texts_stay_below_the_limit(name: str) -> None:
     )
     lanes = [
         Judgement(
-            lane=f"{index}{text}",
-            receipt_id=text,
-            verdict=text,
-            baseline=text,
-            limits=(text,),
+            *(f"{index}{text}", text, text, text, (text,)),
             counts=(CountChange(text, 0, 1),) * 20,
             failures=items if index % 2 else (),
             improvements=items,

@@ -77,8 +77,7 @@ class Parsed(HTMLParser):
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_page_fetches_nothing_and_runs_only_ours(name: str) -> None:
-    """The policy names the digests of what the page holds, nothing else has a source, links lead to
-    ids of the page, which are unique."""
+    """The policy names the digests of what the page holds; links lead to ids, which are unique."""
     text = page(stored(name))
     assert acting(text) == set()
     assert "<script>alert" not in text

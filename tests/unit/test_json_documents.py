@@ -188,9 +188,3 @@ def test_what_cannot_be_done_prints_no_document(
     assert printed.out == ""
     assert printed.err.startswith("compilediag: ")
     assert 2 in OF_ALL
-
-
-def test_pages_are_fresh(page: Any) -> None:
-    """docs/ holds what the code says; `make docs` writes the pages again."""
-    for name, content in page.rendered().items():
-        assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == content, name

@@ -243,20 +243,6 @@ def two_flags() -> Timeline:
     return timeline([attempt("0/0"), *rows])
 
 
-def test_findings() -> None:
-    """Each flag and their combination are one finding each, with how many there may be."""
-    findings = [item for item in diagnose(two_flags()).findings if item.rule < "CD150"]
-    assert [(item.rule, item.variable) for item in findings] == [
-        ("CD109", "a"),
-        ("CD109", "b"),
-        ("CD120", "a, b"),
-    ]
-    together = findings[-1]
-    assert together.evidence["combinations"] == 4
-    assert together.evidence["met"] == ["a=True, b=True"]
-    assert "every combination" in together.fix.summary
-
-
 def test_a_combination_is_no_value_of_its_own() -> None:
     """The forecast multiplies the values of the flags."""
     forecast = [item for item in diagnose(two_flags()).findings if item.rule == "CD151"]

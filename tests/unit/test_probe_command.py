@@ -148,8 +148,7 @@ def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_the_screen(probed: None, capsys: pytest.CaptureFixture[str]) -> None:
-    """One table of costs, one of variants with a picture each, and what each run is about to do;
-    no name of the target acts on the terminal, and no line is wider than it."""
+    """Costs, variants with a picture each; no name acts on the terminal, no line is wider."""
     assert main(["probe", "--no-live", "model.py"]) == 0
     screen = capsys.readouterr().err
     assert "compilediag · variant 1: configured, as the code says" in screen

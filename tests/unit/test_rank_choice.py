@@ -190,13 +190,6 @@ def test_the_screen_names_the_ranks_it_shows(
     assert "of 2 of 4 ranks" in render(merged(tmp_path / "in"))
 
 
-def test_ranks_are_numbers_with_commas(tmp_path: Path) -> None:
-    """As all counts of a screen."""
-    record = read_record([str(folder_of_ranks(tmp_path / "in"))])
-    drawn = screen(show_ranks, merged_receipt(record, "lane", 2048), RenderOptions(width=100))
-    assert drawn.startswith("4 of 2,048 ranks, missing: ")
-
-
 def test_missing_ranks_are_bounded(tmp_path: Path) -> None:
     """Any world size may be given; the receipt can be read back all the same."""
     record = read_record([str(folder_of_ranks(tmp_path / "in"))])

@@ -54,15 +54,6 @@ def only(timeline: Timeline) -> Finding:
     return found
 
 
-def test_one_rank_compiles_in_a_step_and_the_others_wait() -> None:
-    """Which ranks, how long, in which step, for which frame; and what the others lack."""
-    found = only(run({0: {0: 2.0, 3: 20.0}, 1: {0: 2.5}, 2: {0: 2.0}}))
-    assert found.title == "rank 0 compiles 20.0 s longer in step 3: ranks 1, 2 waited"
-    assert (found.steps, found.cost_s, found.severity) == ((3,), 20.0, "warning")
-    assert found.fix.summary.startswith("call once on every rank")
-    assert found.evidence["compile_ids"] == ["3/0"]
-
-
 @pytest.mark.parametrize(
     "timeline",
     [
