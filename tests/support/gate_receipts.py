@@ -39,23 +39,31 @@ def first(function: str = "forward", number: int = 0, **more: Any) -> Compile:
 
 
 def again(
-    variable: str = "n", step: int = 1, number: int = 1, *, line: int = 10, seconds: float = 0.5
+    variable: str = "n",
+    step: int = 1,
+    number: int = 1,
+    *,
+    line: int = 10,
+    seconds: float = 0.5,
+    where: Location | None = None,
+    frame: int = 0,
 ) -> Compile:
-    """A recompile because of an integer argument."""
-    guard = false_guard(f"L['{variable}']", f"L['{variable}'] == 2", user=place("forward", line))
-    cause = recompile(f"0/{number}", step=step, seconds=seconds, guards=[guard])
-    where = place("forward", 10)
-    return attempt(
-        f"0/{number}", kind="recompile", step=step, seconds=seconds, cause=cause, where=where
-    )
+    """A recompile because of an integer argument, of a function at line 10."""
+    where = where or place("forward")
+    name, user = f"{frame}/{number}", place(where.function, line, where.file)
+    guard = false_guard(f"L['{variable}']", f"L['{variable}'] == 2", user=user)
+    cause = recompile(name, step=step, seconds=seconds, guards=[guard])
+    return attempt(name, kind="recompile", step=step, seconds=seconds, cause=cause, where=where)
 
 
-def eager(function: str = "helper", number: int = 5, epoch: int = 0) -> Compile:
+def eager(
+    function: str = "helper", number: int = 5, epoch: int = 0, *, file: str = FILE
+) -> Compile:
     """A frame that torch refused to compile."""
     return attempt(
         f"{number}/0",
         kind="failed",
-        where=place(function, 40),
+        where=place(function, 40, file),
         graph_ops=None,
         fail_type="Unsupported",
         fail_reason="Attempted to call a skipped function\n  Explanation: ...",

@@ -14,7 +14,7 @@ from built_receipt import CWD, built, compiled, ended, started, torch_seen
 from compilediag.compare.against_eager.conclude import (
     MIN_STEPS,
     Arm,
-    Pair,
+    ArmPair,
     Work,
     arm_of,
     conclude,
@@ -57,9 +57,9 @@ def eager(step_s: float, steps: int = 60, noise: float = 0.0, seed: int = 1, **m
     )
 
 
-def pairs(compiled_s: float, eager_s: float, count: int = 3, noise: float = 0.02) -> list[Pair]:
+def pairs(compiled_s: float, eager_s: float, count: int = 3, noise: float = 0.02) -> list[ArmPair]:
     return [
-        Pair(arm(compiled_s, noise=noise, seed=n), eager(eager_s, noise=noise, seed=100 + n))
+        ArmPair(arm(compiled_s, noise=noise, seed=n), eager(eager_s, noise=noise, seed=100 + n))
         for n in range(count)
     ]
 
@@ -151,10 +151,10 @@ def test_it_pays_after_so_many_steps() -> None:
         (pairs(0.1, 0.103, noise=0.3), "not_resolved"),  # three per cent in a noise of thirty
         (pairs(0.1, 0.1, noise=0.002), "same"),  # within a per cent, known only in little noise
         # Two that agree by chance are no evidence: both say 0.5x or less, and differ by five.
-        ([Pair(arm(0.1), eager(0.01)), Pair(arm(0.1), eager(0.05))], "not_resolved"),
+        ([ArmPair(arm(0.1), eager(0.01)), ArmPair(arm(0.1), eager(0.05))], "not_resolved"),
     ],
 )
-def test_it_does_not_pay(made: list[Pair], verdict: str) -> None:
+def test_it_does_not_pay(made: list[ArmPair], verdict: str) -> None:
     """No break-even then."""
     found = conclude(made)
     assert (found.verdict, found.break_even) == (verdict, None)
@@ -166,7 +166,7 @@ def test_equal_programs_seldom_seem_to_pay() -> None:
     verdicts = [
         conclude(
             [
-                Pair(
+                ArmPair(
                     arm(0.1 * (1 + 0.03 * chance.gauss(0, 1)), noise=0.02, seed=100 * trial + n),
                     eager(0.1 * (1 + 0.03 * chance.gauss(0, 1)), noise=0.02, seed=50 + trial + n),
                 )
@@ -181,7 +181,7 @@ def test_equal_programs_seldom_seem_to_pay() -> None:
 
 def test_the_interval_holds_what_each_pair_shows() -> None:
     """Stretches of one process have more in common than two processes."""
-    found = conclude([*pairs(0.1, 0.2, count=2, noise=0.001), Pair(arm(0.1), eager(0.12))])
+    found = conclude([*pairs(0.1, 0.2, count=2, noise=0.001), ArmPair(arm(0.1), eager(0.12))])
     assert ratio(found).low <= 1.2 + 1e-9
     assert ratio(found).high >= 2.0 - 0.01
 
@@ -206,10 +206,10 @@ def test_steps_that_were_not_looked_into_come_first() -> None:
     brief = frozenset(range(100, 200))
     one = arm(0.001, 200, unsampled=brief)
     other = eager(0.002, 200, unsampled=brief)
-    found = conclude([Pair(one, other)] * 2)
+    found = conclude([ArmPair(one, other)] * 2)
     assert found.steps == 200
     assert not any("brief" in note for note in found.notes)
-    sampled = conclude([Pair(replace(one, unsampled=frozenset()), other)] * 2)
+    sampled = conclude([ArmPair(replace(one, unsampled=frozenset()), other)] * 2)
     assert sampled.steps == 2 * 198
     assert any("brief" in note for note in sampled.notes)
 
@@ -224,14 +224,20 @@ def test_compile_seconds_that_are_not_known_give_no_break_even() -> None:
 @pytest.mark.parametrize(
     ("pair", "words"),
     [
-        (Pair(arm(1), eager(1, compiles=3)), "compiled 3 times: the program sets the stance"),
-        (Pair(arm(1, 0), eager(1)), "no step was seen in the compiled run: mark steps"),
-        (Pair(arm(1), eager(1, 0, whole=False)), "eager run until it was ended at its time limit"),
-        (Pair(arm(1, 60), eager(1, 90)), "60 steps and the eager one 90"),
-        (Pair(arm(1, 5), eager(1, 5)), f"3 steady steps in both runs, and {MIN_STEPS} are needed"),
+        (ArmPair(arm(1), eager(1, compiles=3)), "compiled 3 times: the program sets the stance"),
+        (ArmPair(arm(1, 0), eager(1)), "no step was seen in the compiled run: mark steps"),
+        (
+            ArmPair(arm(1), eager(1, 0, whole=False)),
+            "eager run until it was ended at its time limit",
+        ),
+        (ArmPair(arm(1, 60), eager(1, 90)), "60 steps and the eager one 90"),
+        (
+            ArmPair(arm(1, 5), eager(1, 5)),
+            f"3 steady steps in both runs, and {MIN_STEPS} are needed",
+        ),
     ],
 )
-def test_what_cannot_be_compared_is_one_sentence(pair: Pair, words: str) -> None:
+def test_what_cannot_be_compared_is_one_sentence(pair: ArmPair, words: str) -> None:
     """And no ratio."""
     found = conclude([pair])
     assert (found.verdict, found.ratio) == ("not_concluded", None)
@@ -241,7 +247,7 @@ def test_what_cannot_be_compared_is_one_sentence(pair: Pair, words: str) -> None
 
 def test_an_eager_run_that_was_ended_is_compared_as_far_as_it_came() -> None:
     """Fifty times slower: ten steady steps within the limit show it."""
-    found = conclude([Pair(arm(0.1), eager(5.0, steps=12, whole=False))])
+    found = conclude([ArmPair(arm(0.1), eager(5.0, steps=12, whole=False))])
     assert found.verdict == "pays"
     assert found.steps == 10
     assert any("ended at its time limit, after 12 steps" in note for note in found.notes)
@@ -249,14 +255,14 @@ def test_an_eager_run_that_was_ended_is_compared_as_far_as_it_came() -> None:
 
 def test_a_pair_that_cannot_be_compared_is_left_out_and_named() -> None:
     """The others are concluded from."""
-    found = conclude([*pairs(0.1, 0.2), Pair(arm(0.1, 5), eager(0.2, 5))])
+    found = conclude([*pairs(0.1, 0.2), ArmPair(arm(0.1, 5), eager(0.2, 5))])
     assert (found.verdict, found.pairs) == ("pays", 3)
     assert found.notes[0].startswith("1 of 4 pairs left out: 3 steady steps")
 
 
 def test_late_compiles_are_named() -> None:
     """A program that compiles lazily at step 30."""
-    late = Pair(arm(1, compiled_steps=(0, 30)), eager(2))
+    late = ArmPair(arm(1, compiled_steps=(0, 30)), eager(2))
     assert any("(step 30)" in note for note in conclude([late] * 3).notes)
 
 
@@ -280,9 +286,9 @@ def test_outputs_that_differ_are_the_verdict() -> None:
 # --- callables ---
 
 
-def with_calls(compiled_s: float, eager_s: float, *, step_s: float = 0.1) -> list[Pair]:
+def with_calls(compiled_s: float, eager_s: float, *, step_s: float = 0.1) -> list[ArmPair]:
     return [
-        Pair(
+        ArmPair(
             arm(step_s, calls=calls(compiled_s), noise=0.01, seed=n),
             eager(step_s, calls=calls(eager_s), noise=0.01, seed=10 + n),
         )
@@ -301,7 +307,8 @@ def test_callables_are_compared_by_call() -> None:
 def test_callables_that_are_called_another_number_of_times_are_not_compared() -> None:
     """It is not the same work then."""
     made = [
-        Pair(arm(0.1, calls=calls(0.004, 10)), eager(0.1, calls=calls(0.001, 20))) for _ in range(2)
+        ArmPair(arm(0.1, calls=calls(0.004, 10)), eager(0.1, calls=calls(0.001, 20)))
+        for _ in range(2)
     ]
     assert conclude(made).callables == ()
 
@@ -416,7 +423,7 @@ def test_the_verdict_is_one_line(payoff: AgainstEagerSection, words: str) -> Non
 
 def test_an_interval_without_an_end_worth_writing() -> None:
     """Two pairs that have nothing in common: torch runs on a busy machine look like that."""
-    made = [Pair(arm(0.1), eager(0.01)), Pair(arm(0.1), eager(5.0))]
+    made = [ArmPair(arm(0.1), eager(0.01)), ArmPair(arm(0.1), eager(5.0))]
     assert "x to over 1,000x); more pairs of runs (--rounds 4)" in sentence(conclude(made))
 
 

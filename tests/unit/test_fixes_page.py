@@ -67,18 +67,9 @@ def result(*findings: Any, **more: Any) -> Any:
 
 
 def finding(**more: Any) -> Any:
-    return {
-        "id": "F1",
-        "rule": "CD104",
-        "variable": "self.n",
-        "title": "",
-        "proof": None,
-        "refused": [],
-        "why": None,
-        "contradictions": [],
-        "unchecked": None,
-        **more,
-    }
+    empty = dict.fromkeys(("proof", "why", "unchecked"))
+    usual = {"id": "F1", "rule": "CD104", "variable": "self.n", "title": ""}
+    return {**usual, **empty, "refused": [], "contradictions": [], **more}
 
 
 def test_the_page() -> None:

@@ -59,8 +59,7 @@ def test_not_a_number_is_not_measured(tmp_path: Path) -> None:
 
 
 def test_runs_and_files_at_any_depth(tmp_path: Path) -> None:
-    """Folders of runs, `.compilediag` among them; artifacts of runs, hidden files and links to
-    folders are not looked at."""
+    """Artifacts of runs, hidden files and links to folders are not looked at."""
     _write(tmp_path / "a.json", 1)
     _write(tmp_path / "deep" / "er" / "b.json", 2)
     _write(tmp_path / ".compilediag" / "run1" / "receipt.json", 3)
@@ -115,8 +114,7 @@ def lane(change: Change) -> object:
 
 
 def test_lanes_are_those_of_diff() -> None:
-    """Name, preset, precision and every flag that is known; what is null is as if it were not
-    there."""
+    """Every flag that is known; what is null is as if it were not there."""
     same = measured(header__lane__numerics_flags__cudnn_benchmark=None)
     other = measured(header__lane__numerics_flags__mode="b")
     assert lane(same) == lane(lambda raw: None)

@@ -148,13 +148,6 @@ def test_runs_that_did_not_end_well_are_left_out() -> None:
     assert "step_s" in followed
 
 
-def test_blind_receipts_have_no_counts() -> None:
-    """What was not seen is not zero: a blind receipt does not make recompiles go away."""
-    blind = {"verdict": "blind", "compile__recompiles": 0, "compile__graph_breaks": 0}
-    made = [*entries(range(40)), *entries(range(40, 60), **blind)]
-    assert events_of(only(trend_of(made))) == ()
-
-
 def test_too_few_receipts_are_marked_as_too_few() -> None:
     """Ten runs say nothing of noise, whatever they show; counts need three."""
     lane = only(trend_of([*entries(range(5)), *entries(range(5, 10), median=0.9)]))

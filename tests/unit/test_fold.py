@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
+from built_receipt import compiled
 
 from compilediag.timeline.breaks import break_place
 from compilediag.timeline.fold import fold
@@ -19,42 +23,15 @@ from compilediag_harness.wire import (
 FRAME = Location("model.py", 10, "forward")
 
 
-def row(compile_id: str, t: float, **changes: object) -> Compiled:
+def row(compile_id: str, t: float, **changes: Any) -> Compiled:
     """A metrics row of one guarded forward compile."""
-    values: dict[str, object] = {
-        "t": t,
-        "step": 0,
-        "compile_id": compile_id,
-        "epoch": 0,
-        "frame": FRAME,
-        "forward": True,
-        "guarded": True,
-        "seconds": 1.0,
-        "backend_s": None,
-        "graph_ops": 3,
-        "guards": 7,
-        "cache_size": 0,
-        "recompile_reason": None,
-        "fail_type": None,
-        "fail_reason": None,
-        "limit": 8,
-    }
-    return Compiled(**{**values, **changes})  # type: ignore[arg-type]
+    made = compiled(compile_id, t, 0, 1.0, frame=FRAME, graph_ops=3)
+    return replace(made, **changes)
 
 
-def question(compile_id: str, t: float, **changes: object) -> Recompiled:
+def question(compile_id: str, t: float) -> Recompiled:
     """torch asked why before compile `compile_id`."""
-    values: dict[str, object] = {
-        "t": t,
-        "step": 1,
-        "compile_id": compile_id,
-        "epoch": 0,
-        "frame": FRAME,
-        "reasons": ("0/0: n == 2",),
-        "entries": (),
-        "analysis_s": 0.0,
-    }
-    return Recompiled(**{**values, **changes})  # type: ignore[arg-type]
+    return Recompiled(t, 1, compile_id, 0, FRAME, ("0/0: n == 2",), (), 0.0)
 
 
 def test_a_recompile_is_a_question_and_a_guarded_row() -> None:

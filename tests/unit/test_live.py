@@ -84,8 +84,7 @@ def test_a_line_clears_what_it_is_written_over() -> None:
 
 
 def test_recompiles_are_counted_as_a_receipt_counts_them() -> None:
-    """torch asked and its row has no reason: a recompile. A backward that repeats the reason of its
-    forward, and a frame that was given up at a break in a loop: none."""
+    """None: a backward that repeats its forward's reason, a frame given up at a break in a loop."""
     events = [
         AGAIN,
         replace(DONE, recompile_reason=None),

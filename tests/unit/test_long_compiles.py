@@ -29,15 +29,6 @@ def found(*rows: Compiled) -> list[Finding]:
     return [each for rule in RULES for each in rule(timeline)]
 
 
-def test_equal_blocks_that_take_most_compile_seconds() -> None:
-    """Two of twelve compiles are left; building kernels is not saved."""
-    phases = (("entire_frame_compile", 12.0), ("compile_file", 8.0))
-    (finding,) = found(row(blocks=BLOCKS, phases=phases))
-    assert (finding.rule, finding.variable, finding.severity) == ("CD601", "self.layers", "info")
-    assert finding.cost_s == pytest.approx(10.0)
-    assert "for block in self.layers: block.compile()" in finding.fix.summary
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -75,24 +66,27 @@ def test_equal_blocks_in_a_frame_that_is_not_the_most_expensive() -> None:
     assert found(row(blocks=BLOCKS), other) == []
 
 
-def test_a_frame_that_is_traced_again() -> None:
-    """The reasons that torch gives stand in the evidence."""
-    (finding,) = found(row(restarted_s=8.0, restart_reasons=("Graph break: print",)))
-    assert finding.rule == "CD602"
-    assert finding.cost_s == 8.0
-    assert finding.evidence["reasons"] == ["Graph break: print"]
+KERNELS = {"phases": (("compile_file", 15.0), ("gc", 5.0))}
 
 
-def test_autotuning() -> None:
-    """Trying kernels, whatever torch calls it."""
-    (finding,) = found(row(phases=(("addmm_template_autotuning", 15.0), ("gc", 5.0))))
-    assert (finding.rule, finding.cost_s) == ("CD603", 15.0)
-
-
-def test_builds_without_a_cache() -> None:
-    """torch counted neither a hit nor a miss."""
-    phases = (("compile_file", 15.0), ("gc", 5.0))
-    for counts in ((0, 0), (None, None)):
-        hits, misses = counts
-        (finding,) = found(row(phases=phases, cache_hits=hits, cache_misses=misses))
-        assert (finding.rule, finding.cost_s) == ("CD604", 15.0)
+@pytest.mark.parametrize(
+    ("fields", "rule", "cost_s"),
+    [
+        # Two of twelve compiles are left; building kernels is not saved.
+        (
+            {"blocks": BLOCKS, "phases": (("entire_frame_compile", 12.0), ("compile_file", 8.0))},
+            *("CD601", pytest.approx(10.0)),
+        ),
+        ({"restarted_s": 8.0, "restart_reasons": ("Graph break: print",)}, "CD602", 8.0),
+        # Trying kernels, whatever torch calls it.
+        ({"phases": (("addmm_template_autotuning", 15.0), ("gc", 5.0))}, "CD603", 15.0),
+        # torch counted neither a hit nor a miss.
+        ({**KERNELS, "cache_hits": 0, "cache_misses": 0}, "CD604", 15.0),
+        ({**KERNELS, "cache_hits": None, "cache_misses": None}, "CD604", 15.0),
+    ],
+)
+def test_what_takes_most_of_a_compile(fields: dict[str, Any], rule: str, cost_s: float) -> None:
+    (finding,) = found(row(**fields))
+    assert (finding.rule, finding.cost_s) == (rule, cost_s)
+    if rule == "CD602":
+        assert finding.evidence["reasons"] == ["Graph break: print"]

@@ -11,11 +11,7 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.rules.diagnose import diagnose
 from compilediag.rules.nothing_compiled import find_nothing_compiled
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import (
-    EvidenceLost,
-    FrameSkipped,
-    Location,
-)
+from compilediag_harness.wire import EvidenceLost, FrameSkipped, Location
 
 NO_MODULE = "ModuleNotFoundError: No module named 'einops'\n\nTraceback (most recent call last):"
 PACKAGES = "/venv/lib/python3.11/site-packages/torch"
@@ -68,10 +64,7 @@ def test_nothing_was_compiled() -> None:
 )
 def test_a_program_that_failed(failure: str, title: str, fix: str) -> None:
     """The failure is the reason, and "call torch.compile" would mend nothing."""
-    for torch, when in (
-        (False, "it imported torch"),
-        (True, "anything was compiled"),
-    ):
+    for torch, when in ((False, "it imported torch"), (True, "anything was compiled")):
         run = timeline(processes=(process(torch=torch, failure=failure),))
         finding = found(run)
         assert title in finding.title
@@ -90,17 +83,12 @@ def test_a_launcher_whose_child_failed() -> None:
 @pytest.mark.parametrize(
     ("file", "title", "fix"),
     [
-        (
-            f"{PACKAGES}/nn/modules/container.py",
-            "nn.Sequential",
-            "call what `torch.compile(m",
-        ),
         (f"{PACKAGES}/nn/parallel/distributed.py", "its own wrapper", "compile the module inside"),
         (f"{PACKAGES}/distributed/fsdp/_fully_shard.py", "its own wrapper", "compile the module"),
     ],
 )
 def test_modules_of_torch(file: str, title: str, fix: str) -> None:
-    """Dynamo runs their code as it is; what to compile instead is the remedy."""
+    """What to compile instead is the remedy; of other modules: the recorded run of torch_module."""
     skip = FrameSkipped(0.0, 0, Location(file, 5, "forward"), "frame is in the skipfiles list")
     finding = found(run_with(skipped=(skip,)))
     assert finding.evidence["why"] == "torch_modules"

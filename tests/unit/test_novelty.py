@@ -38,6 +38,12 @@ def tensor(name: str, what: str, *change: str, novel: bool | None = True) -> Fal
     return FalseGuard(source, "TENSOR_MATCH", text, *change, LINE, facts=ARGUMENT, novel=novel)
 
 
+def held(source: str, leaf: str, text: str, *values: str | None, novel: bool = True) -> FalseGuard:
+    """Something about a global: what was expected, and what it is now."""
+    facts = GuardFacts(root="global")
+    return FalseGuard(source, leaf, text, *values, LINE, None, facts, novel=novel)
+
+
 def state(*parts: str, novel: bool | None = True) -> FalseGuard:
     """Parts of torch's global state."""
     text = f"GLOBAL_STATE changed: {' '.join(parts)} "
@@ -140,10 +146,7 @@ class TestNew:
 
     def test_a_mode_hides_no_known_value(self) -> None:
         """An entry refuses `x`, a tensor, for autocast only; for another entry it was None."""
-        none = FalseGuard(
-            "G['x']", "NONE_MATCH", "G['x'] is None", "None", "Tensor [1]", LINE, novel=True,
-            facts=GuardFacts(root="global"),
-        )  # fmt: skip
+        none = held("G['x']", "NONE_MATCH", "G['x'] is None", "None", "Tensor [1]")
         keys = replace(tensor("x", "dispatch key set", KEYS, AUTOCAST_KEYS), source="G['x']")
         autocast = state("autocast(cpu)_enabled", novel=False)
         assert named((none,), (autocast, keys)) == [("CD120", "autocast.cpu.enabled, x")]
@@ -151,32 +154,19 @@ class TestNew:
     def test_a_variable_that_every_entry_refuses(self) -> None:
         """One entry has nothing against the keys of the dict, another one nothing against its size:
         what it holds is new. With entries beyond those that were recorded it may be known."""
-        facts = GuardFacts(root="global")
-        size = FalseGuard(
-            "G['d']", "DICT_LENGTH", "len(G['d']) != 0", "0 keys", "1 key", LINE, None, facts
-        )
-        key = FalseGuard(
-            "list(dict.keys(G['d']))[0]", "EQUALS_MATCH", "list(dict.keys(G['d']))[0] == 'b'",
-            None, "'a'", LINE, None, facts,
-        )  # fmt: skip
-        entries = (replace(size, novel=False),), (replace(key, novel=True), A)
+        size = held("G['d']", "DICT_LENGTH", "len(G['d']) != 0", "0 keys", "1 key", novel=False)
+        first = "list(dict.keys(G['d']))[0]"
+        key = held(first, "EQUALS_MATCH", f"{first} == 'b'", None, "'a'")
+        entries = (size,), (key, A)
         assert named(*entries) == [("CD109", "d")]
         more = replace(recompile_of(*entries), entries_left_out=1)
         assert [cause.variable for cause in causes_of(more)] == ["d", "a"]
 
     def test_a_longer_dict_is_no_longer_new_because_it_once_was_none(self) -> None:
         """An entry was compiled without the dict, another one with a shorter one under a flag."""
-        source = "G['d']"
-        facts = GuardFacts(root="global")
-        none = FalseGuard(
-            source, "NONE_MATCH", f"{source} is None", "None", "2 keys", LINE, None, facts
-        )
-        length = FalseGuard(
-            source, "DICT_LENGTH", f"len({source}) != 1", "1 key", "2 keys", LINE, None, facts
-        )
-        (cause, flagged) = found(
-            (replace(none, novel=True),), (replace(length, novel=True), A)
-        ).causes
+        none = held("G['d']", "NONE_MATCH", "G['d'] is None", "None", "2 keys")
+        length = held("G['d']", "DICT_LENGTH", "len(G['d']) != 1", "1 key", "2 keys")
+        (cause, flagged) = found((none,), (length, A)).causes
         assert (cause.expected, cause.actual) == ("1 key", "2 keys")
         assert flagged.variable == "a"
 
@@ -251,20 +241,6 @@ def two_flags() -> Timeline:
     again = [recompile_of(*entries, compile_id=f"0/{at}") for at, entries in enumerate(met, 1)]
     rows = [attempt(item.compile_id, kind="recompile", cause=item) for item in again]
     return timeline([attempt("0/0"), *rows])
-
-
-def test_findings() -> None:
-    """Each flag and their combination are one finding each, with how many there may be."""
-    findings = [item for item in diagnose(two_flags()).findings if item.rule < "CD150"]
-    assert [(item.rule, item.variable) for item in findings] == [
-        ("CD109", "a"),
-        ("CD109", "b"),
-        ("CD120", "a, b"),
-    ]
-    together = findings[-1]
-    assert together.evidence["combinations"] == 4
-    assert together.evidence["met"] == ["a=True, b=True"]
-    assert "every combination" in together.fix.summary
 
 
 def test_a_combination_is_no_value_of_its_own() -> None:

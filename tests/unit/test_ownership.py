@@ -12,6 +12,7 @@ ROOTS = ("/home/ann/project", "/home/ann/project/scripts")
 @pytest.mark.parametrize(
     ("file", "owner"),
     [
+        # Absolute paths: by the package folder, never by being below the user's folder.
         ("/home/ann/project/model.py", "user"),
         ("/home/ann/elsewhere/blocks.py", "user"),
         ("/home/ann/project/.venv/lib/python3.11/site-packages/einops/layers.py", "third_party"),
@@ -33,32 +34,13 @@ ROOTS = ("/home/ann/project", "/home/ann/project/scripts")
         ("/home/ann/.cache/huggingface/modules/transformers_modules/m/model.py", "third_party"),
         ("C:\\Users\\ann\\env\\Lib\\site-packages\\torch\\optim\\sgd.py", "torch"),
         ("C:\\Users\\ann\\work\\model.py", "user"),
-    ],
-)
-def test_absolute_paths(file: str, owner: str) -> None:
-    """Absolute paths are decided by the package folder, never by being below the user's folder."""
-    assert ownership_of(file, ROOTS) == owner
-
-
-@pytest.mark.parametrize(
-    ("file", "owner"),
-    [
-        ("<string>", "user"),
+        # Typed code is the user's, frozen and generated code is not.
         ("<stdin>", "user"),
         ("<ipython-input-3-aa>", "user"),
         ("<frozen importlib._bootstrap>", "third_party"),
         ("<attrs generated init app.A>", "third_party"),
         ("<eval_with_key>.12", "torch"),
-    ],
-)
-def test_code_without_a_file(file: str, owner: str) -> None:
-    """Typed code is the user's, frozen and generated code is not."""
-    assert ownership_of(file, ROOTS) == owner
-
-
-@pytest.mark.parametrize(
-    ("file", "owner"),
-    [
+        # torch drops what a path shares with its own folder; the rest still shows the owner.
         ("project/model.py", "user"),
         ("gs/model.py", "user"),
         ("nn/modules/module.py", "torch"),
@@ -70,8 +52,7 @@ def test_code_without_a_file(file: str, owner: str) -> None:
         ("nn/blocks.py", "user"),
     ],
 )
-def test_paths_torch_shortened_from_the_left(file: str, owner: str) -> None:
-    """torch drops what a path shares with its own folder; the rest still shows the owner."""
+def test_whose_code_it_is(file: str, owner: str) -> None:
     assert ownership_of(file, ROOTS) == owner
 
 

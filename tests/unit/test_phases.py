@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag_harness.steps.phases import KEPT, PhasesInProgress
+from compilediag_harness.steps.phases import KEPT, Phases
 from compilediag_harness.user_api.spans import (
     BACKWARD,
     DATA_WAIT,
@@ -17,94 +17,72 @@ from compilediag_harness.user_api.spans import (
 )
 
 
-def seconds(phases: PhasesInProgress, at: float) -> dict[str, float]:
+def seconds(phases: Phases, at: float) -> dict[str, float]:
     """The phases that have time, when the step ends at `at`."""
     return {name: taken for name, taken in zip(NAMES, phases.cut(at), strict=True) if taken}
 
 
-def test_one_after_another() -> None:
-    """Each phase has its own time; what is between them is nobody's."""
-    phases = PhasesInProgress()
+def played(*intervals: tuple[int, float, float]) -> Phases:
+    """Phases as (phase, begin, end), told as they are: a span or an optimizer when it has ended."""
+    phases = Phases()
     phases.restart(0.0)
-    for place, phase in enumerate((DATA_WAIT, FORWARD, BACKWARD)):
-        phases.open(phase, 10.0 * place)
-        phases.close(phase, 10.0 * place + 4.0)
-    phases.add(OPTIMIZER, 30.0, 31.0)
-    assert seconds(phases, 40.0) == {
-        "data_wait": 4.0,
-        "forward": 4.0,
-        "backward": 4.0,
-        "optimizer": 1.0,
-    }
-    assert seconds(phases, 50.0) == {}
+    moments = [(at, at == each[1], each) for each in intervals for at in each[1:]]
+    for at, begins, (phase, begin, _) in sorted(moments):
+        if phase not in (SPANS, OPTIMIZER):
+            (phases.open if begins else phases.close)(phase, at)
+        elif not begins:
+            phases.add(phase, begin, at)
+    return phases
 
 
-def test_the_innermost_has_the_time() -> None:
-    """An optimizer that runs forward and backward in its closure has only the rest of its step."""
-    phases = PhasesInProgress()
-    phases.open(FORWARD, 1.0)
-    phases.close(FORWARD, 3.0)
-    phases.open(BACKWARD, 3.0)
-    phases.add(OPTIMIZER, 4.0, 5.0)  # one parameter's own optimizer, in a hook of its gradient
-    phases.close(BACKWARD, 6.0)
-    phases.add(OPTIMIZER, 0.0, 10.0)
-    assert seconds(phases, 10.0) == {"forward": 2.0, "backward": 2.0, "optimizer": 6.0}
-
-
-def test_a_span_has_all_of_its_time() -> None:
-    """Inside of a forward, and around one."""
-    phases = PhasesInProgress()
-    phases.open(FORWARD, 0.0)
-    phases.add(SPANS, 1.0, 3.0)
-    phases.close(FORWARD, 10.0)
-    phases.open(FORWARD, 11.0)
-    phases.close(FORWARD, 12.0)
-    phases.add(SPANS, 10.5, 14.5)
-    assert seconds(phases, 20.0) == {"forward": 8.0, "spans": 6.0}
-
-
-def test_spans_in_spans_count_once() -> None:
-    """The outer one has the time of both."""
-    phases = PhasesInProgress()
-    phases.add(SPANS, 1.0, 2.0)
-    phases.add(SPANS, 0.0, 3.0)
-    assert seconds(phases, 3.0) == {"spans": 3.0}
-
-
-def test_waiting_for_a_batch_is_waiting() -> None:
-    """Also when the data set runs a model; but a span in it is a span."""
-    phases = PhasesInProgress()
-    phases.open(DATA_WAIT, 0.0)
-    phases.open(FORWARD, 1.0)
-    phases.close(FORWARD, 2.0)
-    phases.add(SPANS, 3.0, 4.0)
-    phases.close(DATA_WAIT, 5.0)
-    assert seconds(phases, 5.0) == {"data_wait": 4.0, "spans": 1.0}
-
-
-def test_a_forward_in_a_backward_is_backward() -> None:
-    """Activations that are computed again."""
-    phases = PhasesInProgress()
-    phases.open(BACKWARD, 0.0)
-    phases.open(FORWARD, 1.0)
-    phases.close(FORWARD, 2.0)
-    phases.close(BACKWARD, 3.0)
-    assert seconds(phases, 3.0) == {"backward": 3.0}
-
-
-def test_nested_calls_of_one_phase_count_once() -> None:
-    """A compiled call from a disabled function inside another one."""
-    phases = PhasesInProgress()
-    phases.open(FORWARD, 0.0)
-    phases.open(FORWARD, 1.0)
-    phases.close(FORWARD, 2.0)
-    phases.close(FORWARD, 3.0)
-    assert seconds(phases, 3.0) == {"forward": 3.0}
+@pytest.mark.parametrize(
+    ("intervals", "expected"),
+    [
+        pytest.param(
+            ((DATA_WAIT, 0, 4), (FORWARD, 10, 14), (BACKWARD, 20, 24), (OPTIMIZER, 30, 31)),
+            {"data_wait": 4.0, "forward": 4.0, "backward": 4.0, "optimizer": 1.0},
+            id="one after another",
+        ),
+        pytest.param(  # and one parameter's own optimizer, in a hook of its gradient
+            ((FORWARD, 1, 3), (BACKWARD, 3, 6), (OPTIMIZER, 4, 5), (OPTIMIZER, 0, 10)),
+            {"forward": 2.0, "backward": 2.0, "optimizer": 6.0},
+            id="an optimizer that runs a closure has only the rest of its step",
+        ),
+        pytest.param(
+            ((FORWARD, 0, 10), (SPANS, 1, 3), (FORWARD, 11, 12), (SPANS, 10.5, 14.5)),
+            {"forward": 8.0, "spans": 6.0},
+            id="a span has all of its time, inside of a forward and around one",
+        ),
+        pytest.param(((SPANS, 1, 2), (SPANS, 0, 3)), {"spans": 3.0}, id="spans in spans"),
+        pytest.param(
+            ((DATA_WAIT, 0, 5), (FORWARD, 1, 2), (SPANS, 3, 4)),
+            {"data_wait": 4.0, "spans": 1.0},
+            id="waiting is waiting when the data set runs a model, but a span is a span",
+        ),
+        pytest.param(
+            ((BACKWARD, 0, 3), (FORWARD, 1, 2)), {"backward": 3.0}, id="activations computed again"
+        ),
+        pytest.param(
+            ((FORWARD, 0, 3), (FORWARD, 1, 2)), {"forward": 3.0}, id="nested calls of one phase"
+        ),
+        pytest.param(
+            ((BACKWARD, 0, 2), (DATA_WAIT, 1, 3)),
+            {"backward": 2.0},
+            id="a phase that an exception left open ends with the one that it was opened in",
+        ),
+    ],
+)
+def test_every_second_has_one_phase(
+    intervals: tuple[tuple[int, float, float], ...], expected: dict[str, float]
+) -> None:
+    phases = played(*intervals)
+    assert seconds(phases, 50.0) == expected
+    assert seconds(phases, 60.0) == {}
 
 
 def test_a_phase_over_the_end_of_a_step() -> None:
     """Each step has its part, where the step ends inside a phase."""
-    phases = PhasesInProgress()
+    phases = Phases()
     phases.open(BACKWARD, 1.0)
     phases.add(OPTIMIZER, 2.0, 3.0)
     assert seconds(phases, 3.0) == {"backward": 1.0, "optimizer": 1.0}
@@ -114,7 +92,7 @@ def test_a_phase_over_the_end_of_a_step() -> None:
 
 def test_a_span_that_holds_steps_is_no_phase() -> None:
     """`with span("epoch")` around the loop leaves the steps as they are."""
-    phases = PhasesInProgress()
+    phases = Phases()
     phases.open(FORWARD, 1.0)
     phases.close(FORWARD, 2.0)
     assert seconds(phases, 3.0) == {"forward": 1.0}
@@ -124,26 +102,16 @@ def test_a_span_that_holds_steps_is_no_phase() -> None:
 
 def test_what_was_before_the_first_step_is_left_out() -> None:
     """A span that begins in the start-up and ends in the first step has its part of it."""
-    phases = PhasesInProgress()
+    phases = Phases()
     phases.add(SPANS, 1.0, 2.0)
     phases.restart(10.0)
     phases.add(SPANS, 5.0, 12.0)
     assert seconds(phases, 13.0) == {"spans": 2.0}
 
 
-def test_an_exception_that_nobody_told_us_of() -> None:
-    """A phase that was opened in another and never closed ends with it."""
-    phases = PhasesInProgress()
-    phases.open(BACKWARD, 0.0)
-    phases.open(DATA_WAIT, 1.0)
-    phases.close(BACKWARD, 2.0)
-    phases.close(DATA_WAIT, 3.0)
-    assert seconds(phases, 4.0) == {"backward": 2.0}
-
-
 def test_a_step_that_was_none_gives_its_phases_back() -> None:
     """And what goes on after it is not counted a second time."""
-    phases = PhasesInProgress()
+    phases = Phases()
     phases.open(BACKWARD, 0.0)
     taken = phases.cut(4.0)
     phases.give_back(taken)
@@ -153,7 +121,7 @@ def test_a_step_that_was_none_gives_its_phases_back() -> None:
 
 def test_a_phase_that_was_seen_is_told() -> None:
     """None of its seconds, in a step without it, is a measurement."""
-    phases = PhasesInProgress()
+    phases = Phases()
     phases.add(OPTIMIZER, 0.0, 1.0)
     assert phases.seen == [name == "optimizer" for name in NAMES]
 
@@ -163,7 +131,7 @@ def test_a_phase_that_was_seen_is_told() -> None:
 )
 def test_the_phase_something_is_in(began: float, name: str) -> None:
     """The innermost that was open when it began."""
-    phases = PhasesInProgress()
+    phases = Phases()
     phases.open(FORWARD, 1.0)
     phases.open(BACKWARD, 2.0)
     assert phases.name_at(began) == name
@@ -171,7 +139,7 @@ def test_the_phase_something_is_in(began: float, name: str) -> None:
 
 def test_the_memory_of_a_long_step_is_bounded() -> None:
     """Thousands of micro-batches in one step, and all of their time."""
-    phases = PhasesInProgress()
+    phases = Phases()
     for number in range(5000):
         phases.open(FORWARD, number)
         phases.close(FORWARD, number + 0.5)
@@ -193,7 +161,7 @@ ACTIONS = st.lists(
 @given(ACTIONS)
 def test_never_more_than_the_step_took(actions: list[tuple[str, int, int]]) -> None:
     """Whatever nests, overlaps or is left open: the phases of a step fit into it."""
-    phases, now, began = PhasesInProgress(), 0.0, 0.0
+    phases, now, began = Phases(), 0.0, 0.0
     phases.restart(0.0)
     for action, phase, moments in actions:
         now += moments
@@ -224,7 +192,7 @@ NESTED = st.lists(
 )
 
 
-def name_of(phases: PhasesInProgress, span: tuple[int, float, float]) -> str:
+def name_of(phases: Phases, span: tuple[int, float, float]) -> str:
     """The phase that a span was in."""
     return phases.holding(*span[1:]) or phases.name_at(span[1])
 
@@ -232,7 +200,7 @@ def name_of(phases: PhasesInProgress, span: tuple[int, float, float]) -> str:
 @given(NESTED)
 def test_spans_may_be_told_when_the_step_ends(actions: list[tuple[str, int, int]]) -> None:
     """Told at once or all together before the cut: every phase and every name is the same."""
-    at_once, later = PhasesInProgress(), PhasesInProgress()
+    at_once, later = Phases(), Phases()
     at_once.restart(0.0)
     later.restart(0.0)
     now, waiting, names, names_later = 0.0, list[tuple[int, float, float]](), [], []
@@ -270,7 +238,7 @@ def test_spans_may_be_told_when_the_step_ends(actions: list[tuple[str, int, int]
 
 def test_spans_are_asked_for_before_a_long_step_is_taken_apart() -> None:
     """However many phases end in one step, those in a span are the span's."""
-    phases = PhasesInProgress()
+    phases = Phases()
     phases.before_flattening = lambda: phases.add_spans([(SPANS, 0.0, 2.0)])
     for number in range(KEPT + 1):
         phases.open(FORWARD, number)

@@ -8,7 +8,6 @@ from timelines import process, timeline
 from compilediag.extensions.pipeline.pipelines import (
     figures_of,
     pipeline_bottleneck,
-    pipeline_section,
     pipelines_of,
 )
 from compilediag.timeline.fold import fold
@@ -80,11 +79,24 @@ def test_the_seed_s_first_example_inference_is_the_bottleneck() -> None:
     assert found.bottleneck == "inference"
 
 
-def test_the_second_training_is_the_bottleneck() -> None:
-    """Inference could make twice what training takes, and nobody waits."""
-    found = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=0.5))
-    assert (found.train_capacity, found.infer_capacity) == (8.0, 16.0)
-    assert found.bottleneck == "training"
+@pytest.mark.parametrize(
+    ("made", "bottleneck"),
+    [
+        # Inference could make twice what training takes, and nobody waits.
+        (loop(train_s=1.0, wait_s=0.0, infer_s=0.5), "training"),
+        # Samples that are late though neither side is too slow: what lies between them is.
+        (loop(train_s=0.5, wait_s=0.5, infer_s=0.5, slots=4), "dispatch"),
+        # No wait was measured: faster training is starved, though nobody saw it.
+        (loop(train_s=0.5, wait_s=None, infer_s=1.0), "inference"),
+        (loop(train_s=1.0, wait_s=None, infer_s=1.0), "balanced"),
+        # Too few steps; nothing but training; slower inference whose pool was full enough so far.
+        (loop(train_s=0.5, wait_s=0.5, infer_s=1.0, steps=2), None),
+        (loop(train_s=1.0, wait_s=None, infer_s=None), None),
+        (loop(train_s=0.5, wait_s=0.0, infer_s=1.0), None),
+    ],
+)
+def test_bottlenecks(made: PipelineLoop, bottleneck: str | None) -> None:
+    assert figures_of(made).bottleneck == bottleneck
 
 
 def test_a_growing_pool_is_training_too_slow() -> None:
@@ -96,25 +108,6 @@ def test_a_growing_pool_is_training_too_slow() -> None:
     assert (found.infer_capacity, found.slots, found.bottleneck) == (None, 1, "training")
     steady = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=(16, 8, 24) * 3))
     assert steady.bottleneck is None
-
-
-def test_samples_that_are_late_though_inference_is_fast() -> None:
-    """Neither side is too slow: what lies between them is."""
-    found = figures_of(loop(train_s=0.5, wait_s=0.5, infer_s=0.5, slots=4))
-    assert found.bottleneck == "dispatch"
-
-
-def test_capacities_alone_decide_where_no_wait_was_measured() -> None:
-    """Faster training is starved then, though nobody saw it; equals are balanced."""
-    assert figures_of(loop(train_s=0.5, wait_s=None, infer_s=1.0)).bottleneck == "inference"
-    assert figures_of(loop(train_s=1.0, wait_s=None, infer_s=1.0)).bottleneck == "balanced"
-
-
-def test_what_cannot_be_determined() -> None:
-    """Too few steps; nothing but training; slower inference whose pool was full enough so far."""
-    assert figures_of(loop(train_s=0.5, wait_s=0.5, infer_s=1.0, steps=2)).bottleneck is None
-    assert figures_of(loop(train_s=1.0, wait_s=None, infer_s=None)).bottleneck is None
-    assert figures_of(loop(train_s=0.5, wait_s=0.0, infer_s=1.0)).bottleneck is None
 
 
 def test_work_with_a_compile_is_left_out_of_capacities() -> None:
@@ -143,9 +136,7 @@ def test_the_finding() -> None:
     """Starved training is a warning with its seconds; a busy trainer is information."""
     starved = timeline(pipelines=(loop(train_s=0.5, wait_s=0.5, infer_s=1.0),))
     (found,) = pipeline_bottleneck(starved)
-    assert (found.rule, found.severity, found.variable) == ("CD308", "warning", "rollout")
-    assert found.cost_s == pytest.approx(4.0)
-    assert found.title == "inference is the bottleneck: training waits 50% (I=8/s, T=16/s)"
+    assert (found.severity, found.cost_s) == ("warning", pytest.approx(4.0))
     late = timeline(pipelines=(loop(train_s=0.5, wait_s=0.5, infer_s=0.5, slots=4),))
     assert next(iter(pipeline_bottleneck(late))).evidence["bottleneck"] == "dispatch"
     busy = timeline(pipelines=(loop(train_s=1.0, wait_s=0.0, infer_s=0.5),))
@@ -187,21 +178,3 @@ def test_the_lead_process_tells() -> None:
     ]
     two = timeline(processes=(process(0), process(1), process(2)), pipelines=tuple(loops))
     assert [item.figures.train_capacity for item in pipelines_of(two)] == [4.0]
-
-
-def test_the_receipt_s_section() -> None:
-    """All figures arrive; without a loop there is no section."""
-    assert pipeline_section(timeline()) is None
-    made = pipeline_section(
-        timeline(pipelines=(loop(train_s=0.5, wait_s=0.5, infer_s=1.0, pool=(0, 8)),))
-    )
-    assert made is not None
-    (record,) = made.loops
-    assert (record.name, record.train_steps, record.trained, record.inferred) == (
-        *("rollout", 9),
-        *(72, 72),
-    )
-    assert (record.train_capacity, record.infer_capacity, record.infer_call_s) == (16.0, 8.0, 1.0)
-    assert record.pool is not None
-    assert (record.pool.median, record.pool.max, record.pool.early) == (4.0, 8, None)
-    assert record.bottleneck == "inference"

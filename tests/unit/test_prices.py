@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from compilediag.extensions.prices.prices import (
 )
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import RunMetadata
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.tracked import CostSection
 from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.fold import fold
@@ -58,25 +58,23 @@ def table(text: str = TABLE) -> PriceTable:
     return table_of(parser.loads(text), "prices.toml", "ab" * 32)
 
 
-def cost(facts: dict[str, Any], *, prices: PriceTable, ranks: int = 1, **run: Any) -> Any:
-    """The cost of a run of half an hour on such a machine."""
+def receipt_of(
+    facts: dict[str, Any], *, prices: PriceTable, ranks: int = 1, wall_s: float | None = 1800.0
+) -> Receipt:
+    """A run of half an hour on such a machine."""
     started = [
         ProcessStarted(0.0, 1, 7 + rank, 1, rank if ranks > 1 else None, ranks, (), "", "", "", "")
         for rank in range(ranks)
     ]
     journals = [[each, EnvironmentRead(0.1, facts)] for each in started]
-    given = {"wall_s": 1800.0, **run}
-    known = RunMetadata(
-        "01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", prices=prices, **given
-    )
+    identity = ("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z")
     nothing = Diagnosis((), "clean", Agreement({}, None, (), {}))
-    return build(fold(journals), nothing, known).cost
+    return build(fold(journals), nothing, RunMetadata(*identity, prices=prices, wall_s=wall_s))
 
 
-def cost_of(**facts: Any) -> CostSection:
+def cost_of(*, ranks: int = 1, wall_s: float | None = 1800.0, **facts: Any) -> CostSection:
     """The cost with the table above."""
-    ranks = facts.pop("ranks", 1)
-    found = cost(facts, prices=table(), ranks=ranks)
+    found = receipt_of(facts, prices=table(), ranks=ranks, wall_s=wall_s).cost
     assert found is not None
     return found
 
@@ -118,13 +116,9 @@ def test_what_is_not_known_is_not_priced(facts: dict[str, Any], says: str) -> No
 
 
 def test_no_wall_time() -> None:
-    """Without the wall time of the run there is no amount."""
-    found = cost(CPU, prices=table(), wall_s=None)
-    assert (found.amount, found.per_hour, found.note) == (
-        None,
-        0.5,
-        "the wall time was not measured",
-    )
+    found = cost_of(**CPU, wall_s=None)
+    said = "the wall time was not measured"
+    assert (found.amount, found.per_hour, found.note) == (None, 0.5, said)
 
 
 def test_the_first_line_that_fits() -> None:
@@ -173,18 +167,14 @@ def test_the_file(tmp_path: Path) -> None:
             read_prices(str(path))
 
 
-def test_the_screen() -> None:
-    """The amount with what it is made of, or why there is none."""
-    nothing = Diagnosis((), "clean", Agreement({}, None, (), {}))
-    for facts, says in (
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
         ({"gpus": [H100, H100]}, "cost: 2.00 USD (2 × NVIDIA H100 80GB HBM3 at 2 an hour, "),
         (CPU, "cost: 0.25 USD (AMD EPYC 7B13 64-Core at 0.5 an hour, prices.toml of 2026-11-01)"),
         ({}, "cost: not known: the devices of the run were not seen"),
-    ):
-        events = [
-            ProcessStarted(0.0, 1, 7, 1, None, 1, (), "", "", "", ""),
-            EnvironmentRead(0.1, facts),
-        ]
-        known = RunMetadata("01JD3Q0000000000000000000Z", "2026-11-20T14:45:00Z", wall_s=1800.0)
-        receipt = build(fold([events]), nothing, replace(known, prices=table()))
-        assert says in render(receipt, RenderOptions(width=200))
+    ],
+)
+def test_the_screen(facts: dict[str, Any], says: str) -> None:
+    """The amount with what it is made of, or why there is none."""
+    assert says in render(receipt_of(facts, prices=table()), RenderOptions(width=200))

@@ -13,7 +13,6 @@ import pytest
 from probed_programs import Program, option
 from receipt_schema import json_schema
 
-from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import parse_groups
 from compilediag.extensions.cadence.runs.probe import probe
 from compilediag.receipt.file import read_receipt
@@ -224,15 +223,6 @@ def test_interrupting_ends_the_probe(probing: Probing) -> None:
     _, found = probing(Program({"entropy": 4, "norms": 6}, status=stop))
     assert [item.kind for item in found.variants] == ["configured", "control"]
     assert "interrupted in the variant control" in found.notes[0]
-
-
-def test_nothing_is_started_for_a_wrong_target(probing: Probing) -> None:
-    """And nothing is left behind: not even by a program that can be read only once."""
-    with pytest.raises(UsageError, match="there is no file"):
-        probing(TWO, words=("no.py",))
-    with pytest.raises(UsageError, match="only once"):
-        probing(TWO, words=("-",))
-    assert not Path(".compilediag").exists()
 
 
 def test_the_receipt_is_the_configured_variants_with_the_probe_in_it(probing: Probing) -> None:

@@ -11,7 +11,7 @@ from probed_programs import Program
 
 from compilediag.cli import main
 from compilediag.commands.options import TOML_KEYS
-from compilediag.commands.pyproject import checked, read_defaults
+from compilediag.commands.pyproject import read_defaults
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup
 from compilediag.extensions.cadence.views.cadence import render_cadence
@@ -111,13 +111,6 @@ def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> N
         read_defaults(tmp_path, TOML_KEYS)
 
 
-def test_every_key_of_the_probes_table_is_known() -> None:
-    """The keys are those that are read."""
-    values = {"steps": 3, "keep_caches": False, "groups": {"a": "--a {n}"}}
-    assert values.keys() == TOML_KEYS["probe"].keys()
-    assert checked({"probe": values}, TOML_KEYS, "here") == {"probe": values}
-
-
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
@@ -155,8 +148,7 @@ def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_the_screen(probed: None, capsys: pytest.CaptureFixture[str]) -> None:
-    """One table of costs, one of variants with a picture each, and what each run is about to do;
-    no name of the target acts on the terminal, and no line is wider than it."""
+    """Costs, variants with a picture each; no name acts on the terminal, no line is wider."""
     assert main(["probe", "--no-live", "model.py"]) == 0
     screen = capsys.readouterr().err
     assert "compilediag · variant 1: configured, as the code says" in screen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from built_receipt import compiled
+
 from compilediag.pytest_plugin.blocks import events_between, unfinished
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
@@ -17,25 +19,9 @@ from compilediag_harness.wire import (
 FRAME = Location("model.py", 3, "forward")
 
 
-def row(t: float, compile_id: str, *, forward: bool = True) -> Compiled:
+def row(t: float, compile_id: str) -> Compiled:
     reason = None if compile_id.endswith("/0") else "0/0: x"
-    return Compiled(
-        t=t,
-        step=0,
-        compile_id=compile_id,
-        epoch=0,
-        frame=FRAME,
-        forward=forward,
-        guarded=True,
-        seconds=0.1,
-        backend_s=None,
-        graph_ops=1,
-        guards=1,
-        cache_size=0,
-        recompile_reason=reason,
-        fail_type=None,
-        fail_reason=None,
-    )
+    return compiled(compile_id, t, 0, 0.1, frame=FRAME, recompile_reason=reason)
 
 
 def question(t: float, compile_id: str) -> Recompiled:

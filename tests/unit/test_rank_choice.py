@@ -11,7 +11,6 @@ from gate_receipts import first, receipt
 from rank_folders import folder_of_ranks
 from screens import screen
 
-from compilediag import cli
 from compilediag.compare.gate.inconclusive import inconclusive_reasons
 from compilediag.diagnosis.ranks import divergence as choice
 from compilediag.diagnosis.ranks.divergence import (
@@ -64,6 +63,13 @@ def summary(rank: int, *causes: str, step_median_s: float | None = None) -> Rank
     )
 
 
+def listed(fingerprints: list[RankFingerprint]) -> set[int]:
+    """The places of those that are listed where there is no room for all."""
+    found = select_ranks(fingerprints)
+    assert found is not None
+    return set(found.indexes)
+
+
 # --- the choice ------------------------------------------------------------------------------
 
 
@@ -94,27 +100,17 @@ def test_behaviours_without_room_are_counted() -> None:
 def test_events_are_bounded_too() -> None:
     """Ranks with long records are fewer, but never fewer than on one node."""
     half = [fingerprint(rank, events=choice.MAX_EVENTS // 100) for rank in range(1000)]
-    found = select_ranks(half)
-    assert found is not None
-    assert found.indexes == set(range(100))
-    huge = select_ranks([fingerprint(rank, events=choice.MAX_EVENTS) for rank in range(1000)])
-    assert huge is not None
-    assert huge.indexes == set(range(choice.MIN_RANKS))
+    assert listed(half) == set(range(100))
+    huge = [fingerprint(rank, events=choice.MAX_EVENTS) for rank in range(1000)]
+    assert listed(huge) == set(range(choice.MIN_RANKS))
 
 
 def test_the_lead_is_always_listed(little_room: pytest.MonkeyPatch) -> None:
     """The rank whose steps are shown: the lowest that made any."""
-    fingerprints = [
-        fingerprint(0),
-        fingerprint(1),
-        fingerprint(2),
-        fingerprint(3, standing=3),
-        fingerprint(None, standing=1),
-    ]
+    usual = [fingerprint(rank) for rank in range(3)]
+    fingerprints = [*usual, fingerprint(3, standing=3), fingerprint(None, standing=1)]
     assert lead_of(fingerprints) == 3
-    found = select_ranks(fingerprints)
-    assert found is not None
-    assert found.indexes == {3, 0}
+    assert listed(fingerprints) == {3, 0}
     assert lead_of([fingerprint(0, standing=0)]) is None
 
 
@@ -194,13 +190,6 @@ def test_the_screen_names_the_ranks_it_shows(
     assert "of 2 of 4 ranks" in render(merged(tmp_path / "in"))
 
 
-def test_ranks_are_numbers_with_commas(tmp_path: Path) -> None:
-    """As all counts of a screen."""
-    record = read_record([str(folder_of_ranks(tmp_path / "in"))])
-    drawn = screen(show_ranks, merged_receipt(record, "lane", 2048), RenderOptions(width=100))
-    assert drawn.startswith("4 of 2,048 ranks, missing: ")
-
-
 def test_missing_ranks_are_bounded(tmp_path: Path) -> None:
     """Any world size may be given; the receipt can be read back all the same."""
     record = read_record([str(folder_of_ranks(tmp_path / "in"))])
@@ -246,13 +235,3 @@ def test_losses_of_ranks_that_are_not_listed_are_counted(
     assert made.completeness.records_lost["bad_prefix"] == 1
     assert any(path.name in reason for reason in made.completeness.reasons)
     assert (made.verdict, made.status) == ("blind", "partial")
-
-
-def test_the_command_draws_it(
-    little_room: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`analyze --ranks` of a run with more ranks than are listed."""
-    folder = folder_of_ranks(tmp_path / "in")
-    assert cli.main(["analyze", str(folder), "--ranks", "-o", str(tmp_path / "out")]) == 0
-    assert "all ranks together: 5 compiles" in capsys.readouterr().out
-    assert (tmp_path / "out" / "rank-4" / "receipt.json").exists()

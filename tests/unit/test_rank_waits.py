@@ -54,24 +54,17 @@ def only(timeline: Timeline) -> Finding:
     return found
 
 
-def test_one_rank_compiles_in_a_step_and_the_others_wait() -> None:
-    """Which ranks, how long, in which step, for which frame; and what the others lack."""
-    found = only(run({0: {0: 2.0, 3: 20.0}, 1: {0: 2.5}, 2: {0: 2.0}}))
-    assert found.title == "rank 0 compiles 20.0 s longer in step 3: ranks 1, 2 waited"
-    assert (found.steps, found.cost_s, found.severity) == ((3,), 20.0, "warning")
-    assert found.fix.summary.startswith("call once on every rank")
-    assert found.evidence["compile_ids"] == ["3/0"]
-
-
-def test_ranks_that_compile_alike_wait_for_nobody() -> None:
-    """However long, and a little apart."""
-    apart = WAIT_S * 0.9
-    assert list(find_waits_for_compiles(run({0: {0: 400.0}, 1: {0: 400.0 + apart}}))) == []
-
-
-def test_ranks_that_do_not_meet_do_not_wait() -> None:
-    """Their own steps are as short as ever."""
-    assert list(find_waits_for_compiles(run({0: {3: 50.0}, 1: {}}, waits=False))) == []
+@pytest.mark.parametrize(
+    "timeline",
+    [
+        run({0: {0: 400.0}, 1: {0: 400.0 + WAIT_S * 0.9}}),  # alike, and a little apart
+        run({0: {3: 50.0}, 1: {}}, waits=False),  # where ranks do not meet
+        run({0: {0: 60.0}}),  # one rank alone
+        replace(run({0: {0: 60.0}}), processes=(process(),)),  # without ranks
+    ],
+)
+def test_nobody_waits(timeline: Timeline) -> None:
+    assert list(find_waits_for_compiles(timeline)) == []
 
 
 def test_a_rank_that_ended_waits_for_nobody() -> None:
@@ -122,10 +115,3 @@ def test_ranks_that_are_not_listed_count() -> None:
         counted_compile_s=((2, 3.0), (900, 63.0)),
     )
     assert only(timeline).title.startswith("rank 900 compiles 60.0 s longer")
-
-
-def test_one_rank_alone_waits_for_nobody() -> None:
-    """Nor does a program without ranks."""
-    assert list(find_waits_for_compiles(run({0: {0: 60.0}}))) == []
-    alone = replace(run({0: {0: 60.0}}), processes=(process(),))
-    assert list(find_waits_for_compiles(alone)) == []

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from pathlib import Path
 
+from built_receipt import started
 from timelines import attempt
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection
-from compilediag.runs.offline.sources import read_record
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.fold import fold
 from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline
 from compilediag.views.ranks import headline, ranks_named
 from compilediag_harness.wire import (
-    WIRE_VERSION,
     CacheLookedUp,
     CollectivesPlanned,
-    ProcessStarted,
 )
-
-RANKS = Path(__file__).parents[1] / "data" / "traces" / "ranks"
 
 
 def summarised(run: Timeline) -> tuple[RankSummary, ...]:
     return summaries_of(run, causes_in(run))
-
-
-def started(rank: int | None) -> ProcessStarted:
-    return ProcessStarted(0.0, WIRE_VERSION, 100, 1, rank, None, (), "", "", "", "")
 
 
 def timeline(*compile_ids: tuple[str, ...], walls: tuple[float, ...] = ()) -> Timeline:
@@ -186,20 +177,6 @@ def test_a_summary_travels() -> None:
     (summary, _) = summarised(timeline(("0/0",), ("0/0",)))
     assert isinstance(summary, RankSummary)
     assert pickle.loads(pickle.dumps(summary)) == summary
-
-
-def test_recorded_traces_of_two_ranks() -> None:
-    """One of which compiled once more, for a number that only it saw."""
-    record = read_record([str(RANKS)])
-    found = compare_ranks(summarised(fold([item.events for item in record.journals])), 2)
-    assert [(row.rank, row.compiles, row.recompiles) for row in found.ranks] == [
-        (0, 1, 0),
-        (1, 2, 1),
-    ]
-    assert [(item.aspect, item.ranks) for item in found.divergences] == [
-        ("compile_ids", (1,)),
-        ("recompile_causes", (1,)),
-    ]
 
 
 def test_many_ranks_are_named_in_few_words() -> None:
