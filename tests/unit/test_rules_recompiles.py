@@ -186,11 +186,6 @@ def test_unguarded_change() -> None:
     assert "register it before" in finding.fix.summary
 
 
-def test_nothing_is_found_in_nothing() -> None:
-    """An empty timeline has no findings."""
-    assert findings() == []
-
-
 def test_register() -> None:
     """Codes are well formed, in order, with unique slugs; families are slugs with underscores."""
     assert list(REGISTER) == sorted(REGISTER)

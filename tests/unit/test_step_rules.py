@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from timelines import FILE, ROOT, TORCH_FILE, WHERE, attempt, process, timeline
+from timelines import FILE, TORCH_FILE, WHERE, attempt, process, timeline
 
 from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.findings import Finding, place_of
@@ -154,33 +154,25 @@ def test_a_first_compile_in_a_steady_step_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    "late",
+    "compiles",
     [
-        attempt("1/0", step=8),
-        attempt("1/0", step=20, kind="failed"),
-        attempt("0/0", step=20, kind="backward"),
+        [attempt(), attempt("1/0", step=8)],
+        [attempt(), attempt("1/0", step=20, kind="failed")],
+        [attempt(), attempt("0/0", step=20, kind="backward")],
+        [attempt(), attempt("1/0", step=41, seconds=0.5)],  # in the evaluation
+        [attempt(step=50)],
     ],
-    ids=["too early", "failed", "backward"],
+    ids=["too early", "failed", "backward", "evaluation", "the first of all"],
 )
-def test_what_is_no_first_compile_in_a_steady_step(late: Compile) -> None:
-    """Too near to the last compile, or no compile of a new frame at all."""
-    assert found(late_compiles.find_compiles_in_steady_state, timeline([attempt(), late])) == []
-
-
-def test_the_first_compile_of_all_is_warm_up_whenever_it_comes() -> None:
-    """Steps may be long gone by when the model is compiled: they were eager on purpose."""
-    assert found(late_compiles.find_compiles_in_steady_state, timeline([attempt(step=50)])) == []
+def test_what_is_no_first_compile_in_a_steady_step(compiles: list[Compile]) -> None:
+    """Too near to the last compile, no compile of a new frame, or in an evaluation; before the
+    first one of all, steps were eager on purpose."""
+    run = timeline(compiles, spans=(span("validation", 40.0, 2.0, 41),))
+    assert found(late_compiles.find_compiles_in_steady_state, run) == []
 
 
 def span(name: str, start: float, wall_s: float, number: int = 0, thread: int = 0) -> SpanEnded:
     return SpanEnded(start + wall_s, number, name, start, wall_s, 0, thread)
-
-
-def test_an_evaluation_may_compile_late() -> None:
-    """It makes no step of the training slow."""
-    late = attempt("1/0", step=20, seconds=0.5)
-    run = timeline([attempt(), late], spans=(span("validation", 19.0, 2.0, 20),))
-    assert found(late_compiles.find_compiles_in_steady_state, run) == []
 
 
 def test_a_recompile_in_a_steady_step_is_its_causes_symptom() -> None:
@@ -381,10 +373,3 @@ def test_steps_that_wait_for_data() -> None:
 def test_steps_that_do_not_wait(run: Timeline) -> None:
     """Nothing is reported of what was not measured, or of too few steps."""
     assert found(data_loading.find_data_bound_steps, run) == []
-
-
-def test_the_rules_stand_in_the_catalogue() -> None:
-    """`diagnose` runs them, and paths are the user's."""
-    run = timeline([attempt()], syncs=(sample(3, read(99)),), user_roots=(ROOT,))
-    (finding,) = (item for item in diagnose(run).findings if item.rule == "CD301")
-    assert finding.ownership == "user"
