@@ -348,16 +348,6 @@ def changed(*guards: SizeGuard, before: int = 4, compile_id: str = "0/1") -> Fin
     return next(each for each in diagnose(run).findings if each.rule == "CD105")
 
 
-def test_a_size_that_the_code_makes_a_number() -> None:
-    """No mark helps: the finding stands at the line that does it."""
-    for compile_id in ("0/0", "0/1"):
-        finding = changed(guard(fixed=(X,), by="loop"), compile_id=compile_id)
-        assert finding.location == AT
-        assert "works for every" in finding.fix.summary
-        assert "mark_dynamic" not in finding.fix.summary
-        assert finding.fix.candidates == ()
-
-
 def test_a_branch_that_tells_the_two_sizes_apart() -> None:
     """The second graph excludes the size of the first: two graphs, marked or not."""
     split = changed(guard("Ne(s0, 4)"))
