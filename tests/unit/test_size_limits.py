@@ -327,7 +327,7 @@ def test_a_violation_without_a_record_of_conditions() -> None:
     assert bare.location == place_of(Location(FILE, 10, "forward"))
 
 
-# --- CD105 and CD118 --------------------------------------------------------------------------
+# --- CD105 --------------------------------------------------------------------------
 
 
 def size_changed(before: int, after: int) -> FalseGuard:
@@ -368,21 +368,6 @@ def test_a_line_of_others_is_not_to_be_changed() -> None:
         assert finding.location == place_of(inside)
         assert finding.fix.summary.startswith("warm up each size of `x.size()[0]`")
         assert "this line" not in finding.fix.summary
-
-
-def test_a_branch_on_a_constant_takes_its_other_side() -> None:
-    """It is no equality of sizes, and the advice is about the branch."""
-    false = FalseGuard("", "SHAPE", "L['x'].size()[0] != 7", user=LINE)
-    cause = recompile("0/1", guards=[false])
-    compiles = [attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)]
-    run = run_of(compiles, guarded_sizes=guarded(guard("Ne(s0, 7)")))
-    (finding,) = (each for each in diagnose(run).findings if each.rule == "CD118")
-    assert (finding.location, finding.title) == (
-        AT,
-        "a branch on the size takes its other side",
-    )
-    assert finding.evidence["kind"] == "constant"
-    assert "each side of the branch" in finding.fix.summary
 
 
 # --- recorded traces --------------------------------------------------------------------------

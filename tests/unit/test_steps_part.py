@@ -246,27 +246,6 @@ def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
     return screen(show_steps, made, look)
 
 
-def test_the_view_has_phases_spikes_and_timings() -> None:
-    """In this order, with what was not measured marked as such."""
-    steps = tuple(step(number, 9.0 if number == 5 else 1.0, forward_s=0.5) for number in range(9))
-    partial = (PartialPhase(0, "forward", "only the compiled calls inside Net"),)
-    text = shown(replace(TIMED, steps=steps, partial_phases=partial))
-    lines = [line.strip() for line in text.splitlines()]
-    assert lines[0] == "9 steps, median 1.0 s"
-    assert [line.split() for line in lines if line.startswith(("forward  ", "backward  "))] == [
-        ["forward", "4.5", "s", "26", "%"],
-        ["backward", "not", "measured"],
-    ]
-    assert "forward is measured in part: only the compiled calls inside Net" in lines
-    assert [line.split() for line in lines if line.startswith("step 5")] == [
-        ["step", "5", "9.0", "s", "unexplained"]
-    ]
-    assert (
-        "forward hook traced on encoder.1  /job/train.py:9: inside compiled code: not timed"
-        in lines
-    )
-
-
 def test_the_view_has_the_lines_that_read_tensors() -> None:
     """How often in a step, and for how long; without a device nobody waits, which is shown."""
     site = SyncSite(Location("/job/metrics.py", 40, "Meter.log"), "tolist", 39, (), 3, 0.25)
@@ -280,11 +259,6 @@ def test_the_view_has_the_lines_that_read_tensors() -> None:
         lines = [line.split() for line in text.splitlines() if "metrics.py:40" in line]
         assert [row[-7:] for row in lines] == [["tolist", "3", "1", "of", "2", "0.25", "s"]]
         assert what in text
-
-
-def test_the_view_of_a_run_without_steps() -> None:
-    """The screen states that, and what to do."""
-    assert shown(Timeline()) == "no step was seen: mark steps with compilediag.step()\n"
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

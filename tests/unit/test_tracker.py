@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -33,15 +34,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     tracked_run._running.clear()
 
 
+@contextlib.contextmanager
+def session_of(events: list[Event], origin: float = 0.0) -> Iterator[None]:
+    """A session that receives, until it ends."""
+    session = Session(events.append, origin=origin)
+    tracked_run.sinks.install(session)
+    yield
+    tracked_run.sinks.finish(session)
+    tracked_run.sinks.uninstall(session)
+
+
 @pytest.fixture
 def received() -> Iterator[list[Event]]:
     """The events of a session."""
     events: list[Event] = []
-    session = Session(events.append, origin=100.0)
-    tracked_run.sinks.install(session)
-    yield events
-    tracked_run.sinks.finish(session)
-    tracked_run.sinks.uninstall(session)
+    with session_of(events, 100.0):
+        yield events
 
 
 def runs(events: list[Event]) -> list[RunTracked]:
@@ -214,12 +222,9 @@ def test_runs_in_progress_are_reported(received: list[Event], clock: list[float]
 def test_a_run_in_progress_when_the_process_ends(clock: list[float]) -> None:
     """It is reported as it is, median included, and as not finished."""
     events: list[Event] = []
-    session = Session(events.append)
-    tracked_run.sinks.install(session)
-    lane = tracker().start_run()
-    lane.record_step(0, {"loss": 1.0})
-    tracked_run.sinks.finish(session)
-    tracked_run.sinks.uninstall(session)
+    with session_of(events):
+        lane = tracker().start_run()
+        lane.record_step(0, {"loss": 1.0})
     (found,) = [run for run in runs(events) if run.steps]
     assert (found.state, found.metrics[1].median) == ("running", 1.0)
     lane.finish_run()
@@ -238,13 +243,10 @@ def test_many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     were left out."""
     monkeypatch.setattr(tracked_run, "MAX_RUNS", 3)
     events: list[Event] = []
-    session = Session(events.append)
-    tracked_run.sinks.install(session)
     lane = tracker()
-    for _ in range(5):
-        lane.start_run().finish_run()
-    tracked_run.sinks.finish(session)
-    tracked_run.sinks.uninstall(session)
+    with session_of(events):
+        for _ in range(5):
+            lane.start_run().finish_run()
     mine = [run for run in runs(events) if run.state == "finished"]
     assert len(mine) == 3
     assert [event.count for event in events if isinstance(event, TrackedRunsLeftOut)] == [2]
