@@ -16,13 +16,6 @@ DATA = Path(__file__).parents[1] / "data"
 EXAMPLE: dict[str, Any] = json.loads((DATA / "receipt-example.json").read_text(encoding="utf-8"))
 
 
-def test_keys_stand_in_the_order_of_the_example() -> None:
-    """A reader of the file finds the sections where the design has them; later ones stand beside
-    what they belong to."""
-    written = list(msgspec.json.decode(msgspec.json.encode(msgspec.convert(EXAMPLE, Receipt))))
-    assert [key for key in written if key in EXAMPLE] == list(EXAMPLE)
-
-
 def test_fields_of_later_versions_are_ignored() -> None:
     """Whatever a later version adds to a section, or to one of its items, the rest is read."""
     raw = copy.deepcopy(EXAMPLE)

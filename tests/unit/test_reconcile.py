@@ -49,15 +49,6 @@ def test_a_run_that_agrees() -> None:
     assert agreement.numbers["backward_rows"] == 1
 
 
-def test_the_attempt_at_the_limit() -> None:
-    """Twelve values: eight graphs, seven recompiles, eight "Recompiling" lines, then silence."""
-    run = timeline(at_limit(8), text_log=log(8, 1), warnings=warned(1))
-    agreement = reconcile(run)
-    assert (agreement.agree, agreement.differences) == (True, ())
-    assert agreement.numbers["recompiles"] == 7
-    assert agreement.numbers["questions"] == agreement.numbers["text_recompiling_lines"] == 8
-
-
 TWICE = {"metrics_rows": 2, "recompile_calls": 1}
 RECOMPILED = [attempt("0/0"), attempt("0/1", kind="recompile")]
 FAILED = attempt(

@@ -87,18 +87,6 @@ def test_every_cause_is_a_finding() -> None:
     assert buffer.evidence["roles"] == ["also"]
 
 
-def test_the_attempt_at_the_limit_is_no_recompile() -> None:
-    """The attempt that hits the limit produced no code and counts nowhere."""
-    (finding,) = findings(recompile(1, FLAG), recompile(2, FLAG, produced=False))
-    assert finding.count == 1
-
-
-def test_ranks_share_a_finding() -> None:
-    """The same cause in two processes is one thing to change."""
-    (finding,) = findings(recompile(1, FLAG), recompile(1, FLAG, process=1))
-    assert (finding.count, finding.evidence["processes"]) == (2, [0, 1])
-
-
 def test_torch_lines_give_way_to_the_frame() -> None:
     """A guard of torch's own layer is blamed at the user's frame that compiled it."""
     inside = Location(
@@ -107,6 +95,12 @@ def test_torch_lines_give_way_to_the_frame() -> None:
     guard = FalseGuard("L['self'].p", "EQUALS_MATCH", "L['self'].p == 0.1", None, "0.2", inside)
     (finding,) = findings(recompile(1, guard))
     assert (finding.location, finding.ownership) == (place_of(FRAME), "user")
+
+
+def test_ranks_share_a_finding() -> None:
+    """The same cause in two processes is one thing to change."""
+    (finding,) = findings(recompile(1, FLAG), recompile(1, FLAG, process=1))
+    assert (finding.count, finding.evidence["processes"]) == (2, [0, 1])
 
 
 def test_evidence_is_plain() -> None:

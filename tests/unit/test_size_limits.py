@@ -239,19 +239,6 @@ def violated(text: str, *guards: SizeGuard) -> tuple[Finding, ...]:
     return diagnose(run_of([failed], guarded_sizes=guarded(*guards))).findings
 
 
-@pytest.mark.parametrize("by", CALLS)
-def test_a_violation_names_the_line_and_not_the_function(by: str) -> None:
-    """Each way a size becomes a number, with a sentence about that line."""
-    (finding,) = violated(message(X), guard(fixed=(X,), by=by))
-    assert (finding.rule, finding.location, finding.variable) == (
-        "CD154",
-        AT,
-        "x.size()[0]",
-    )
-    assert finding.title.endswith("a constant, 4")
-    assert "this line" in finding.fix.summary or by == "branch"
-
-
 def test_it_is_the_reason_why_nothing_was_compiled() -> None:
     """Then the run has findings and is not blind, unless something else failed too."""
     failed = attempt("0/0", kind="failed", fail_type="UserError", fail_reason=message(X))

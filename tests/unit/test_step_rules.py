@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from timelines import FILE, TORCH_FILE, WHERE, attempt, process, timeline
+from timelines import FILE, TORCH_FILE, attempt, process, timeline
 
 from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.findings import Finding, place_of
@@ -76,12 +76,6 @@ def test_a_line_that_a_caller_repeats_is_named_itself() -> None:
     assert "in a loop" not in finding.title
 
 
-def test_a_few_reads_a_step_are_no_finding() -> None:
-    """However many steps: fifteen in each of two loops are not thirty in one."""
-    run = timeline(syncs=(sample(3, read(15), read(15, loop=30)), sample(4, read(15))))
-    assert found(syncs.find_sync_loops, run) == []
-
-
 @pytest.mark.parametrize(("count", "findings"), [(63, 0), (64, 1)])
 def test_on_the_host_it_takes_more_and_says_would(count: int, findings: int) -> None:
     """Nobody knows which tensors would be on a device."""
@@ -90,13 +84,18 @@ def test_on_the_host_it_takes_more_and_says_would(count: int, findings: int) -> 
     assert all("would wait for a GPU" in finding.title for finding in made)
 
 
-def test_other_processes_and_torchs_lines_are_not_told() -> None:
-    """Another rank's reads, and a line in torch that the user cannot change."""
-    torchs = Location(TORCH_FILE, 5, "inner")
-    run = timeline(
-        syncs=(sample(3, read(99), process=1), sample(3, read(99, torchs, loop=None))),
-        processes=(process(0), process(1)),
-    )
+@pytest.mark.parametrize(
+    "samples",
+    [
+        (sample(3, read(15), read(15, loop=30)), sample(4, read(15))),
+        (sample(3, read(99), process=1),),
+        (sample(3, read(99, Location(TORCH_FILE, 5, "inner"), loop=None)),),
+    ],
+    ids=["fifteen in each of two loops", "another rank", "a line in torch"],
+)
+def test_reads_that_are_no_finding(samples: tuple[SampledStep, ...]) -> None:
+    """However many steps: they are not thirty in one loop, or the user cannot change the line."""
+    run = timeline(syncs=samples, processes=(process(0), process(1)))
     assert found(syncs.find_sync_loops, run) == []
 
 
@@ -143,14 +142,6 @@ def test_seconds_of_reads_add_up_or_are_not_known() -> None:
 
 
 # --- CD302 ---
-
-
-def test_a_first_compile_in_a_steady_step_is_found() -> None:
-    """Nine quiet steps, then a function is compiled that never was before."""
-    late = attempt("1/0", step=10, seconds=0.5, where=replace(WHERE, function="score"))
-    (finding,) = found(late_compiles.find_compiles_in_steady_state, timeline([attempt(), late]))
-    assert (finding.steps, finding.cost_s, finding.severity) == ((10,), 0.5, "warning")
-    assert finding.title == "score was first compiled after 9 quiet steps"
 
 
 @pytest.mark.parametrize(
