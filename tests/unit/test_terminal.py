@@ -54,7 +54,6 @@ def run(encoding: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tupl
     "arguments",
     [
         ("run", "--json", "caf.py"),
-        ("run", "--quiet", "--json", "caf.py"),
         ("probe", "--json", "caf.py"),
         ("show", "--json", "hostile.json"),
         ("diff", "--json", "hostile.json", "hostile.json"),
