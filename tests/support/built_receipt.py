@@ -39,17 +39,9 @@ from compilediag_harness.wire import (
 )
 
 CWD = "/home/someone/project"
-
-
 FRAME = Location(f"{CWD}/model.py", 13, "forward")
-
-
 ABLATION = f"file://{CWD}/ablation.json"
-
-
 HOOK = Location(f"{CWD}/model.py", 21, "hook")
-
-
 BREAK = f"""Graph break in user code at {CWD}/model.py:31
 Graph Break Reason: Data-dependent branching
   Explanation: Detected data-dependent branching (e.g. `if my_tensor.sum() > 0:`).
@@ -211,11 +203,7 @@ def finding(**changes: Any) -> Finding:
 
 
 AGREED = Agreement({"events": True, "metrics": True, "text_log": False}, True, (), {"rows": 3})
-
-
 DIAGNOSIS = Diagnosis((finding(),), "findings", AGREED)
-
-
 PRICES = PriceTable(
     *("USD", (), (Price("AMD EPYC*", 0.5),), "prices.toml", "ef" * 32),
     source="finance price list",

@@ -52,26 +52,21 @@ class Graph:
     def _check_liveness(self, *_: Any) -> bool:
         return self.alive
 
-    def run_first_inputs(self, _inputs: list[Any]) -> list[Any]:
-        return self.outputs
-
     def run(self, _inputs: list[Any]) -> list[Any]:
         return self.outputs
+
+    run_first_inputs = run
 
     def all_outputs_are_dead(self) -> bool:
         return True
 
-    def clear_path_state(self) -> None:
-        pass
-
     def path_live_weakrefs(self) -> list[Any]:
         return []
 
-    def remove_path_cached_tensors(self) -> None:
-        pass
+    def clear_path_state(self) -> None:
+        """No memory is held."""
 
-    def remove_node_cached_tensors(self) -> None:
-        pass
+    remove_path_cached_tensors = remove_node_cached_tensors = clear_path_state
 
     def _is_cuda_graph_recorded_tensor(self, _: Any) -> bool:
         return False

@@ -7,6 +7,7 @@ difference then compares nothing. torch is imported where something is done, not
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import random
@@ -51,6 +52,15 @@ held: list[Any] = []
 """Kept alive."""
 
 
+def module(name: str = "torch") -> Any:
+    """Of torch, imported when something is done to it."""
+    return importlib.import_module(name)
+
+
+def log_state() -> Any:
+    return module("torch._logging._internal").log_state
+
+
 def torchs(name: str) -> logging.Logger:
     return logging.getLogger(f"torch.{name}")
 
@@ -62,18 +72,6 @@ def replace_a_method_of_loggers() -> None:
         original(self, record)
 
     logging.Logger.handle = handle  # type: ignore[method-assign]
-
-
-def enable_a_level() -> None:
-    from torch._logging import _internal
-
-    _internal.log_state.enable_log(["torch._export"], logging.INFO)
-
-
-def enable_an_artifact() -> None:
-    from torch._logging import _internal
-
-    _internal.log_state.enable_artifact("recompiles")
 
 
 def log_while_torch_asks() -> None:
@@ -101,54 +99,11 @@ def call_around_backward() -> None:
     torch.autograd.backward = around
 
 
-def hook_all_optimizers() -> None:
-    """Where `step` is compiled, Dynamo traces the hook and guards on it."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    register_optimizer_step_post_hook(nothing)
-
-
 def compile_something() -> None:
     import torch
 
     held.append(torch.compile(lambda x: x + 1, backend="eager"))
     held[-1](torch.ones(1))
-
-
-def read_a_tensor() -> None:
-    import torch
-
-    torch.ones(1).item()
-
-
-def keep_a_tensor() -> None:
-    import torch
-
-    held.append(torch.ones(1))
-
-
-def draw_a_number() -> None:
-    import torch
-
-    torch.rand(1)
-
-
-def take_a_thread_more() -> None:
-    import torch
-
-    torch.set_num_threads(torch.get_num_threads() + 1)
-
-
-def hook_all_modules() -> None:
-    from torch.nn.modules.module import register_module_forward_hook
-
-    register_module_forward_hook(nothing)
-
-
-def hook_bytecode() -> None:
-    from torch._dynamo import convert_frame
-
-    convert_frame.register_bytecode_hook(nothing)
 
 
 def hook_compiles() -> None:
@@ -166,18 +121,6 @@ def begin_a_mode() -> None:
             return func(*args, **(kwargs or {}))
 
     Mode().__enter__()
-
-
-def set_an_option() -> None:
-    import torch
-
-    torch._dynamo.config.recompile_limit = 9
-
-
-def keep_more_metrics() -> None:
-    from torch._dynamo.utils import set_compilation_metrics_limit
-
-    set_compilation_metrics_limit(1000)
 
 
 def wait_in_a_thread() -> None:
@@ -214,15 +157,17 @@ FRAME = by(
     call_around_backward, ("counters", "frames", "total"), ("counters", "frames", "ok"),
     ("offered",), ("codes",), ("metrics",),
 )  # fmt: skip
+# Where `step` is compiled, Dynamo traces the hook and guards on it.
 HOOK = by(
-    hook_all_optimizers, ("hooks", "torch.optim.optimizer._global_optimizer_post_hooks"), ("met",),
+    lambda: module("torch.optim.optimizer").register_optimizer_step_post_hook(nothing),
+    ("hooks", "torch.optim.optimizer._global_optimizer_post_hooks"), ("met",),
     ("metrics",), ("counters",), ("offered",), ("codes",),
 )  # fmt: skip
 COMPILE = by(
     compile_something, ("metrics",), ("counters",), ("phases",), ("caches",), ("codes",),
     ("codes made",), ("offered",), ("frame counter",), ("torch", "tensors alive"),
 )  # fmt: skip
-READ = by(read_a_tensor, ("reads",))
+READ = by(lambda: module().ones(1).item(), ("reads",))
 
 OTHERS: tuple[Disturbance, ...] = (
     by(lambda: logging.root.addHandler(logging.NullHandler()), ("loggers", "root", "has handlers")),
@@ -253,16 +198,31 @@ OTHERS: tuple[Disturbance, ...] = (
     by(lambda: logging.disable(logging.DEBUG), ("logging", "disable")),
     by(lambda: held.append(logging.NullHandler()), ("logging", "handlers alive")),
     by(replace_a_method_of_loggers, ("logging", "replaced", "Logger.handle")),
-    by(enable_a_level, ("torch_logs", "levels", "torch._export")),
-    by(enable_an_artifact, ("torch_logs", "artifacts")),
-    by(keep_more_metrics, ("metrics kept",)),
-    by(hook_all_modules, ("hooks", "torch.nn.modules.module._global_forward_hooks")),
-    by(hook_bytecode, ("hooks", "bytecode")),
+    by(
+        lambda: log_state().enable_log(["torch._export"], logging.INFO),
+        ("torch_logs", "levels", "torch._export"),
+    ),
+    by(lambda: log_state().enable_artifact("recompiles"), ("torch_logs", "artifacts")),
+    by(
+        lambda: module("torch._dynamo.utils").set_compilation_metrics_limit(1000),
+        ("metrics kept",),
+    ),
+    by(
+        lambda: module("torch.nn.modules.module").register_module_forward_hook(nothing),
+        ("hooks", "torch.nn.modules.module._global_forward_hooks"),
+    ),
+    by(
+        lambda: module("torch._dynamo.convert_frame").register_bytecode_hook(nothing),
+        ("hooks", "bytecode"),
+    ),
     by(hook_compiles, ("hooks", "compile begins"), ("hooks", "compile ends")),
     by(begin_a_mode, ("hooks", "function modes")),
-    by(set_an_option, ("config", "_dynamo", "recompile_limit")),
-    by(keep_a_tensor, ("torch", "tensors alive")),
-    by(take_a_thread_more, ("torch", "threads")),
+    by(
+        lambda: setattr(module("torch._dynamo.config"), "recompile_limit", 9),
+        ("config", "_dynamo", "recompile_limit"),
+    ),
+    by(lambda: held.append(module().ones(1)), ("torch", "tensors alive")),
+    by(lambda: module().set_num_threads(module().get_num_threads() + 1), ("torch", "threads")),
     by(random.random, ("process", "random")),
     by(lambda: setattr(sys, "excepthook", nothing), ("process", "excepthook")),
     by(lambda: sys.settrace(nothing), ("process", "trace function")),
@@ -296,7 +256,7 @@ GROUPS: Mapping[str, tuple[Disturbance, ...]] = {
     "sgd+end": (by(end_in_step, ("exit code",)),),
     "wrapped_handlers+record": (
         by(log_while_torch_asks, ("result",)),
-        by(draw_a_number, ("torch", "random")),
+        by(lambda: module().rand(1), ("torch", "random")),
     ),
 }
 """What `plain_driver.py` runs: a program, and what is done to it."""

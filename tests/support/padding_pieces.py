@@ -105,6 +105,20 @@ def one_of(rng: random.Random, *ways: Callable[[Any], Any]) -> Callable[[Any], A
     return rng.choice(ways)
 
 
+def adding(how: Callable[[Any], Any], of: str = "h") -> Step:
+    """A step that adds what is made of rows, ids or what there is so far."""
+
+    def step(flow: Flow) -> None:
+        flow.h = flow.h + how(getattr(flow, of))
+
+    return step
+
+
+def giving(how: Callable[[Flow], Any]) -> Step:
+    """A step with an output of its own."""
+    return lambda flow: flow.more.append(how(flow))
+
+
 def piece(truth: int | Callable[[Padding], int | None]) -> Callable[[Any], Any]:
     """A step without anything to be made first."""
 
@@ -132,42 +146,24 @@ def made(truth: int | Callable[[Padding], int | None]) -> Callable[[Any], Any]:
 
 @made(HARMLESS)
 def linear(_: random.Random) -> Step:
-    layer = nn.Linear(WIDTH, WIDTH)
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + layer(flow.h)
-
-    return step
+    return adding(nn.Linear(WIDTH, WIDTH))
 
 
 @made(HARMLESS)
 def normalised(rng: random.Random) -> Step:
     layer = rng.choice([nn.LayerNorm(WIDTH), nn.BatchNorm1d(WIDTH).eval(), nn.Dropout().eval()])
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + layer(flow.h)
-
-    return step
+    return adding(layer)
 
 
 @made(HARMLESS)
 def looked_up(_: random.Random) -> Step:
-    table = nn.Embedding(IDS, WIDTH)
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + table(flow.ids)
-
-    return step
+    return adding(nn.Embedding(IDS, WIDTH), "ids")
 
 
 @made(HARMLESS)
 def elementwise(rng: random.Random) -> Step:
     how = one_of(rng, torch.relu, torch.tanh, torch.sin, torch.sigmoid, torch.abs)
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + how(flow.h)
-
-    return step
+    return adding(how)
 
 
 @made(HARMLESS)
@@ -184,11 +180,7 @@ def within_rows(rng: random.Random) -> Step:
             :, :, 0
         ],
     )
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + how(flow.h)
-
-    return step
+    return adding(how)
 
 
 @made(HARMLESS)
@@ -201,11 +193,7 @@ def other_memory(rng: random.Random) -> Step:
         lambda h: h.clone().add_(1.0),
         lambda h: torch.cat((h[:, ::2], h[:, 1::2]), 1),
     )
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + how(flow.h)
-
-    return step
+    return adding(how)
 
 
 @piece(HARMLESS)
@@ -244,11 +232,7 @@ def over_rows(rng: random.Random) -> Step:
         lambda h: h.norm(dim=0),
         lambda h: h.T.cov()[:1, :],
     )
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + how(flow.h)
-
-    return step
+    return adding(how)
 
 
 @made(HARMFUL)
@@ -260,39 +244,26 @@ def by_size(rng: random.Random) -> Step:
         lambda h: torch.linspace(0, 1, h.shape[0])[:, None],
         lambda h: torch.full_like(h, float(len(h))),
     )
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + how(flow.h)
-
-    return step
+    return adding(how)
 
 
 @made(HARMFUL)
 def batch_norm_in_training(_: random.Random) -> Step:
-    layer = nn.BatchNorm1d(WIDTH).train()
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + layer(flow.h)
-
-    return step
+    return adding(nn.BatchNorm1d(WIDTH).train())
 
 
 @made(unless_repeated)
 def extreme_of_rows(rng: random.Random) -> Step:
     how = one_of(
         rng,
-        lambda f: f.x.amax(0),
-        lambda f: f.x.amin(0),
-        lambda f: f.x[f.x[:, 0].argmax()],
-        lambda f: f.x[-1],
-        lambda f: f.x.roll(1, 0),
-        lambda f: f.x.cummax(0).values.amax(0),
+        lambda x: x.amax(0),
+        lambda x: x.amin(0),
+        lambda x: x[x[:, 0].argmax()],
+        lambda x: x[-1],
+        lambda x: x.roll(1, 0),
+        lambda x: x.cummax(0).values.amax(0),
     )
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + how(flow)
-
-    return step
+    return adding(how, "x")
 
 
 def _beyond(padding: Padding) -> int | None:
@@ -303,11 +274,7 @@ def _beyond(padding: Padding) -> int | None:
 @made(_beyond)
 def any_or_all(rng: random.Random) -> Step:
     how = one_of(rng, lambda x: (x < 1.1).all(0).float(), lambda x: (x > 1.1).any().float())
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + how(flow.x)
-
-    return step
+    return adding(how, "x")
 
 
 @piece(lambda padding: HARMLESS if padding.ids == "repeat" else HARMFUL)
@@ -451,11 +418,7 @@ def drawn(rng: random.Random) -> Step:
         lambda h: h * random.random(),
         lambda h: h * float(np.random.rand()),  # noqa: NPY002 - of the global generator
     )
-
-    def step(flow: Flow) -> None:
-        flow.h = flow.h + how(flow.h)
-
-    return step
+    return adding(how)
 
 
 @made(OPEN)
@@ -490,11 +453,7 @@ def more_outputs(rng: random.Random) -> Step:
         lambda f: torch.zeros(()),
         lambda f: {1, "two"},
     )
-
-    def step(flow: Flow) -> None:
-        flow.more.append(how(flow))
-
-    return step
+    return giving(how)
 
 
 @made(HARMFUL)
@@ -509,11 +468,7 @@ def reduced_output(rng: random.Random) -> Step:
         lambda f: {"rows": f.x.shape[0]},
         lambda f: f.h[f.x[:, 0] > 0.0],
     )
-
-    def step(flow: Flow) -> None:
-        flow.more.append(how(flow))
-
-    return step
+    return giving(how)
 
 
 class Opaque:
@@ -540,11 +495,7 @@ def opaque_output(rng: random.Random) -> Step:
         lambda h: collections.UserList([h]),
         lambda h: [{"deep": (Opaque(h),)}],
     )
-
-    def step(flow: Flow) -> None:
-        flow.more.append(how(flow.h))
-
-    return step
+    return giving(lambda flow: how(flow.h))
 
 
 @dataclasses.dataclass

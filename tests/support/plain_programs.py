@@ -979,34 +979,35 @@ def handlers_on_loggers_of_torch() -> Any:
     return [[len(one.records), one.records[:40]] for one in kept[:3]] + [len(kept[3].records)]
 
 
+@contextlib.contextmanager
+def wrapped(name: str, counted: list[str]) -> Iterator[None]:
+    """As helpers of test suites do: every handler's `emit` of a logger counts records."""
+    originals = [(one, one.emit) for one in logging.getLogger(name).handlers]
+
+    def counting(emit: Callable[[logging.LogRecord], None]) -> Any:
+        def count(record: logging.LogRecord) -> None:
+            counted.append(f"{record.name} {record.getMessage()}")
+            emit(record)
+
+        return count
+
+    for one, emit in originals:
+        one.emit = counting(emit)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for one, emit in originals:
+            one.emit = emit  # type: ignore[method-assign]
+
+
 @program()
 def wrapped_handlers() -> Any:
-    """As helpers of test suites do: every handler's `emit` of a logger counts records."""
     counted: list[str] = []
-
-    @contextlib.contextmanager
-    def wrapped(name: str) -> Iterator[None]:
-        logger = logging.getLogger(name)
-        originals = [(one, one.emit) for one in logger.handlers]
-
-        def counting(emit: Callable[[logging.LogRecord], None]) -> Any:
-            def count(record: logging.LogRecord) -> None:
-                counted.append(f"{record.name} {record.getMessage()}")
-                emit(record)
-
-            return count
-
-        for one, emit in originals:
-            one.emit = counting(emit)
-        try:
-            yield
-        finally:
-            for one, emit in originals:
-                one.emit = emit
-
     with contextlib.redirect_stderr(io.StringIO()):
         torch._logging.set_logs(recompiles=True, graph_breaks=True)
-    with wrapped("torch"), wrapped("torch._dynamo"), wrapped("torch._dynamo.guards"):
+    with contextlib.ExitStack() as stack:
+        for name in ("torch", "torch._dynamo", "torch._dynamo.guards"):
+            stack.enter_context(wrapped(name, counted))
         recompiles_and_breaks()
     return counted
 

@@ -6,15 +6,13 @@ All but the last pass in a plain run. What each test's process can see at its en
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import unittest
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import torch
-from plain_programs import Kept, batch, compiled_update, eager, recompiles_and_breaks
+from plain_programs import Kept, batch, compiled_update, eager, recompiles_and_breaks, wrapped
 from torch._dynamo.testing import CompileCounter
 from torch._dynamo.utils import counters
 
@@ -29,35 +27,13 @@ def _fresh() -> Iterator[None]:
     torch._logging.set_logs()
 
 
-@contextlib.contextmanager
-def captured(name: str) -> Iterator[list[str]]:
-    """The records of a logger by the `emit` of its handlers, as suites of torch and torchrl do."""
-    records: list[str] = []
-    handlers = logging.getLogger(name).handlers
-    emits = [one.emit for one in handlers]
-
-    def counting(emit: Callable[[logging.LogRecord], None]) -> Any:
-        def count(record: logging.LogRecord) -> None:
-            records.append(record.getMessage())
-            emit(record)
-
-        return count
-
-    for one in handlers:
-        one.emit = counting(one.emit)  # type: ignore[method-assign]
-    try:
-        yield records
-    finally:
-        for one, emit in zip(handlers, emits, strict=False):
-            one.emit = emit  # type: ignore[method-assign]
-
-
 def test_records_by_handlers() -> None:
     """One for each handler: torch's own, and those of pytest."""
     torch._logging.set_logs(recompiles=True)
-    with captured("torch._dynamo") as records:
+    records: list[str] = []
+    with wrapped("torch._dynamo", records):
         recompiles_and_breaks()
-    recompiled = [text for text in records if text.startswith("Recompiling")]
+    recompiled = [text for text in records if " Recompiling" in text]
     print(len(records), len(recompiled), DYNAMO.filters)
     print([type(one).__name__ for one in DYNAMO.handlers])
 

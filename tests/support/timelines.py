@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.timeline.compiles import FrameId, frame_id_of
 from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import (
     BreakSite,
@@ -190,8 +189,3 @@ def log(
 ) -> TextLog:
     """A text log that was read completely."""
     return TextLog(recompiling, limits, frozenset(sites), **more)
-
-
-def key_of(compile_id: str) -> FrameId:
-    """The frame of a compile id in the first process and epoch."""
-    return FrameId(0, 0, frame_id_of(compile_id))

@@ -16,37 +16,6 @@ DATA = Path(__file__).parents[1] / "data"
 EXAMPLE: dict[str, Any] = json.loads((DATA / "receipt-example.json").read_text(encoding="utf-8"))
 
 
-def contained(part: Any, whole: Any, path: str = "") -> list[str]:
-    """Paths at which `whole` does not hold what `part` holds."""
-    if isinstance(part, dict):
-        missing = [f"{path}.{key} is missing" for key in part if key not in whole]
-        return missing + [
-            line for key in part if key in whole for line in contained(part[key], whole[key], key)
-        ]
-    if isinstance(part, list):
-        if len(part) != len(whole):
-            return [f"{path} has {len(whole)} elements"]
-        return [
-            line
-            for place, (left, right) in enumerate(zip(part, whole, strict=True))
-            for line in contained(left, right, f"{path}[{place}]")
-        ]
-    return [] if part == whole else [f"{path} is {whole!r}"]
-
-
-def test_every_key_of_the_example_is_ours() -> None:
-    """The fixed keys of the design are fields, with their values."""
-    receipt = msgspec.convert(EXAMPLE, Receipt)
-    assert contained(EXAMPLE, msgspec.json.decode(msgspec.json.encode(receipt))) == []
-
-
-def test_keys_stand_in_the_order_of_the_example() -> None:
-    """A reader of the file finds the sections where the design has them; later ones stand beside
-    what they belong to."""
-    written = list(msgspec.json.decode(msgspec.json.encode(msgspec.convert(EXAMPLE, Receipt))))
-    assert [key for key in written if key in EXAMPLE] == list(EXAMPLE)
-
-
 def test_fields_of_later_versions_are_ignored() -> None:
     """Whatever a later version adds to a section, or to one of its items, the rest is read."""
     raw = copy.deepcopy(EXAMPLE)

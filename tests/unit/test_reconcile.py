@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from timelines import FILE, WHERE, at_limit, attempt, log, process, recompile, site, timeline
+from timelines import FILE, at_limit, attempt, log, process, recompile, site, timeline
 
 from compilediag.diagnosis.reconcile import reconcile
 from compilediag.rules.diagnose import diagnose
@@ -49,13 +49,87 @@ def test_a_run_that_agrees() -> None:
     assert agreement.numbers["backward_rows"] == 1
 
 
-def test_the_attempt_at_the_limit() -> None:
-    """Twelve values: eight graphs, seven recompiles, eight "Recompiling" lines, then silence."""
-    run = timeline(at_limit(8), text_log=log(8, 1), warnings=warned(1))
+TWICE = {"metrics_rows": 2, "recompile_calls": 1}
+RECOMPILED = [attempt("0/0"), attempt("0/1", kind="recompile")]
+FAILED = attempt(
+    "0/1",
+    kind="failed",
+    fail_reason="no metrics row: the compile did not end",
+    cause=recompile("0/1", produced=False),
+)
+
+
+@pytest.mark.parametrize(
+    ("run", "number", "text"),
+    [
+        (timeline([attempt(f"0/{n}") for n in range(3)], text_log=log(0)), ("recompiles", 0), True),
+        (
+            timeline(
+                [
+                    *RECOMPILED,
+                    attempt("0/0", epoch=1),
+                    attempt("0/1", kind="recompile", epoch=1),
+                ],
+                text_log=log(2),
+            ),
+            ("frames", 2),
+            True,
+        ),
+        (
+            timeline(
+                [
+                    *RECOMPILED,
+                    attempt("0/0", process=1),
+                    attempt("0/1", kind="recompile", process=1),
+                ],
+                processes=(process(0, counters=TWICE), process(1, counters=TWICE)),
+                text_log=log(2),
+            ),
+            ("torch_metrics_rows", 4),
+            True,
+        ),
+        (
+            timeline(
+                [attempt("0/0"), FAILED],
+                processes=(process(counters={"metrics_rows": 1, "recompile_calls": 1}),),
+                text_log=log(1),
+            ),
+            ("torch_metrics_rows", 1),
+            True,
+        ),
+        (timeline(RECOMPILED, text_log=log(0, over_limit=True)), ("recompiles", 1), False),
+        (timeline(RECOMPILED), ("recompiles", 1), False),
+        *(
+            (
+                timeline(
+                    RECOMPILED, text_log=log(0), lost=(EvidenceLost(1.0, 1, source, "silenced"),)
+                ),
+                ("recompiles", 1),
+                False,
+            )
+            for source in ("text_log", "graph_breaks")
+        ),
+    ],
+    ids=[
+        *("isolated regions", "ids of two epochs", "two processes", "no row of a failure"),
+        *("log over its limit", "no log", "silenced log", "silenced breaks"),
+    ],
+)
+def test_what_is_no_disagreement(run: Timeline, number: tuple[str, int], text: bool) -> None:
+    """First compiles with ids of recompiles, ids that begin again, sums over processes, a compile
+    in which torch raised; and a text log that lacks messages is no second opinion."""
     agreement = reconcile(run)
     assert (agreement.agree, agreement.differences) == (True, ())
-    assert agreement.numbers["recompiles"] == 7
-    assert agreement.numbers["questions"] == agreement.numbers["text_recompiling_lines"] == 8
+    assert agreement.numbers[number[0]] == number[1]
+    assert agreement.sources["text_log"] is text
+
+
+def test_without_any_source_nothing_is_compared() -> None:
+    """Nothing was seen, or a process that never imported torch."""
+    for run in (Timeline(), Timeline(processes=(process(torch=False),))):
+        agreement = reconcile(run)
+        assert agreement.agree is None
+        assert agreement.sources == {"events": False, "metrics": False, "text_log": False}
 
 
 def test_a_line_too_many_or_too_few() -> None:
@@ -65,27 +139,6 @@ def test_a_line_too_many_or_too_few() -> None:
         replace(run, text_log=log(2))
     )
     assert "0 " in differences(replace(run, text_log=log(0)))
-
-
-def test_isolated_regions_have_no_reason() -> None:
-    """Ids 0/1 and 0/2 of `isolate_recompiles` are first compiles: there is no question."""
-    run = timeline([attempt("0/0"), attempt("0/1"), attempt("0/2")], text_log=log(0))
-    assert reconcile(run).agree is True
-    assert reconcile(run).numbers["recompiles"] == 0
-
-
-def test_reset_repeats_ids() -> None:
-    """The same id in two epochs is two compiles, and two questions are two."""
-    run = timeline(
-        [
-            attempt("0/0"),
-            attempt("0/1", kind="recompile"),
-            attempt("0/0", epoch=1),
-            attempt("0/1", kind="recompile", epoch=1),
-        ],
-        text_log=log(2),
-    )
-    assert (reconcile(run).agree, reconcile(run).numbers["frames"]) == (True, 2)
 
 
 def test_lost_rows_and_questions() -> None:
@@ -108,14 +161,6 @@ def test_a_journal_over_its_limit_lacks_questions_and_no_counts() -> None:
     agreement = reconcile(limited)
     assert (agreement.agree, agreement.differences) == (True, ())
     assert agreement.numbers["recompiles"] == 1
-
-
-def test_a_text_log_over_its_limit_is_no_second_opinion() -> None:
-    """It lacks messages: the events and torch's metrics are compared without it."""
-    compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
-    run = timeline(compiles, text_log=log(0, over_limit=True))
-    agreement = reconcile(run)
-    assert (agreement.agree, agreement.sources["text_log"]) == (True, False)
 
 
 def test_breaks_by_site() -> None:
@@ -161,75 +206,11 @@ def test_unknown_lines_are_never_clean() -> None:
     assert "2 lines of the text log were not understood" in differences(run)
 
 
-def test_absent_sources() -> None:
-    """No text log is no disagreement, and is recorded; without any source nothing is compared."""
-    run = timeline([attempt("0/0")])
-    assert (reconcile(run).agree, reconcile(run).sources["text_log"]) == (True, False)
-    nothing = reconcile(Timeline())
-    assert nothing.agree is None
-    assert nothing.sources == {"events": False, "metrics": False, "text_log": False}
-
-
-def test_no_torch() -> None:
-    """A process that never imported torch has no sources, and nothing to compare."""
-    agreement = reconcile(Timeline(processes=(process(torch=False),)))
-    assert (agreement.agree, agreement.sources["metrics"]) == (None, False)
-
-
-@pytest.mark.parametrize("source", ["text_log", "graph_breaks"])
-def test_a_silenced_log_is_no_second_opinion(source: str) -> None:
-    """Loggers silenced half-way: the loss is CD902, not a disagreement about its counts."""
-    run = timeline(
-        [attempt("0/0"), attempt("0/1", kind="recompile")],
-        text_log=log(0),
-        lost=(EvidenceLost(1.0, 1, source, "silenced"),),
-    )
-    agreement = reconcile(run)
-    assert (agreement.differences, agreement.sources["text_log"]) == ((), False)
-
-
 def test_a_killed_process_may_miss_its_last_event() -> None:
     """SIGKILL between torch's line and our event: one line more is no disagreement, two are."""
     run = timeline([attempt("0/0")], processes=(process(ended=False),), text_log=log(1))
     assert reconcile(run).agree is True
     assert reconcile(replace(run, text_log=log(2))).agree is False
-
-
-def test_processes_are_added_up() -> None:
-    """Two processes share one text log; their questions and their totals are summed."""
-    compiles = [
-        attempt("0/0"),
-        attempt("0/1", kind="recompile"),
-        attempt("0/0", process=1),
-        attempt("0/1", kind="recompile", process=1),
-    ]
-    counters = {"metrics_rows": 2, "recompile_calls": 1}
-    run = timeline(
-        compiles,
-        processes=(process(0, counters=counters), process(1, counters=counters)),
-        text_log=log(2),
-    )
-    agreement = reconcile(run)
-    assert agreement.agree is True
-    assert agreement.numbers["torch_metrics_rows"] == 4
-
-
-def test_a_compile_that_never_ended_has_no_row() -> None:
-    """torch raised after its question: there is no metrics row to miss."""
-    again = recompile("0/1", produced=False)
-    failed = attempt(
-        "0/1",
-        kind="failed",
-        where=WHERE,
-        fail_reason="no metrics row: the compile did not end",
-        cause=again,
-    )
-    run = timeline(
-        [attempt("0/0"), failed],
-        processes=(process(counters={"metrics_rows": 1, "recompile_calls": 1}),),
-        text_log=log(1),
-    )
-    assert reconcile(run).differences == ()
 
 
 SEEN = {"frames_total": 2, "frames_ok": 2, "unique_graphs": 2, "break_events": 0}

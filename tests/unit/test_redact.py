@@ -34,46 +34,10 @@ def unnumbered(value: Any) -> Any:
     return value
 
 
-SECRETS = {
-    "hugging face": "hf_abcDEF0123456789abcdXYZ",
-    "github classic": "ghp_16charsABCDEFGHIJKLMNOPQRSTUVWXYZ01",
-    "github fine": "github_pat_11ABCDEFG0abcdefghij_0123456789",
-    "openai": "sk-proj-AbCd1234EfGh5678IjKl",
-    "anthropic": "sk-ant-api03-abcdefghijkl0123456",
-    "aws": "AKIAIOSFODNN7EXAMPLE",
-    "slack": "xoxb-1234567890-abcdefghij",
-    "gitlab": "glpat-abcdefghij0123456789",
-    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
-}
-"""Recognised by their own shape, wherever they stand."""
-
-PLACES = (
-    "{}",
-    "x == '{}'",
-    '{{"a": "{}"}}',
-    "loaded {}, next",
-    "--flag={}",
-    "\x1b[1m{}\x1b[0m",
-    r"b'\n{}\x00'",
-    r"\x1b[31;1m{}!",
-)
-
-
 def redact_text(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
     """A text without its secrets, and how many were replaced by which rule."""
     redactor = Redactor(known)
     return unnumbered(redactor.text(text)), redactor.counts
-
-
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", SECRETS)
-def test_shapes(kind: str, place: str) -> None:
-    """A secret with a shape of its own is replaced in every surrounding."""
-    secret = SECRETS[kind]
-    text, counts = redact_text(place.format(secret))
-    assert secret not in text
-    assert unnumbered(text) == place.format(REDACTED)
-    assert sum(counts.values()) == 1
 
 
 @pytest.mark.parametrize(
@@ -90,6 +54,7 @@ def test_shapes(kind: str, place: str) -> None:
         ("{'password': 'p'}", "{'password': '<redacted>'}"),
         ('{"api_key": "two words"}', '{"api_key": "<redacted>"}'),
         ("token = b'abc'", "token = b'<redacted>'"),
+        ('connect(x, password="hunter2", key=k)', 'connect(x, password="<redacted>", key=k)'),
         (
             "-----BEGIN RSA PRIVATE KEY-----\nMIIEabc+/=\n-----END RSA PRIVATE KEY-----",
             "<redacted>-----END RSA PRIVATE KEY-----",
@@ -99,37 +64,6 @@ def test_shapes(kind: str, place: str) -> None:
 def test_names_and_surroundings(before: str, after: str) -> None:
     """What is secret only by its name or surroundings is replaced; those stay."""
     assert redact_text(before)[0] == after
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "L['tokenizer'] == 'gpt2'",
-        "tokenizer.pad_token == '[PAD]'",
-        "tensor 'token' size mismatch at index 0. expected 4, actual 5",
-        "num_tokens == 512",
-        "L['self']._modules['token_embedding']._parameters['weight']",
-        "___check_obj_id(L['x'], 140234567890123)",
-        "/home/me/site-packages/torch/_dynamo/convert_frame.py:1234",
-        "/tmp/torchinductor_root/ab/cabwxyz234567abcdefghijklmnop.py",
-        "cf30153c4c131c8164ee7798e5022d810682e2cb",
-        "len(L['keys']) == 3",
-        "key == 'a'",
-        "G['__import_torch_dot_utils_dot__pytree'].SUPPORTED_NODES",
-        "TransformerEncoderLayer2WithAttentionAndNorm",
-        "ConvolutionBackward0AccumulateGradSoftmaxBackward0",
-        "s._modules['l']._forward_hooks[0].__closure__[0].cell_contents == False",
-        "model-00001-of-00002.safetensors",
-        "Unexpected token: x",
-        "2026-11-20T14:45:00Z",
-        "password is None",
-        "token == 5",
-        "",
-    ],
-)
-def test_innocent_text_stays(text: str) -> None:
-    """Guards, paths, ids, class names and special tokens of a tokenizer are not touched."""
-    assert redact_text(text) == (text, {})
 
 
 def test_argv() -> None:
@@ -205,15 +139,6 @@ def test_a_tensor_with_the_name_of_a_secret() -> None:
     assert "hunter2" not in Redactor().value_at("guard", guard, secret=True)
 
 
-def test_calls() -> None:
-    """A literal beside a keyword in source text."""
-    assert redact_text('connect(x, password="hunter2", key=k)')[0] == (
-        'connect(x, password="<redacted>", key=k)'
-    )
-    call = "attend(query, key=k, past_key_values=cache, token_type_ids=types, token=token)"
-    assert redact_text(call) == (call, {})
-
-
 def test_values_seen_of_a_secret_variable() -> None:
     """A forecast lists values by variable: those of a secret one go, and still differ."""
     seen = {"cfg.password": ["'hunter2'", "'swordfish'", "3"], "mode": ["'train'", "'eval'"]}
@@ -286,20 +211,8 @@ def test_the_short_option_of_a_password(arguments: list[str], kept: bool) -> Non
     assert bool(secret_values(arguments, {})) is not kept
 
 
-def test_digests_and_other_values_stay() -> None:
-    """Digests and ids of our own are no secrets; numbers and None pass through."""
-    tree = {"sha256": "0f" * 32, "git_commit": "0f" * 20, "n": 1, "none": None}
-    assert sanitized(tree, Redactor())[0] == tree
-
-
-def test_keys_are_redacted_too() -> None:
-    """A map of the target's own names may have a secret among them."""
-    found, _ = sanitized({"evidence": {SECRETS["aws"]: 1}}, Redactor())
-    assert unnumbered(found) == {"evidence": {REDACTED: 1}}
-
-
 @settings(deadline=None)  # a check never depends on how fast the machine was
-@given(st.text(max_size=200), st.sampled_from(sorted(SECRETS.values())))
+@given(st.text(max_size=200), st.sampled_from(["hf_abcDEF0123456789abcd", "AKIAIOSFODNN7EXAMPLE"]))
 def test_twice_is_once(noise: str, secret: str) -> None:
     """What is redacted is not redacted again."""
     text = Redactor().text(f"{noise} {secret} {noise}")
@@ -340,58 +253,24 @@ def test_hostile_text_ends(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("names", "secret"),
     [
-        "HF_TOKEN",
-        "WANDB_API_KEY",
-        "--api-key",
-        "password",
-        "cfg.dbPassword",
-        "AWS_SECRET_ACCESS_KEY",
-        "G['openai_key']",
-        "accessToken",
-        "--auth",
-        "apiKey",
-        "SESSION_COOKIE",
-        "stateSecret",
+        (("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "SESSION_COOKIE"), True),
+        (("--api-key", "--auth", "password", "cfg.dbPassword", "G['openai_key']"), True),
+        (("accessToken", "apiKey", "stateSecret"), True),
+        (("--tokenizer", "TOKENIZERS_PARALLELISM", "num_tokens", "pad_token"), False),
+        (("eos_token_id", "sort_key", "kv_keys", "key_dim", "state_dict_keys"), False),
+        (("PWD", "monkey", "passes", "L['x']", ""), False),
     ],
 )
-def test_secret_names(name: str) -> None:
-    """In every style of writing names."""
-    assert is_secret_name(name)
+def test_secret_names(names: tuple[str, ...], secret: bool) -> None:
+    """In every style of writing names; not tokens of text, keys of attention and of maps, and words
+    that only contain such a word."""
+    assert [name for name in names if is_secret_name(name) is not secret] == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "--tokenizer",
-        "num_tokens",
-        "pad_token",
-        "eos_token_id",
-        "sort_key",
-        "kv_keys",
-        "key_dim",
-        "TOKENIZERS_PARALLELISM",
-        "PWD",
-        "monkey",
-        "passes",
-        "state_dict_keys",
-        "L['x']",
-        "",
-    ],
-)
-def test_innocent_names(name: str) -> None:
-    """Tokens of text, keys of attention and of maps, and words that only contain such a word."""
-    assert not is_secret_name(name)
-
-
-@pytest.mark.parametrize("value", ["1", "-3.5e-4", "True", "none", "off", " 12 ", "999999"])
-def test_harmless_literals(value: str) -> None:
-    """Small numbers and switches are no secrets, whatever they are called."""
-    assert is_harmless_literal(value)
-
-
-@pytest.mark.parametrize("value", ["", "12345678", "x", "1a", "truth"])
-def test_other_values(value: str) -> None:
-    """Long numbers and words may be secrets."""
-    assert not is_harmless_literal(value)
+def test_harmless_literals() -> None:
+    """Small numbers and switches are no secrets, whatever they are called; long numbers and words
+    may be."""
+    assert all(map(is_harmless_literal, ("1", "-3.5e-4", "True", "none", "off", " 12 ", "999999")))
+    assert not any(map(is_harmless_literal, ("", "12345678", "x", "1a", "truth")))

@@ -49,10 +49,6 @@ SECRET_WORD = "swordfish"
 LONG = "x y " * MAX_TEXT
 
 CASES: dict[str, tuple[Tree, Tree]] = {
-    "nothing to do": (
-        Tree(title="x", leaves=(Leaf(value=1),)),
-        Tree(title="x", leaves=(Leaf(value=1),)),
-    ),
     "a secret, twice": (
         Tree(title=TOKEN, leaves=(Leaf(value=TOKEN), Leaf(value=f"a {TOKEN}"))),
         Tree(title=REDACTED, leaves=(Leaf(value=REDACTED), Leaf(value=f"a {REDACTED}"))),

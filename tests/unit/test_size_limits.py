@@ -239,19 +239,6 @@ def violated(text: str, *guards: SizeGuard) -> tuple[Finding, ...]:
     return diagnose(run_of([failed], guarded_sizes=guarded(*guards))).findings
 
 
-@pytest.mark.parametrize("by", CALLS)
-def test_a_violation_names_the_line_and_not_the_function(by: str) -> None:
-    """Each way a size becomes a number, with a sentence about that line."""
-    (finding,) = violated(message(X), guard(fixed=(X,), by=by))
-    assert (finding.rule, finding.location, finding.variable) == (
-        "CD154",
-        AT,
-        "x.size()[0]",
-    )
-    assert finding.title.endswith("a constant, 4")
-    assert "this line" in finding.fix.summary or by == "branch"
-
-
 def test_it_is_the_reason_why_nothing_was_compiled() -> None:
     """Then the run has findings and is not blind, unless something else failed too."""
     failed = attempt("0/0", kind="failed", fail_type="UserError", fail_reason=message(X))
@@ -327,7 +314,7 @@ def test_a_violation_without_a_record_of_conditions() -> None:
     assert bare.location == place_of(Location(FILE, 10, "forward"))
 
 
-# --- CD105 and CD118 --------------------------------------------------------------------------
+# --- CD105 --------------------------------------------------------------------------
 
 
 def size_changed(before: int, after: int) -> FalseGuard:
@@ -346,16 +333,6 @@ def changed(*guards: SizeGuard, before: int = 4, compile_id: str = "0/1") -> Fin
     compiles = [attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)]
     run = run_of(compiles, guarded_sizes=guarded(*guards, compile_id=compile_id))
     return next(each for each in diagnose(run).findings if each.rule == "CD105")
-
-
-def test_a_size_that_the_code_makes_a_number() -> None:
-    """No mark helps: the finding stands at the line that does it."""
-    for compile_id in ("0/0", "0/1"):
-        finding = changed(guard(fixed=(X,), by="loop"), compile_id=compile_id)
-        assert finding.location == AT
-        assert "works for every" in finding.fix.summary
-        assert "mark_dynamic" not in finding.fix.summary
-        assert finding.fix.candidates == ()
 
 
 def test_a_branch_that_tells_the_two_sizes_apart() -> None:
@@ -378,21 +355,6 @@ def test_a_line_of_others_is_not_to_be_changed() -> None:
         assert finding.location == place_of(inside)
         assert finding.fix.summary.startswith("warm up each size of `x.size()[0]`")
         assert "this line" not in finding.fix.summary
-
-
-def test_a_branch_on_a_constant_takes_its_other_side() -> None:
-    """It is no equality of sizes, and the advice is about the branch."""
-    false = FalseGuard("", "SHAPE", "L['x'].size()[0] != 7", user=LINE)
-    cause = recompile("0/1", guards=[false])
-    compiles = [attempt("0/0"), attempt("0/1", kind="recompile", cause=cause)]
-    run = run_of(compiles, guarded_sizes=guarded(guard("Ne(s0, 7)")))
-    (finding,) = (each for each in diagnose(run).findings if each.rule == "CD118")
-    assert (finding.location, finding.title) == (
-        AT,
-        "a branch on the size takes its other side",
-    )
-    assert finding.evidence["kind"] == "constant"
-    assert "each side of the branch" in finding.fix.summary
 
 
 # --- recorded traces --------------------------------------------------------------------------

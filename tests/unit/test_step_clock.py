@@ -21,6 +21,15 @@ def wait(clock: StepClock, began: float, ended: float) -> None:
     clock.leave(DATA_WAIT, ended)
 
 
+def end(clock: StepClock, *times: float, source: str | None = None) -> None:
+    """Steps end; with a source they are written."""
+    for time in times:
+        clock.cut(time)
+        clock.commit()
+    if source is not None:
+        clock.write(times[-1], source)
+
+
 def batch(event: Event) -> StepsEnded:
     assert isinstance(event, StepsEnded)
     return event
@@ -38,9 +47,7 @@ def test_times_of_a_step() -> None:
     clock.leave(BACKWARD, 13.0)
     clock.optimized(13.0, 13.25)
     clock.cut(14.0)
-    clock.cut(15.0)
-    clock.commit()
-    clock.write(15.0, "optimizer")
+    end(clock, 15.0, source="optimizer")
     assert events == [
         StepsEnded(
             t=5.0,
@@ -60,9 +67,7 @@ def test_times_of_a_step() -> None:
 def test_what_was_not_observed_is_left_out() -> None:
     """No loader, optimizer or span seen: an empty tuple, which is not zeros."""
     clock, events = make()
-    clock.cut(11.0)
-    clock.commit()
-    clock.write(11.0, "call")
+    end(clock, 11.0, source="call")
     told = batch(events[0])
     assert told.data_wait == told.optimizer == told.spans == ()
     assert told.forward == told.backward == ()
@@ -73,9 +78,7 @@ def test_a_phase_measured_in_part_says_so() -> None:
     """What is missing goes with every batch from then on."""
     clock, events = make()
     clock.partial["forward"] = "only the compiled calls inside Net: the rest of it ran eagerly"
-    clock.cut(11.0)
-    clock.commit()
-    clock.write(11.0, "optimizer")
+    end(clock, 11.0, source="optimizer")
     assert batch(events[0]).partial == clock.partial
 
 
@@ -98,13 +101,9 @@ def test_the_first_step_begins_with_the_first_work() -> None:
     """Start-up is not a part of the first step, unless nothing tells where it began."""
     clock, events = make()
     clock.begin(15.0)
-    clock.cut(16.0)
-    clock.commit()
-    clock.write(16.0, "call")
+    end(clock, 16.0, source="call")
     other, other_events = make()
-    other.cut(16.0)
-    other.commit()
-    other.write(16.0, "step()")
+    end(other, 16.0, source="step()")
     assert batch(events[0]).walls == (1.0,)
     assert batch(other_events[0]).walls == (6.0,)
 
@@ -117,8 +116,7 @@ def test_tentative_boundaries_do_not_count() -> None:
     clock.cut(11.0)
     assert clock.session.step == 0
     clock.forget()
-    clock.cut(12.0)
-    clock.commit()
+    end(clock, 12.0)
     assert clock.session.step == 1
     wait(clock, 12.0, 12.25)
     clock.cut(13.0)
@@ -132,14 +130,10 @@ def test_tentative_boundaries_do_not_count() -> None:
 def test_joining_a_written_step_goes_to_the_next() -> None:
     """What is written stays as it is."""
     clock, events = make()
-    clock.cut(11.0)
-    clock.commit()
-    clock.write(11.0, "optimizer")
+    end(clock, 11.0, source="optimizer")
     clock.cut(12.0)
     clock.join()
-    clock.cut(13.0)
-    clock.commit()
-    clock.write(13.0, "optimizer")
+    end(clock, 13.0, source="optimizer")
     assert [batch(event).walls for event in events] == [(1.0,), (2.0,)]
     assert [batch(event).first for event in events] == [0, 1]
 
@@ -147,33 +141,25 @@ def test_joining_a_written_step_goes_to_the_next() -> None:
 def test_retracting_takes_numbers_back() -> None:
     """Steps that were none are a part of the step in progress."""
     clock, events = make()
-    for end in (11.0, 12.0):
-        clock.cut(end)
-        clock.commit()
+    end(clock, 11.0, 12.0)
     clock.retract()
     assert clock.session.step == 0
-    clock.cut(13.0)
-    clock.commit()
-    clock.write(13.0, "step()")
+    end(clock, 13.0, source="step()")
     assert batch(events[0]).walls == (3.0,)
 
 
 def test_a_batch_is_due() -> None:
     """After a quarter of a second, when it is full, and at once when something compiled."""
     clock, events = make()
-    clock.cut(10.1)
-    clock.commit()
+    end(clock, 10.1)
     assert not clock.due(10.1)
     assert clock.due(10.3)
-    for _ in range(BATCH_STEPS):
-        clock.cut(10.1)
-        clock.commit()
+    end(clock, *[10.1] * BATCH_STEPS)
     assert clock.due(10.1)
     clock.write(10.1, "call")
     assert not clock.due(10.1)
     clock.session.compiled_in_step = True
-    clock.cut(10.15)
-    clock.commit()
+    end(clock, 10.15)
     assert clock.due(10.15)
     assert len(events) == 1
 
@@ -181,9 +167,7 @@ def test_a_batch_is_due() -> None:
 def test_held_steps_are_not_written() -> None:
     """The last ones may still change."""
     clock, events = make()
-    for end in (11.0, 12.0, 13.0):
-        clock.cut(end)
-        clock.commit()
+    end(clock, 11.0, 12.0, 13.0)
     clock.write(13.0, "optimizer", hold=1)
     clock.write(13.0, "optimizer", hold=1)
     assert [batch(event).ends for event in events] == [(1.0, 2.0)]

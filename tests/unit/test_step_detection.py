@@ -92,12 +92,6 @@ def ends(marks: str, alive: bool = False) -> str:
     return text + "·" * steps.count(len(program.labels) + 1)
 
 
-def test_one_optimizer_ends_each_step() -> None:
-    """Compiled calls of gradient accumulation before an optimizer step are parts of its step."""
-    assert ends("aA aA aA aA aA", alive=True) == "aA·aA·aA·aA·aA·"
-    assert ends("aaaaA aaaaA aaaaA", alive=True) == "aaaaA·aaaaA·aaaaA·"
-
-
 def test_labels_with_one_optimizer_are_right_from_the_first_step() -> None:
     """Whatever happens in the second iteration is told as step 1, also while accumulating."""
     program = Program(alive=True)
@@ -117,11 +111,34 @@ def test_labels_with_one_optimizer_are_right_from_the_first_step() -> None:
         ("DG", "DG·"),
         ("D", "D·"),
         ("DG DG D", "DG·DG·D·"),
+        # Inference: each outermost call begins a step; the last one ends with the program.
+        ("a a a a", "a·a·a·a·"),
+        ("ab ab ab", "ab·ab·ab·"),
+        ("pddd pddd", "pd·d·d·pd·d·d·"),  # prefill and decode: what repeats begins a step
+        # Marks take back what the optimizer marked in the first iteration; later ones go on.
+        ("A| A| A|", "A|·A|·A|·"),
+        ("AAA| AAA| AAA|", "AAA|·AAA|·AAA|·"),
+        ("a| a| a|", "a|·a|·a|·"),
+        ("aaaaaaa| aa|", "aaaaaaa|·aa|·"),
+        ("AAAAA| A| A|", "A·A·A·A·A·|·A|·A|·"),
     ],
 )
-def test_several_optimizers_make_one_step(marks: str, expected: str) -> None:
+def test_several_marks_make_one_step(marks: str, expected: str) -> None:
     """A step ends after the last optimizer before the cycle repeats, and none is lost."""
     assert ends(marks) == expected
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ("aA aA aA aA aA", "aA·aA·aA·aA·aA·"),
+        ("aaaaA aaaaA aaaaA", "aaaaA·aaaaA·aaaaA·"),  # gradient accumulation
+        ("aaa", "a·a·a·"),  # it never steps
+    ],
+)
+def test_an_optimizer_that_is_alive_is_waited_for(marks: str, expected: str) -> None:
+    """Compiled calls before its step are parts of that step."""
+    assert ends(marks, alive=True) == expected
 
 
 def test_optimizers_by_the_hundred_make_one_step() -> None:
@@ -133,13 +150,6 @@ def test_optimizers_by_the_hundred_make_one_step() -> None:
             program.source.optimizer_began(program.now - 0.5)
             program.source.optimizer_ended(key, program.now - 0.5, program.now)
     assert [round(end) for _, end in program.finish()] == [300, 600, 900, 1200, 1500]
-
-
-def test_calls_are_steps_where_no_optimizer_exists() -> None:
-    """Inference: each outermost call begins a step; the last one ends with the program."""
-    assert ends("a a a a") == "a·a·a·a·"
-    assert ends("ab ab ab") == "ab·ab·ab·"
-    assert ends("pddd pddd") == "pd·d·d·pd·d·d·"  # prefill and decode: what repeats begins a step
 
 
 @pytest.mark.parametrize(
@@ -186,14 +196,13 @@ def test_updates_alone_begin_steps_so_that_brief_ones_go_unsampled() -> None:
 
 
 def test_an_optimizer_that_never_steps_is_not_waited_for() -> None:
-    """After many calls in grad mode, and at the end of the program, the calls were the steps."""
+    """After many calls in grad mode the calls were the steps."""
     program = Program(alive=True)
     program.run("a" * AWAITED_CALLS)
     assert program.session.step == 0
     program.run("a")
     assert program.session.step == AWAITED_CALLS
     assert len(program.finish()) == AWAITED_CALLS + 1
-    assert ends("aaa", alive=True) == "a·a·a·"
 
 
 def test_a_long_rollout_before_the_first_update_is_one_step() -> None:
@@ -214,20 +223,10 @@ def test_inference_before_training_keeps_its_steps() -> None:
 
 
 def test_explicit_marks_win() -> None:
-    """`cd.step()` at the end of the loop takes back what the optimizer marked in the first
-    iteration; from then on it alone counts."""
-    assert ends("A| A| A|") == "A|·A|·A|·"
-    assert ends("AAA| AAA| AAA|") == "AAA|·AAA|·AAA|·"
-    assert ends("a| a| a|") == "a|·a|·a|·"
-    assert ends("aaaaaaa| aa|") == "aaaaaaa|·aa|·"
+    """Once the loop marks its steps, that alone counts."""
     program = Program()
     program.run("A| A| A|")
     assert [source for source, _ in program.finish()] == ["step()"] * 3
-
-
-def test_late_explicit_marks_continue_the_numbers() -> None:
-    """Optimizer steps that are told already are not taken back."""
-    assert ends("AAAAA| A| A|") == "A·A·A·A·A·|·A|·A|·"
 
 
 def test_a_listener_that_marks_a_step_does_not_recurse() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from timelines import FILE, ROOT, TORCH_FILE, WHERE, attempt, process, timeline
+from timelines import FILE, TORCH_FILE, attempt, process, timeline
 
 from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.findings import Finding, place_of
@@ -76,12 +76,6 @@ def test_a_line_that_a_caller_repeats_is_named_itself() -> None:
     assert "in a loop" not in finding.title
 
 
-def test_a_few_reads_a_step_are_no_finding() -> None:
-    """However many steps: fifteen in each of two loops are not thirty in one."""
-    run = timeline(syncs=(sample(3, read(15), read(15, loop=30)), sample(4, read(15))))
-    assert found(syncs.find_sync_loops, run) == []
-
-
 @pytest.mark.parametrize(("count", "findings"), [(63, 0), (64, 1)])
 def test_on_the_host_it_takes_more_and_says_would(count: int, findings: int) -> None:
     """Nobody knows which tensors would be on a device."""
@@ -90,13 +84,18 @@ def test_on_the_host_it_takes_more_and_says_would(count: int, findings: int) -> 
     assert all("would wait for a GPU" in finding.title for finding in made)
 
 
-def test_other_processes_and_torchs_lines_are_not_told() -> None:
-    """Another rank's reads, and a line in torch that the user cannot change."""
-    torchs = Location(TORCH_FILE, 5, "inner")
-    run = timeline(
-        syncs=(sample(3, read(99), process=1), sample(3, read(99, torchs, loop=None))),
-        processes=(process(0), process(1)),
-    )
+@pytest.mark.parametrize(
+    "samples",
+    [
+        (sample(3, read(15), read(15, loop=30)), sample(4, read(15))),
+        (sample(3, read(99), process=1),),
+        (sample(3, read(99, Location(TORCH_FILE, 5, "inner"), loop=None)),),
+    ],
+    ids=["fifteen in each of two loops", "another rank", "a line in torch"],
+)
+def test_reads_that_are_no_finding(samples: tuple[SampledStep, ...]) -> None:
+    """However many steps: they are not thirty in one loop, or the user cannot change the line."""
+    run = timeline(syncs=samples, processes=(process(0), process(1)))
     assert found(syncs.find_sync_loops, run) == []
 
 
@@ -145,42 +144,26 @@ def test_seconds_of_reads_add_up_or_are_not_known() -> None:
 # --- CD302 ---
 
 
-def test_a_first_compile_in_a_steady_step_is_found() -> None:
-    """Nine quiet steps, then a function is compiled that never was before."""
-    late = attempt("1/0", step=10, seconds=0.5, where=replace(WHERE, function="score"))
-    (finding,) = found(late_compiles.find_compiles_in_steady_state, timeline([attempt(), late]))
-    assert (finding.steps, finding.cost_s, finding.severity) == ((10,), 0.5, "warning")
-    assert finding.title == "score was first compiled after 9 quiet steps"
-
-
 @pytest.mark.parametrize(
-    "late",
+    "compiles",
     [
-        attempt("1/0", step=8),
-        attempt("1/0", step=20, kind="failed"),
-        attempt("0/0", step=20, kind="backward"),
+        [attempt(), attempt("1/0", step=8)],
+        [attempt(), attempt("1/0", step=20, kind="failed")],
+        [attempt(), attempt("0/0", step=20, kind="backward")],
+        [attempt(), attempt("1/0", step=41, seconds=0.5)],  # in the evaluation
+        [attempt(step=50)],
     ],
-    ids=["too early", "failed", "backward"],
+    ids=["too early", "failed", "backward", "evaluation", "the first of all"],
 )
-def test_what_is_no_first_compile_in_a_steady_step(late: Compile) -> None:
-    """Too near to the last compile, or no compile of a new frame at all."""
-    assert found(late_compiles.find_compiles_in_steady_state, timeline([attempt(), late])) == []
-
-
-def test_the_first_compile_of_all_is_warm_up_whenever_it_comes() -> None:
-    """Steps may be long gone by when the model is compiled: they were eager on purpose."""
-    assert found(late_compiles.find_compiles_in_steady_state, timeline([attempt(step=50)])) == []
+def test_what_is_no_first_compile_in_a_steady_step(compiles: list[Compile]) -> None:
+    """Too near to the last compile, no compile of a new frame, or in an evaluation; before the
+    first one of all, steps were eager on purpose."""
+    run = timeline(compiles, spans=(span("validation", 40.0, 2.0, 41),))
+    assert found(late_compiles.find_compiles_in_steady_state, run) == []
 
 
 def span(name: str, start: float, wall_s: float, number: int = 0, thread: int = 0) -> SpanEnded:
     return SpanEnded(start + wall_s, number, name, start, wall_s, 0, thread)
-
-
-def test_an_evaluation_may_compile_late() -> None:
-    """It makes no step of the training slow."""
-    late = attempt("1/0", step=20, seconds=0.5)
-    run = timeline([attempt(), late], spans=(span("validation", 19.0, 2.0, 20),))
-    assert found(late_compiles.find_compiles_in_steady_state, run) == []
 
 
 def test_a_recompile_in_a_steady_step_is_its_causes_symptom() -> None:
@@ -381,10 +364,3 @@ def test_steps_that_wait_for_data() -> None:
 def test_steps_that_do_not_wait(run: Timeline) -> None:
     """Nothing is reported of what was not measured, or of too few steps."""
     assert found(data_loading.find_data_bound_steps, run) == []
-
-
-def test_the_rules_stand_in_the_catalogue() -> None:
-    """`diagnose` runs them, and paths are the user's."""
-    run = timeline([attempt()], syncs=(sample(3, read(99)),), user_roots=(ROOT,))
-    (finding,) = (item for item in diagnose(run).findings if item.rule == "CD301")
-    assert finding.ownership == "user"

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import built_receipt
 import msgspec
 import pytest
 from screens import screen
@@ -14,7 +15,6 @@ from timelines import attempt
 from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.figures.steps import by_step, steps_section, timings_of
 from compilediag.diagnosis.findings import Finding
-from compilediag.receipt.schema.compiles import FixRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import StepsSection
 from compilediag.timeline.devices import SyncSite
@@ -76,23 +76,7 @@ def why(
 
 
 def finding(cost_s: float, identity: str) -> Finding:
-    return Finding(
-        rule="CD101",
-        slug="closure-flag",
-        severity="error",
-        confidence="exact",
-        family="closure_flag",
-        variable="capture",
-        title="capture changed",
-        location=HOOK,
-        ownership="user",
-        count=1,
-        steps=(5,),
-        cost_s=cost_s,
-        fix=FixRecord(summary="decorate hook", how="docs/rules/CD101.md"),
-        evidence={},
-        id=identity,
-    )
+    return built_receipt.finding(location=HOOK, steps=(5,), cost_s=cost_s, id=identity)
 
 
 def test_phases_add_up_to_the_steps() -> None:
@@ -109,7 +93,8 @@ def test_phases_add_up_to_the_steps() -> None:
 
 
 def test_forward_without_its_compiling() -> None:
-    """Compiles are a part of the phase they were in; in an evaluation they are not forward."""
+    """Compiles are a part of the phase they were in; in an evaluation they are not forward, and of
+    a phase that was not measured they are in the rest."""
     timeline = Timeline(
         steps=(step(0, 8.0, forward_s=4.0, backward_s=2.0, spans_s=1.0),),
         compiles=(
@@ -121,12 +106,8 @@ def test_forward_without_its_compiling() -> None:
     )
     compile_s = section(timeline).phases.compile_s
     assert compile_s == {"forward": 0.5, "backward": 0.25, "spans": 0.125}
-
-
-def test_compiles_of_a_phase_that_was_not_measured_are_in_the_rest() -> None:
-    """Null stays null."""
-    timeline = Timeline(steps=(step(0, 8.0),), compiles=(compiled(1.0, 0.5),))
-    assert section(timeline).phases.compile_s == {"rest": 0.5}
+    unmeasured = Timeline(steps=(step(0, 8.0),), compiles=(compiled(1.0, 0.5),))
+    assert section(unmeasured).phases.compile_s == {"rest": 0.5}
 
 
 def test_partial_phases_say_what_is_missing() -> None:
@@ -144,30 +125,22 @@ def test_a_spike_that_compiled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
+    ("long", "name", "seconds", "reason"),
     [
-        ("metrics", "metric"),
-        ("metric", "metric"),
-        ("save_checkpoint", "checkpoint"),
-        ("eval", "eval"),
-        ("upload", "upload"),
-        ("forward", "unexplained"),
+        (step(5, 4.0), "metrics", 2.0, "metric"),
+        (step(5, 4.0), "save_checkpoint", 2.0, "checkpoint"),
+        (step(5, 4.0), "eval", 2.0, "eval"),
+        (step(5, 4.0), "upload", 2.0, "upload"),
+        (step(5, 4.0), "forward", 2.0, "unexplained"),
+        (step(5, 4.0), "metrics", 1.0, "unexplained"),
+        (step(5, 4.0, data_wait_s=3.0), "eval", 0.0, "data"),
+        (replace(step(5, 4.0, data_wait_s=1.0), compile_s=1.0), "eval", 0.0, "unexplained"),
     ],
 )
-def test_a_spike_with_a_span(name: str, reason: str) -> None:
-    """By the category of the span; the work itself explains nothing."""
-    assert why(step(5, 4.0), spans=(span(name, 5.0, 2.0, 5),)) == reason
-
-
-def test_a_spike_that_waited() -> None:
-    """Longer than the usual wait."""
-    assert why(step(5, 4.0, data_wait_s=3.0)) == "data"
-
-
-def test_a_spike_that_nothing_explains() -> None:
-    """A cause that takes less than half of what is too much is none."""
-    assert why(step(5, 4.0), spans=(span("metrics", 5.0, 1.0, 5),)) == "unexplained"
-    assert why(replace(step(5, 4.0, data_wait_s=1.0), compile_s=1.0)) == "unexplained"
+def test_a_spike_with_a_span(long: Step, name: str, seconds: float, reason: str) -> None:
+    """By the category of the span, or the wait that is longer than usual; the work itself explains
+    nothing, nor what takes less than half of what is too much."""
+    assert why(long, spans=(span(name, 5.0, seconds, 5),)) == reason
 
 
 @pytest.mark.parametrize(
@@ -269,27 +242,6 @@ def shown(timeline: Timeline, look: RenderOptions = LOOK) -> str:
     return screen(show_steps, made, look)
 
 
-def test_the_view_has_phases_spikes_and_timings() -> None:
-    """In this order, with what was not measured marked as such."""
-    steps = tuple(step(number, 9.0 if number == 5 else 1.0, forward_s=0.5) for number in range(9))
-    partial = (PartialPhase(0, "forward", "only the compiled calls inside Net"),)
-    text = shown(replace(TIMED, steps=steps, partial_phases=partial))
-    lines = [line.strip() for line in text.splitlines()]
-    assert lines[0] == "9 steps, median 1.0 s"
-    assert [line.split() for line in lines if line.startswith(("forward  ", "backward  "))] == [
-        ["forward", "4.5", "s", "26", "%"],
-        ["backward", "not", "measured"],
-    ]
-    assert "forward is measured in part: only the compiled calls inside Net" in lines
-    assert [line.split() for line in lines if line.startswith("step 5")] == [
-        ["step", "5", "9.0", "s", "unexplained"]
-    ]
-    assert (
-        "forward hook traced on encoder.1  /job/train.py:9: inside compiled code: not timed"
-        in lines
-    )
-
-
 def test_the_view_has_the_lines_that_read_tensors() -> None:
     """How often in a step, and for how long; without a device nobody waits, which is shown."""
     site = SyncSite(Location("/job/metrics.py", 40, "Meter.log"), "tolist", 39, (), 3, 0.25)
@@ -303,11 +255,6 @@ def test_the_view_has_the_lines_that_read_tensors() -> None:
         lines = [line.split() for line in text.splitlines() if "metrics.py:40" in line]
         assert [row[-7:] for row in lines] == [["tolist", "3", "1", "of", "2", "0.25", "s"]]
         assert what in text
-
-
-def test_the_view_of_a_run_without_steps() -> None:
-    """The screen states that, and what to do."""
-    assert shown(Timeline()) == "no step was seen: mark steps with compilediag.step()\n"
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

@@ -12,6 +12,7 @@ import pytest
 from ended_runs import ended, journal
 
 from compilediag.errors import UsageError
+from compilediag.readers.journal import Journal
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.assemble import recorded_variables
 from compilediag.runs.supervised.child import ExitInfo, bootstrap_dir, child_environment
@@ -148,7 +149,8 @@ def test_a_name_is_harmless_in_a_path(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_a_second_ctrl_c_escalates_by_the_clock() -> None:
-    """TERM and KILL in thirds of the grace; more Ctrl-C change nothing."""
+    """TERM and KILL in thirds of the grace, both to who looks late; more Ctrl-C change nothing. A
+    time limit is TERM at once, KILL after the grace."""
     plan = KillSchedule(grace_s=4.5)
     assert (plan.due(0.0), plan.next_at) == ([], None)
     plan.force(100.0)
@@ -160,6 +162,11 @@ def test_a_second_ctrl_c_escalates_by_the_clock() -> None:
     assert plan.due(104.5) == [signal.SIGKILL]
     assert (plan.due(999.0), plan.next_at) == ([], None)
     assert plan.sent == [signal.SIGTERM, signal.SIGKILL]
+    late, limited = KillSchedule(grace_s=3.0), KillSchedule(grace_s=2.0)
+    late.force(0.0)
+    assert late.due(3.5) == [signal.SIGTERM, signal.SIGKILL]
+    limited.expire(10.0)
+    assert [limited.due(at) for at in (10.0, 12.0)] == [[signal.SIGTERM], [signal.SIGKILL]]
 
 
 def test_a_lost_ctrl_c_is_sent_again_within_the_grace() -> None:
@@ -167,28 +174,6 @@ def test_a_lost_ctrl_c_is_sent_again_within_the_grace() -> None:
     plan = KillSchedule(grace_s=4.5)
     sent = [plan.again(100.0, at) for at in (101.5, 102.9, 103.1, 104.6)]
     assert sent == [signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
-
-
-def test_the_default_grace_ends_a_child_within_five_seconds() -> None:
-    """The promise of the documentation holds for the default."""
-    from compilediag.runs.supervised.options import GRACE_S
-
-    assert GRACE_S < 5
-
-
-def test_a_late_look_gets_everything_that_is_due() -> None:
-    """A supervisor that slept through two stages sends both."""
-    plan = KillSchedule(grace_s=3.0)
-    plan.force(0.0)
-    assert plan.due(3.5) == [signal.SIGTERM, signal.SIGKILL]
-
-
-def test_a_time_limit_terms_and_kills() -> None:
-    """TERM at once, KILL after the grace."""
-    plan = KillSchedule(grace_s=2.0)
-    plan.expire(10.0)
-    assert plan.due(10.0) == [signal.SIGTERM]
-    assert plan.due(12.0) == [signal.SIGKILL]
 
 
 def test_signals_are_messages_and_handlers_come_back() -> None:
@@ -210,7 +195,9 @@ def test_signals_are_messages_and_handlers_come_back() -> None:
 
 
 def test_the_environment_of_the_child() -> None:
-    """Ours first, the user's entries after it in their order, nothing else changed."""
+    """Ours first, the user's entries after it in their order, nothing else changed: an unset or
+    empty PYTHONPATH does not put the current folder on the path, and a trace that the user asked
+    torch for stays where it is."""
     base = {"PYTHONPATH": "/a::/b", "TORCH_LOGS": "graph_breaks", "X": "1"}
     child = child_environment(base, "/run", ProcessOptions(steps=5), trace_dir="/run/t")
     assert child["PYTHONPATH"] == f"{bootstrap_dir()}:/a::/b"
@@ -218,13 +205,9 @@ def test_the_environment_of_the_child() -> None:
     assert child["COMPILEDIAG_OPTIONS"] == '{"steps": 5}'
     assert child["TORCH_TRACE"] == "/run/t"
     assert (child["TORCH_LOGS"], child["X"]) == ("graph_breaks", "1")
-
-
-@pytest.mark.parametrize("paths", [None, ""])
-def test_no_path_stays_no_path(paths) -> None:
-    """An unset or empty PYTHONPATH does not put the current folder on the path."""
-    base = {} if paths is None else {"PYTHONPATH": paths}
-    assert child_environment(base, "/run")["PYTHONPATH"] == bootstrap_dir()
+    for paths in ({}, {"PYTHONPATH": ""}):
+        own = child_environment({**paths, "TORCH_TRACE": "/mine"}, "/run", trace_dir="/run/t")
+        assert (own["PYTHONPATH"], own["TORCH_TRACE"]) == (bootstrap_dir(), "/mine")
 
 
 def test_a_run_in_a_run_attaches_once() -> None:
@@ -276,42 +259,32 @@ def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
     assert exit_status_of(ended(1), PROGRAM, journals).reason == "ValueError: root"
 
 
-def test_a_scripts_own_exception_comes_first() -> None:
-    """For a script, a helper process that failed earlier is not the reason."""
-    journals = [journal(11, "OSError: helper\n\n", t=0.1), journal(10, "ValueError: own\n\ntrace")]
-    assert exit_status_of(ended(1), SCRIPT, journals).reason == "ValueError: own"
-
-
-def test_a_handled_exception_is_no_failure() -> None:
-    """`sys.last_value` may be set in a run that went well: the exit code decides."""
-    ending = exit_status_of(ended(0), SCRIPT, [journal(10, "ValueError: handled\n\n")])
-    assert (ending.status, ending.reason, ending.log_tail) == ("complete", None, None)
-
-
 @pytest.mark.parametrize(
-    ("how", "status", "reason"),
+    ("how", "journals", "status", "reason"),
     [
-        (ended(-11), "killed", "killed by SIGSEGV (signal 11)"),
-        (ended(137), "failed", "exit code 137, which a shell uses for SIGKILL (signal 9)"),
-        (ended(0, interrupts=1), "interrupted", "Ctrl-C"),
-        (ended(-2), "interrupted", "SIGINT (signal 2)"),
+        (ended(-11), [], "killed", "killed by SIGSEGV (signal 11)"),
+        (ended(137), [], "failed", "exit code 137, which a shell uses for SIGKILL (signal 9)"),
+        (ended(0, interrupts=1), [], "interrupted", "Ctrl-C"),
+        (ended(-2), [], "interrupted", "SIGINT (signal 2)"),
+        (ended(0), [journal(10, "ValueError: handled\n\n")], "complete", None),
+        (
+            ended(1),
+            [journal(11, "OSError: helper\n\n", t=0.1), journal(10, "ValueError: own\n\ntrace")],
+            "failed",
+            "ValueError: own",
+        ),
     ],
 )
-def test_endings_without_an_exception(how: ExitInfo, status: str, reason: str) -> None:
-    """Signals by name; a shell's spelling of a signal is explained."""
-    ending = exit_status_of(how, SCRIPT, [])
+def test_endings_of_a_script(
+    how: ExitInfo, journals: list[Journal], status: str, reason: str | None
+) -> None:
+    """Signals by name; a shell's spelling of one is explained. An exception was handled where the
+    exit code is 0, and the script's own comes before that of a helper that failed earlier."""
+    ending = exit_status_of(how, SCRIPT, journals)
     assert (ending.status, ending.reason) == (status, reason)
-
-
-def test_lost_records_make_a_complete_run_partial() -> None:
-    """The target succeeded, the record of it did not."""
-    assert exit_status_of(ended(0), SCRIPT, [], lost=True).status == "partial"
-
-
-def test_the_users_own_trace_is_kept() -> None:
-    """--trace does not redirect a trace the user asked torch for."""
-    child = child_environment({"TORCH_TRACE": "/mine"}, "/run", trace_dir="/run/t")
-    assert child["TORCH_TRACE"] == "/mine"
+    assert ending.log_tail == ("trace" if reason == "ValueError: own" else None)
+    lost = exit_status_of(how, SCRIPT, journals, lost=True)
+    assert lost.status == ("partial" if status == "complete" else status)
 
 
 def test_only_listed_variables_are_recorded() -> None:

@@ -90,6 +90,13 @@ def history(seed: int, *, late_spans: bool) -> list[Event]:
     return [*events, ProcessEnded(now + 0.1, {}, 0.0, 0, None)]
 
 
+def told(*events: Event) -> MetricsSnapshot:
+    """What a run says of itself after three seconds."""
+    run = LiveRun(0.0)
+    run.add({"j": [started(), *events]})
+    return run.snapshot(3.0)
+
+
 def all_at_once(events: Iterable[Event], wall_s: float | None, *, orderly: bool):
     return account(fold([list(events)]), wall_s, orderly=orderly)
 
@@ -163,10 +170,7 @@ def test_settling_refuses_to_part_a_span() -> None:
 
 def test_recompiles_and_compile_time_are_those_of_the_fold() -> None:
     """The first compile and the one that a false guard caused, with their seconds."""
-    run = LiveRun(0.0)
-    events = [started(), compiled(1.0, 0.5), asked(2.0, 1), compiled(2.5, 0.25, 1, "n == 2")]
-    run.add({"j": events})
-    snapshot = run.snapshot(3.0)
+    snapshot = told(compiled(1.0, 0.5), asked(2.0, 1), compiled(2.5, 0.25, 1, "n == 2"))
     assert (snapshot.frames, snapshot.compiles, snapshot.recompiles) == (1, 2, 1)
     assert (snapshot.compile_first_s, snapshot.compile_again_s) == (0.5, 0.25)
     assert snapshot.compile_phase_s == {}
@@ -175,10 +179,8 @@ def test_recompiles_and_compile_time_are_those_of_the_fold() -> None:
 
 def test_phases_of_compiling() -> None:
     """By name: one value a phase, however many compiles there are."""
-    run = LiveRun(0.0)
     timed = replace(compiled(1.0, 0.5), phases=(("build_guards", 0.125),))
-    run.add({"j": [started(), timed]})
-    assert run.snapshot(3.0).compile_phase_s == {"guards": 0.125, "other": 0.375}
+    assert told(timed).compile_phase_s == {"guards": 0.125, "other": 0.375}
 
 
 def test_lost_records_leave_steps_and_goodput_out() -> None:
@@ -219,10 +221,9 @@ def test_spans_in_batches_count_as_well() -> None:
         (2_000_000_000,) * 2,
         (500_000_000,) * 2,
     )
-    run = LiveRun(0.0)
-    run.add({"j": [started(), steps(0, [1.0, 2.0], 1.0), batch]})
-    assert run.snapshot(3.0).badput_s["eval"] == 0.5
-    assert "mine" not in run.snapshot(3.0).badput_s
+    badput_s = told(steps(0, [1.0, 2.0], 1.0), batch).badput_s
+    assert badput_s["eval"] == 0.5
+    assert "mine" not in badput_s
 
 
 def test_labels_hold_no_secret_no_control_character_and_are_few() -> None:
@@ -249,9 +250,7 @@ def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
         1.0, 1, "valid", {}, "running", 3, 0, 2, 1.0, 1.0,
         per_s={"tokens": float("inf")}, metrics=tuple(metrics),
     )  # fmt: skip
-    run = LiveRun(0.0)
-    run.add({"j": [started(), ran]})
-    found = run.snapshot(3.0)
+    found = told(ran)
     assert found.tracked == {("valid", f"m{n}"): float(n) for n in range(MAX_OWN_NAMES)}
     assert found.tracked_per_s == {}
     assert flat_values(found)["compilediag/tracked_value/valid/m3"] == 3.0

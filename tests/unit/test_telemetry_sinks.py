@@ -145,6 +145,8 @@ def test_a_collector_that_refuses_is_counted_and_says_nothing(collector, capfd) 
     assert stats.problem is not None
     assert "400" in stats.problem
     assert capfd.readouterr() == ("", "")
+    assert logging.getLogger("opentelemetry").propagate
+    assert not logging.getLogger("opentelemetry").handlers
 
 
 # --- Prometheus ------------------------------------------------------------------------------
@@ -412,9 +414,3 @@ def test_standard_variables_switch_off_and_limit(monkeypatch) -> None:
     found = telemetry_settings({}, prometheus_listen="[::1]:9464")
     assert found is not None
     assert found.prometheus_listen == ("::1", 9464)
-
-
-def test_logging_is_as_it_was() -> None:
-    """After a run that reported a collector, OpenTelemetry's logger has no handler of ours."""
-    assert logging.getLogger("opentelemetry").propagate
-    assert not logging.getLogger("opentelemetry").handlers

@@ -26,6 +26,15 @@ def letters(alphabet: str, size: int, seed: int = 1) -> str:
 
 
 TOKENS = {
+    "Hugging Face, mixed": "hf_abcDEF0123456789abcdXYZ",
+    "GitHub classic": "ghp_16charsABCDEFGHIJKLMNOPQRSTUVWXYZ01",
+    "GitHub fine": "github_pat_11ABCDEFG0abcdefghij_0123456789",
+    "OpenAI": "sk-proj-AbCd1234EfGh5678IjKl",
+    "Anthropic": "sk-ant-api03-abcdefghijkl0123456",
+    "AWS": "AKIAIOSFODNN7EXAMPLE",
+    "Slack": "xoxb-1234567890-abcdefghij",
+    "GitLab": "glpat-abcdefghij0123456789",
+    "JWT": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
     "Vault": "hvs." + letters(ALNUM, 24),
     "Vault batch": "hvb." + letters(ALNUM, 150),
     "SendGrid": f"SG.{letters(ALNUM, 22)}.{letters(ALNUM, 43)}",
@@ -58,6 +67,10 @@ PLACES = (
     "loaded {}, next",
     "({})",
     "\x1b[1m{}\x1b[0m",
+    '{{"a": "{}"}}',
+    "--flag={}",
+    r"b'\n{}\x00'",
+    r"\x1b[31;1m{}!",
 )
 
 
@@ -67,9 +80,12 @@ def test_tokens_are_found(kind: str, place: str) -> None:
     """Also tokens with dots, of every length, and at the end of a sentence."""
     if "beside" in kind:
         place = f"airtable: {place}"
-    text = Redactor().text(place.format(TOKENS[kind]))
+    redactor = Redactor()
+    text = redactor.text(place.format(TOKENS[kind]))
     assert TOKENS[kind][-12:] not in text
-    assert PLACEHOLDER.search(text)
+    if kind != "Terraform":  # which takes letters before it along
+        assert PLACEHOLDER.sub("<redacted>", text) == place.format("<redacted>")
+    assert sum(redactor.counts.values()) == 1
 
 
 @pytest.mark.parametrize(
@@ -101,6 +117,19 @@ def test_surroundings(text: str, secret: str) -> None:
 
 
 INNOCENT = (
+    "tokenizer.pad_token == '[PAD]'",
+    "num_tokens == 512",
+    "L['self']._modules['token_embedding']._parameters['weight']",
+    "len(L['keys']) == 3",
+    "key == 'a'",
+    "G['__import_torch_dot_utils_dot__pytree'].SUPPORTED_NODES",
+    "TransformerEncoderLayer2WithAttentionAndNorm",
+    "ConvolutionBackward0AccumulateGradSoftmaxBackward0",
+    "s._modules['l']._forward_hooks[0].__closure__[0].cell_contents == False",
+    "Unexpected token: x",
+    "password is None",
+    "token == 5",
+    "attend(query, key=k, past_key_values=cache, token_type_ids=types, token=token)",
     "commit 0123456789abcdef0123456789abcdef01234567",
     "wandb: git commit 0123456789abcdef0123456789abcdef01234567",
     "cache key 0123456789abcdef0123456789abcdef01234567",
@@ -112,15 +141,11 @@ INNOCENT = (
     "hf_hub_download(repo_id='openai-community/gpt2', filename='model-00001-of-00002.safetensors')",
     "from_pretrained('meta-llama/Llama-3.1-8B-Instruct', torch_dtype=torch.bfloat16)",
     "models--meta-llama--Llama-3.1-8B/snapshots/0e9e39f249a16976918f6564b8830bc894c89659/a.json",
-    "L['self']._modules['layers']._modules['0']._parameters['weight']",
-    "tensor 'L['x']' size mismatch at index 0. expected 12, actual 16",
     "tensor 'L['token_ids']' dtype mismatch. expected Long, actual Int",
     "check_tensor(L['x'], Tensor, DispatchKeySet(CPU, BackendSelect), torch.float32)",
     "___check_type_id(L['self'], 94561234567890), type=<class '__main__.TransformerEncoderLayer'>",
     "L['key_padding_mask'].size()[0] == 4",
-    "2 <= L['x'].size()[0] <= 9223372036854775806",
     "tensor([[0.1234, -1.2345e-05], [3.0000, nan]], device='cuda:0', grad_fn=<AddmmBackward0>)",
-    "Tensor [8, 16, 32] torch.float32",
     "torch.Size([2, 3, 224, 224])",
     "s0*s1 + 3*Max(1, u0) <= 4096",
     "torch.nn.modules.transformer.TransformerEncoderLayer.forward",
@@ -142,7 +167,6 @@ INNOCENT = (
     "def call(args): arg0_1, arg1_1 = args; buf0 = empty_strided_cpu((3, ), (1, ), torch.float32)",
     "fx graph cache key: fz7q3l5xk4vn2b6m9c8w0s1d",
     "https://github.com/pytorch/pytorch/issues/12345?q=is%3Aopen",
-    "git@github.com:user/repo.git",
     "ssh://git@github.com/user/repo.git",
     "python train.py --lr 3e-4 --tokenizer gpt2 --pad-token <pad> --max-tokens 512 --key-dim 64",
     "usage: train.py [--token TOKEN] [--api-key KEY]",
@@ -150,7 +174,6 @@ INNOCENT = (
     "sumo twitter_sentiment: train, linear: out_features",
     "aws-neuronx-runtime-discovery",
     "2026-11-22T17:52:00.123456Z",
-    "tokens = torch.randn(6, 8)",
     "tokens = embed(torch.randn(4, 3))",
     "token = path_splits[0]",
     "token = torch.float32",

@@ -61,19 +61,6 @@ def test_every_recorded_trace_is_whole() -> None:
         assert [item.lost for item in read_trace(str(path))] == [{}], path.name
 
 
-def test_ids_that_begin_again_are_another_epoch() -> None:
-    """After `torch._dynamo.reset()`, which no record tells."""
-    compiles = [(item.epoch, item.compile_id) for item in recorded("dynamo_reset").compiles]
-    assert sorted(compiles) == [(0, "0/0"), (0, "0/1"), (1, "0/0"), (1, "0/1")]
-
-
-def test_causes_come_from_text() -> None:
-    """A trace holds torch's reasons and no guard that could be evaluated."""
-    finding = diagnose(recorded("breaks_inflated")).findings[0]
-    assert (finding.rule, finding.variable, finding.count) == ("CD107", "mode", 2)
-    assert (finding.confidence, finding.steps) == ("text", ())
-
-
 def test_both_encodings_of_reasons() -> None:
     """One reason is bare text, several are a JSON list, though torch calls both JSON."""
     asked = [

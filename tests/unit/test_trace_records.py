@@ -88,11 +88,6 @@ def test_kinds_that_are_not_used_are_skipped() -> None:
     assert (len(records), losses.counts) == (1, {})
 
 
-def test_a_foreign_line_is_counted() -> None:
-    """What stands between records is a loss; an empty line, as old logs have, is none."""
-    assert scanned(STRING + b"print of the program\n\n\n" + STRING)[1].counts == {"bad_prefix": 1}
-
-
 @pytest.mark.parametrize(
     "changed", [REASON.replace(b"n == 2", b"n == 3"), TIMING.replace(b"1.0", b"2.0")]
 )
@@ -103,7 +98,7 @@ def test_a_payload_that_was_changed_is_not_used(changed: bytes) -> None:
     assert losses.counts == {"bad_payload_hash": 1}
 
 
-@pytest.mark.parametrize("cut_bytes", [1, 10, 40])
+@pytest.mark.parametrize("cut_bytes", [1, 10, 40, len(REASON) - 70])
 def test_a_cut_payload_is_a_torn_tail(cut_bytes: int) -> None:
     """A process that was killed while it wrote leaves half a record; what is before it counts."""
     records, losses = scanned((STRING + REASON)[:-cut_bytes])
@@ -111,34 +106,27 @@ def test_a_cut_payload_is_a_torn_tail(cut_bytes: int) -> None:
     assert losses.torn == (cut_bytes != 1)
 
 
-def test_a_cut_line_is_a_torn_tail() -> None:
-    """Metadata without its end."""
-    records, losses = scanned(STRING + STRING[:70])
-    assert (len(records), losses.torn, losses.counts) == (1, True, {})
+LONG = HEAD + b'{"str": ["' + b"x" * 5000 + b'", 1]}\n'
+LONG_OTHER = HEAD + b'{"exported_graph": "' + b"x" * 5000 + b'"}\n\t' + b"y" * 5000 + b"\n"
+LONG_PAYLOAD = line(b'{"artifact": {"name": "dynamo_graph_break_reason"}}', b"x" * 1500)
 
 
-def test_long_lines_cost_no_memory_and_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line over the limit is passed over, and the records after it are read."""
+@pytest.mark.parametrize(
+    ("long", "lost"),
+    [(LONG, {"too_long": 1}), (LONG_OTHER, {}), (LONG_PAYLOAD, {"too_long": 1})],
+    ids=["line", "another kind", "payload"],
+)
+def test_long_lines_cost_no_memory_and_are_counted(
+    long: bytes, lost: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line over the limit is passed over, and the records after it are read. One of another kind
+    is no loss: nothing of it would have been used."""
     monkeypatch.setattr(scan, "LINE_LIMIT", 1000)
-    long = HEAD + b'{"str": ["' + b"x" * 5000 + b'", 1]}\n'
-    records, losses = scanned(*cut(STRING + long + REASON, 64))
-    assert [item.kind for item in records] == ["str", "artifact"]
-    assert losses.counts == {"too_long": 1}
-
-
-def test_a_long_line_of_another_kind_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of it would have been used."""
-    monkeypatch.setattr(scan, "LINE_LIMIT", 1000)
-    long = HEAD + b'{"exported_graph": "' + b"x" * 5000 + b'"}\n\t' + b"y" * 5000 + b"\n"
-    records, losses = scanned(*cut(STRING + long + STRING, 64))
-    assert (len(records), losses.counts) == (2, {})
-
-
-def test_a_long_payload_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a record that is used."""
     monkeypatch.setattr(scan, "PAYLOAD_LIMIT", 100)
-    long = line(b'{"artifact": {"name": "dynamo_graph_break_reason"}}', b"x" * 500)
-    assert scanned(*cut(long + STRING, 64))[1].counts == {"too_long": 1}
+    records, losses = scanned(*cut(STRING + long + REASON, 64))
+    assert [item.kind for item in records][-1] == "artifact"
+    assert records[0].kind == "str"
+    assert losses.counts == lost
 
 
 @settings(max_examples=150, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -33,15 +34,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     tracked_run._running.clear()
 
 
+@contextlib.contextmanager
+def session_of(events: list[Event], origin: float = 0.0) -> Iterator[None]:
+    """A session that receives, until it ends."""
+    session = Session(events.append, origin=origin)
+    tracked_run.sinks.install(session)
+    yield
+    tracked_run.sinks.finish(session)
+    tracked_run.sinks.uninstall(session)
+
+
 @pytest.fixture
 def received() -> Iterator[list[Event]]:
     """The events of a session."""
     events: list[Event] = []
-    session = Session(events.append, origin=100.0)
-    tracked_run.sinks.install(session)
-    yield events
-    tracked_run.sinks.finish(session)
-    tracked_run.sinks.uninstall(session)
+    with session_of(events, 100.0):
+        yield events
 
 
 def runs(events: list[Event]) -> list[RunTracked]:
@@ -111,26 +119,17 @@ def test_what_is_not_measured_is_no_zero(clock: list[float]) -> None:
     assert (empty.steps, empty.first_step, empty.per_s) == (0, None, {})
 
 
-class Tensor:
-    """Stands for one on a device: whoever reads it waits."""
-
-    def item(self) -> float:
-        pytest.fail("a tensor was read")
-
-    __float__ = __index__ = __int__ = item  # type: ignore[assignment]
-
-
-def test_tensors_are_refused_and_not_read() -> None:
-    """Everywhere, so that it shows at the first step and not on another machine; nothing of the
-    step is recorded then."""
+def test_what_is_no_number_is_refused() -> None:
+    """Everywhere, so that it shows at the first step; nothing of the step is recorded then. That a
+    tensor is not read: test_to_jsonable.py."""
     lane = tracker().start_run()
-    tensor: Any = Tensor()
+    odd: Any = object()
     for refused in (
-        lambda: lane.record_step(tensor),
-        lambda: lane.record_step(0, {"a": 1.0, "loss": tensor}),
-        lambda: lane.record_step(0, {"a": 1.0}, tokens=tensor),
+        lambda: lane.record_step(odd),
+        lambda: lane.record_step(0, {"a": 1.0, "loss": odd}),
+        lambda: lane.record_step(0, {"a": 1.0}, tokens=odd),
     ):
-        with pytest.raises(TypeError, match=r"item\(\) reads it"):
+        with pytest.raises(TypeError, match=r"must be an? (integer|number)"):
             refused()
     assert lane.finish_run().steps == 0
 
@@ -214,12 +213,9 @@ def test_runs_in_progress_are_reported(received: list[Event], clock: list[float]
 def test_a_run_in_progress_when_the_process_ends(clock: list[float]) -> None:
     """It is reported as it is, median included, and as not finished."""
     events: list[Event] = []
-    session = Session(events.append)
-    tracked_run.sinks.install(session)
-    lane = tracker().start_run()
-    lane.record_step(0, {"loss": 1.0})
-    tracked_run.sinks.finish(session)
-    tracked_run.sinks.uninstall(session)
+    with session_of(events):
+        lane = tracker().start_run()
+        lane.record_step(0, {"loss": 1.0})
     (found,) = [run for run in runs(events) if run.steps]
     assert (found.state, found.metrics[1].median) == ("running", 1.0)
     lane.finish_run()
@@ -238,13 +234,10 @@ def test_many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     were left out."""
     monkeypatch.setattr(tracked_run, "MAX_RUNS", 3)
     events: list[Event] = []
-    session = Session(events.append)
-    tracked_run.sinks.install(session)
     lane = tracker()
-    for _ in range(5):
-        lane.start_run().finish_run()
-    tracked_run.sinks.finish(session)
-    tracked_run.sinks.uninstall(session)
+    with session_of(events):
+        for _ in range(5):
+            lane.start_run().finish_run()
     mine = [run for run in runs(events) if run.state == "finished"]
     assert len(mine) == 3
     assert [event.count for event in events if isinstance(event, TrackedRunsLeftOut)] == [2]

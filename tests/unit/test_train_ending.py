@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilediag.extensions.train_logs.ending import TAIL_LINES, EndingReader, ending_in
+from compilediag.extensions.train_logs.ending import TAIL_LINES, EndingReader
 from compilediag.extensions.train_logs.patterns import built_in
 from compilediag.extensions.train_logs.read import train_log_of
 from compilediag.timeline.recorded import LoggedEnding
@@ -79,6 +79,15 @@ CRASHED = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x7 (most re
 TIME_LIMIT = (
     "slurmstepd: error: *** JOB 42 ON n1 CANCELLED AT 2022-06-17T15:13 DUE TO TIME LIMIT ***"
 )
+BAR = "\rEpoch 0:  45%|####      | {}/44 [00:{:02}<00:12,  2.00it/s, v_num=0]"
+# tqdm leaves the cursor behind its bar, where the traceback begins.
+BEHIND_A_BAR = "".join(BAR.format(n, n) for n in range(44)) + (
+    'Traceback (most recent call last):\n  File "t.py", line 3\nRuntimeError: CUDA error'
+)
+WITH_OTHERS = (
+    'Traceback (most recent call last):\n  File "t.py", line 3\nINFO: saved\nworker 3 done\n'
+    "ValueError: x"
+)
 BY_THE_SHELL = "run.sh: line 3:  4242 Killed                  python train.py"
 BY_TORCHRUN = "torch.distributed.elastic.SignalException: Process 7 got signal: 15"
 
@@ -95,10 +104,13 @@ BY_TORCHRUN = "torch.distributed.elastic.SignalException: Process 7 got signal: 
         (INTERRUPTED, "interrupted", None, "KeyboardInterrupt"),
         (CHAINED, "failed", None, "RuntimeError: no key a"),
         (IN_A_BOX, "failed", None, "OutOfMemoryError: CUDA out of memory."),
+        (BEHIND_A_BAR, "failed", None, "RuntimeError: CUDA error"),
+        (WITH_OTHERS, "failed", None, "ValueError: x"),
     ],
 )
 def test_other_bad_endings(text: str, status: str, code: int | None, reason: str) -> None:
-    """The scheduler, the shell, the interpreter, the user, and exceptions one upon the other."""
+    """The scheduler, the shell, the interpreter, the user, and exceptions: one upon the other,
+    behind a bar, with lines of other processes inside."""
     found = ending(STEPS + text + "\n")
     assert found is not None
     assert (found.status, found.exit_code) == (status, code)
@@ -118,30 +130,6 @@ def test_other_bad_endings(text: str, status: str, code: int | None, reason: str
 def test_what_is_no_bad_ending(text: str) -> None:
     """An exception that was caught, and words that only sound like an end."""
     assert ending(STEPS + text) is None
-
-
-def test_a_bar_and_an_exception_on_one_line() -> None:
-    """tqdm leaves the cursor behind its bar, where the traceback begins."""
-    bar = "\rEpoch 0:  45%|####      | {}/44 [00:{:02}<00:12,  2.00it/s, v_num=0]"
-    text = "".join(bar.format(n, n) for n in range(44)) + (
-        'Traceback (most recent call last):\n  File "t.py", line 3\nRuntimeError: CUDA error\n'
-    )
-    found = ending(text)
-    assert found is not None
-    assert found.reason == "RuntimeError: CUDA error"
-
-
-def test_lines_of_other_processes_inside_of_a_traceback() -> None:
-    """They do not end it."""
-    lines = [
-        "Traceback (most recent call last):",
-        '  File "t.py", line 3',
-        "INFO: saved",
-        "worker 3 done",
-    ]
-    found = ending_in([*lines, "ValueError: x"])
-    assert found is not None
-    assert found.reason == "ValueError: x"
 
 
 def test_the_tail_is_bounded() -> None:

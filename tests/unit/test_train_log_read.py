@@ -96,10 +96,15 @@ def test_figures_are_scaled_as_decimals(percent: str, ms: str, mfu: float, secon
     assert (rate(log, "mfu"), step_s(log)) == (mfu, seconds)
 
 
-def test_nanogpt_before_it_knows_its_mfu() -> None:
-    """It prints -100 % then, which is no utilization."""
-    line = "iter {}: loss 3.1, time 5.00ms, mfu -100.00%\n"
-    assert rate(read("".join(line.format(number) for number in range(9))), "mfu") is None
+def test_figures_that_are_no_numbers() -> None:
+    """nanoGPT prints -100 % before it knows its utilization, and torchtitan N/A where the peak of
+    the device is not known; the lines are of steps all the same."""
+    for lines in (
+        nanogpt(*range(9)).replace("12.50%", "-100.00%"),
+        "".join(titan(n, n).replace("32.75%", "N/A") for n in range(9)),
+    ):
+        log = read(lines)
+        assert (log.step_lines, rate(log, "mfu")) == (9, None)
 
 
 def test_nanochat() -> None:
@@ -142,17 +147,31 @@ def test_megatron_that_prints_no_loss_at_all() -> None:
     assert log.notes[1] == "4 lines: the norm of the gradients was not finite"
 
 
-def test_an_old_megatron() -> None:
-    """With the slip of the pen that it had, seconds for milliseconds, and fields in other order."""
-    line = (
-        " iteration {:8d}/50000 | consumed samples: 5632 | elapsed time per iteration (s): 52.50 | "
-        "gloabl batch size:  512 | lm loss:  1.376514E+01 | samples per second: 9.710 | "
-        "TFLOPs: 167.52 |\n"
-    )
+OLD_MEGATRON = (
+    " iteration {:8d}/50000 | consumed samples: 5632 | elapsed time per iteration (s): 52.50 | "
+    "gloabl batch size:  512 | lm loss:  1.376514E+01 | samples per second: 9.710 | "
+    "TFLOPs: 167.52 |\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds", "rates"),
+    [
+        (OLD_MEGATRON, 52.5, {"samples_per_s": 9.71, "samples_per_step": 512}),
+        (
+            "completed step: {}, seconds: 2.167, TFLOP/s: 36.722, loss: 2.191\n",
+            2.167,
+            {"tflops_per_s_per_device": 36.722, "tokens_per_s_per_device": None},
+        ),
+    ],
+    ids=["megatron", "maxtext"],
+)
+def test_older_formats(line: str, seconds: float, rates: dict[str, float | None]) -> None:
+    """Megatron had a slip of the pen, seconds for milliseconds, and fields in other order; MaxText
+    had no tokens, and another name for its rate."""
     log = read("".join(line.format(number) for number in range(11, 16)))
-    assert (step_s(log), rate(log, "samples_per_s"), rate(log, "samples_per_step")) == (
-        52.5, 9.71, 512,
-    )  # fmt: skip
+    assert step_s(log) == seconds
+    assert {name: rate(log, name) for name in rates} == rates
 
 
 def test_torchtitan() -> None:
@@ -162,12 +181,6 @@ def test_torchtitan() -> None:
     assert (step_s(log), rate(log, "tokens_per_s_per_device")) == (1.0, 5593)
     assert rate(log, "tflops_per_s_per_device") == 1323.92
     assert log.peaks == {"reserved_peak_bytes": 49.5 * 2**30}
-
-
-def test_torchtitan_where_the_peak_of_the_device_is_not_known() -> None:
-    """It prints N/A, which is no number; the line is one of a step all the same."""
-    log = read("".join(titan(n, n).replace("32.75%", "N/A") for n in range(6)))
-    assert (log.step_lines, rate(log, "mfu")) == (6, None)
 
 
 def test_torchtitan_validates() -> None:
@@ -183,15 +196,6 @@ def test_maxtext_lies_in_its_early_steps() -> None:
     log = read(early + "".join(maxtext(number, "5.667") for number in range(3, 12)))
     assert (warmup_lines(log, None), step_s(log)) == (3, 5.667)
     assert (log.last["loss"], rate(log, "tokens_per_s_per_device")) == (10.374, 8672.758)
-
-
-def test_maxtext_as_it_was_first() -> None:
-    """Without tokens, and with another name for its rate."""
-    line = "completed step: {}, seconds: 2.167, TFLOP/s: 36.722, loss: 2.191\n"
-    log = read("".join(line.format(number) for number in range(15107, 15112)))
-    assert (rate(log, "tflops_per_s_per_device"), rate(log, "tokens_per_s_per_device")) == (
-        36.722, None,
-    )  # fmt: skip
 
 
 def test_recorded_hugging_face() -> None:

@@ -88,11 +88,6 @@ def test_ranks_stand_in_the_verdict(rows: list[int], expected: int, words: tuple
     assert text.endswith("compilediag show --ranks")
 
 
-def test_one_rank_is_no_rank() -> None:
-    """A run without a launcher stays as it was."""
-    assert "rank" not in render(receipt(first(), again("n")), RenderOptions(width=400))
-
-
 def test_the_receipt_of_one_rank_alone() -> None:
     """It has no section of ranks, and says which it is of."""
     made = receipt(change=lambda raw: raw["header"]["run"].update(rank=1, world_size=2))

@@ -77,17 +77,6 @@ def test_the_own_line_comes_first(view: str) -> None:
     assert library < 0 or own < library
 
 
-def test_the_verdict_screen() -> None:
-    """The call with its text, what it passes, then the library; a second line is counted."""
-    screen = render(run(CALL, OTHER))
-    own = "     app.py:36 in main: model(x, data.rows) · and from 1 other line · steps 1, 2"
-    library = "     at site-packages/einops/layers.py:47 in scatter · in a library"
-    lines = screen.splitlines()
-    assert own in lines
-    assert library in lines
-    assert "passes data.rows for n" in screen
-
-
 def test_explain_lists_every_call() -> None:
     """With all that each passes."""
     found = run(CALL, OTHER)

@@ -228,12 +228,6 @@ def test_a_finding_has_its_facts_and_says_what_is_not_known() -> None:
     assert re.search(r"owner +could not be determined", text)
 
 
-def test_frames_of_an_empty_receipt_are_explained() -> None:
-    """No frame at all is a sentence, not an empty table."""
-    assert "torch.compile was not reached" in screen(show_frames, stored("blind"))
-    assert "torch.compile was not reached" in screen(show_timeline, stored("blind"))
-
-
 def test_a_comparison_reports_that_only_the_code_differs() -> None:
     """Equal counts of another commit: the first line does not claim that nothing changed."""
     before, raw = stored("findings"), msgspec.to_builtins(stored("findings"))
@@ -384,17 +378,6 @@ def issue(found: Receipt, program_of: Callable[[int], str] | None = None) -> str
     numbers = range(1, len(found.findings) + 1)
     programs = {} if program_of is None else {number: program_of(number) for number in numbers}
     return render_issue(found, numbers, programs)
-
-
-@pytest.mark.parametrize("name", sorted({*CASES} - {"hostile", "many"}))
-def test_an_issue_has_what_maintainers_ask_for(name: str) -> None:
-    """Versions, the command, and each finding whole."""
-    text = issue(stored(name))
-    assert "| torch | " in text
-    assert "| compilediag | " in text
-    for number, finding in enumerate(stored(name).findings, 1):
-        assert f"### {number}. {finding.rule} " in text
-        assert f"\nfinding {number}: " in text
 
 
 def test_hostile_text_of_an_issue_is_inert() -> None:

@@ -306,24 +306,20 @@ class Api:
         self.local[code] = events
 
 
-class Heard:
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, str, int]] = []
-
-    def entered(self, frame: types.FrameType) -> None:
-        self.calls.append(("entered", frame.f_code.co_name, 0))
-
-    def line(self, frame: types.FrameType, line: int) -> None:
-        self.calls.append(("line", frame.f_code.co_name, line))
-
-    def left(self, frame: types.FrameType) -> None:
-        self.calls.append(("left", frame.f_code.co_name, 0))
+def listener(calls: list[tuple[str, str, int]]) -> Any:
+    """What is told of lines, as it is written down."""
+    return types.SimpleNamespace(
+        entered=lambda frame: calls.append(("entered", frame.f_code.co_name, 0)),
+        line=lambda frame, line: calls.append(("line", frame.f_code.co_name, line)),
+        left=lambda frame: calls.append(("left", frame.f_code.co_name, 0)),
+    )
 
 
 def test_monitoring_follows_code_of_the_user_alone() -> None:
     """Its callbacks run in the frame of that code, as the interpreter calls them."""
-    api, heard = Api(), Heard()
-    events = Monitoring(heard, api)
+    calls: list[tuple[str, str, int]] = []
+    api = Api()
+    events = Monitoring(listener(calls), api)
     assert (events.problem, api.tools) == (None, {4: "compilediag"})
     assert events.resume()
     assert api.wanted == Events.PY_START | Events.PY_RESUME | Events.PY_UNWIND
@@ -340,7 +336,7 @@ def test_monitoring_follows_code_of_the_user_alone() -> None:
         api.callbacks[Events.PY_RETURN](code, 0, None)
 
     own()
-    assert heard.calls == [
+    assert calls == [
         *(("entered", "own", 0), ("line", "own", 7)),
         *(("left", "own", 0), ("left", "own", 0)),
     ]
@@ -353,7 +349,7 @@ def test_monitoring_follows_code_of_the_user_alone() -> None:
 
 
 def test_other_tools_keep_their_ids() -> None:
-    assert Monitoring(Heard(), Api(taken=(4,))).problem is None
-    full = Monitoring(Heard(), Api(taken=(3, 4)))
+    assert Monitoring(listener([]), Api(taken=(4,))).problem is None
+    full = Monitoring(listener([]), Api(taken=(3, 4)))
     assert full.problem is not None
     assert not full.resume()

@@ -55,21 +55,25 @@ def summed(batch: dict[str, Any]) -> Any:
 WITH, WITHOUT = {"x": X, "bias": OTHER}, {"x": X}
 
 
-def batches(function: Any, *given: Any, warm: bool = False) -> Any:
+def calls(function: Any, *given: Any, warm: bool = False) -> Any:
+    """Dicts are passed by keyword, tuples by position."""
     call = compiled(function)
+
+    def all_of() -> list[Any]:
+        return [call(**each) if isinstance(each, dict) else call(*each) for each in given]
+
     if warm:
-        for batch in given:
-            call(batch)
+        all_of()
         warmed()
-    return [call(batch) for batch in given]
+    return all_of()
 
 
 case(
     "a missing key",
     advice_of_containers.SAME_STRUCTURE,
-    lambda: batches(summed, WITH, WITHOUT),
-    lambda: batches(summed, WITH, {"x": X, "bias": torch.zeros(4)}),
-    lambda: batches(summed, WITH, WITHOUT, warm=True),
+    lambda: calls(summed, (WITH,), (WITHOUT,)),
+    lambda: calls(summed, (WITH,), ({"x": X, "bias": torch.zeros(4)},)),
+    lambda: calls(summed, (WITH,), (WITHOUT,), warm=True),
 )
 
 
@@ -77,21 +81,12 @@ def biased(x: Any, **options: Any) -> Any:
     return x + options["bias"] if "bias" in options else x + 0
 
 
-def by_keyword(function: Any, *given: Any, warm: bool = False) -> Any:
-    call = compiled(function)
-    if warm:
-        for batch in given:
-            call(**batch)
-        warmed()
-    return [call(**batch) for batch in given]
-
-
 case(
     "a keyword that some calls pass",
     advice_of_containers.KEYWORDS,
-    lambda: by_keyword(biased, WITHOUT, WITH),
-    lambda: by_keyword(biased, WITHOUT, WITH, warm=True),
-    lambda: by_keyword(biased, {"x": X, "bias": torch.zeros(4)}, WITH),
+    lambda: calls(biased, WITHOUT, WITH),
+    lambda: calls(biased, WITHOUT, WITH, warm=True),
+    lambda: calls(biased, {"x": X, "bias": torch.zeros(4)}, WITH),
 )
 
 
@@ -99,21 +94,12 @@ def shift_maybe(x: Any, bias: Any) -> Any:
     return x if bias is None else x + bias
 
 
-def pairs(function: Any, *given: Any, warm: bool = False) -> Any:
-    call = compiled(function)
-    if warm:
-        for pair in given:
-            call(*pair)
-        warmed()
-    return [call(*pair) for pair in given]
-
-
 case(
     "an optional tensor",
     advice_of_containers.OPTIONAL,
-    lambda: pairs(shift_maybe, (X, OTHER), (X, None), (X, OTHER)),
-    lambda: pairs(shift_maybe, (X, OTHER), (X, None), (X, OTHER), warm=True),
-    lambda: pairs(shift_maybe, (X, OTHER), (X, torch.zeros(4)), (X, OTHER)),
+    lambda: calls(shift_maybe, (X, OTHER), (X, None), (X, OTHER)),
+    lambda: calls(shift_maybe, (X, OTHER), (X, None), (X, OTHER), warm=True),
+    lambda: calls(shift_maybe, (X, OTHER), (X, torch.zeros(4)), (X, OTHER)),
 )
 
 
