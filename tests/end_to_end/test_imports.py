@@ -56,57 +56,35 @@ def heavy_after(
     return int(code), seen.split(",") if seen else []
 
 
-@pytest.fixture
-def receipts(tmp_path: Path) -> tuple[str, str]:
-    """Two copies of a recorded receipt."""
-    names = ("before.json", "after.json")
-    for name in names:
-        shutil.copy(RECEIPT, tmp_path / name)
-    return names
+UPDATE = ("gate", "--any-code", "a.json", "--update", "--reason", "known")
+FILES = ("--format", "sarif=s", "--format", "junit=j", "--format", "gitlab=g")
+TRACE = RECEIPT.parent / "traces" / "break_in_loop.log.gz"
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--help",), ("--version",), ("explain", "CD103"), ("run", "--help"), ("doctor", "--help")],
-    ids=" ".join,
+    "commands",
+    [
+        [("--help",)],
+        [("--version",)],
+        [("explain", "CD103")],
+        [("run", "--help")],
+        [("doctor", "--help")],
+        [("show", "a.json")],
+        [("show", "--json", "a.json")],
+        [("diff", "a.json", "b.json")],
+        [("stats", ".")],
+        [("trend", ".")],
+        [UPDATE, ("gate", "--any-code", "b.json", *FILES)],
+        [("analyze", str(TRACE))],
+    ],
+    ids=lambda commands: " ".join(commands[-1][:2]),
 )
-def test_commands_without_a_receipt_are_light(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """Help and explanations import no heavy package and succeed."""
-    assert heavy_after("-", *arguments, cwd=tmp_path) == (0, [])
-
-
-def test_show_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
-    """The verdict screen is drawn without torch."""
-    assert heavy_after("-", "show", receipts[0], cwd=tmp_path) == (0, [])
-
-
-def test_analyze_is_light(tmp_path: Path) -> None:
-    """A trace becomes a receipt without torch, which need not be where traces are looked at."""
-    trace = RECEIPT.parent / "traces" / "break_in_loop.log.gz"
-    assert heavy_after("-", "analyze", str(trace), cwd=tmp_path) == (0, [])
-
-
-def test_show_json_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
-    """The receipt is printed as JSON without torch."""
-    assert heavy_after("-", "show", "--json", receipts[0], cwd=tmp_path) == (0, [])
-
-
-def test_diff_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
-    """Two receipts are compared without torch."""
-    assert heavy_after("-", "diff", *receipts, cwd=tmp_path) == (0, [])
-
-
-@pytest.mark.parametrize("name", ["stats", "trend"])
-def test_many_receipts_are_light(name: str, receipts: tuple[str, str], tmp_path: Path) -> None:
-    """A folder of receipts is summed up and followed without torch and fsspec."""
-    assert heavy_after("-", name, ".", cwd=tmp_path) == (0, [])
-
-
-def test_gate_is_light(receipts: tuple[str, str], tmp_path: Path) -> None:
-    """A receipt is recorded and judged without torch, and without scipy."""
-    update = ("gate", "--any-code", receipts[0], "--update", "--reason", "known")
-    assert heavy_after("-", *update, cwd=tmp_path) == (0, [])
-    assert heavy_after("-", "gate", "--any-code", receipts[1], cwd=tmp_path) == (0, [])
+def test_commands_are_light(commands: list[tuple[str, ...]], tmp_path: Path) -> None:
+    """Where only receipts and traces are looked at, there need be no torch."""
+    for name in ("a.json", "b.json"):
+        shutil.copy(RECEIPT, tmp_path / name)
+    for arguments in commands:
+        assert heavy_after("-", *arguments, cwd=tmp_path) == (0, [])
 
 
 @pytest.mark.parametrize(

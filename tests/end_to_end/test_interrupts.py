@@ -57,6 +57,7 @@ COUNTING = """
 received = []
 signal.signal(signal.SIGINT, lambda number, _: received.append(number))
 signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+signal.signal(signal.SIGHUP, lambda number, _: received.append(number))
 print("ready", flush=True)
 while not received:
     time.sleep(0.01)
@@ -137,7 +138,7 @@ def test_a_save_is_never_cut_short(body: str, signum: int, group: bool) -> None:
 
 
 @pytest.mark.parametrize("group", [True, False], ids=["group", "alone"])
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_reaches_the_target_once(signum: int, group: bool) -> None:
     """Whoever it was sent to: not twice, and not never."""
     ours = run(written(COUNTING))
@@ -230,7 +231,9 @@ def test_a_second_interrupt_ends_it_by_force() -> None:
         ours.wait(1)
     send(ours, signal.SIGINT, group=True)
     assert ended(ours)[0] in (143, 137)  # KILL follows at once
-    reason = receipt()["failure"]["reason"]
+    told = receipt()
+    assert told["status"] == "interrupted"
+    reason = told["failure"]["reason"]
     assert reason.startswith("Ctrl-C twice; the target had not ended and was sent SIGTERM")
 
 

@@ -123,20 +123,6 @@ def test_lines_stand_above_a_progress_bar(flag: str, tmp_path: Path) -> None:
     assert (b"\x1b]2;" in shown) == (flag == "--live")
 
 
-def test_nothing_is_shown_where_stderr_is_piped(tmp_path: Path) -> None:
-    """Not even with --live-lines."""
-    (tmp_path / "x.py").write_text(BAR)
-    done = subprocess.run(
-        [sys.executable, "-m", "compilediag", "run", "--live-lines", "x.py"],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=True,
-    )
-    assert b"compilediag \xc2\xb7" not in done.stderr
-    assert b"\x1b[K" not in done.stderr
-
-
 def test_a_terminal_shows_the_line_and_is_left_as_it_was(tmp_path: Path) -> None:
     """On a real pseudo-terminal: the title is saved, tells step and rate while the target waits
     in the middle of a line, and is restored; without the title's bytes, the terminal has got

@@ -104,23 +104,3 @@ def test_exports_live_and_in_their_trace(tmp_path: Path, *, strict: bool) -> Non
     again = json.loads((tmp_path / "again/receipt.json").read_text())
     assert nothing_compiled(again)["evidence"]["why"] == "ahead_of_time"
     assert again["compile"]["frames"] == 0
-
-
-@pytest.mark.parametrize(
-    ("source", "reason", "fix"),
-    [
-        ("import torch, nosuchmodule", "No module named 'nosuchmodule'", "install 'nosuchmodule'"),
-        ("import nosuchmodule", "No module named 'nosuchmodule'", "install 'nosuchmodule'"),
-        ("def f(:\n  pass", "SyntaxError: invalid syntax", "fix the source"),
-        ("raise ImportError('libx.so')", "ImportError: libx.so", "fix the import"),
-    ],
-)
-def test_a_start_that_failed(tmp_path: Path, source: str, reason: str, fix: str) -> None:
-    """Text, receipt and its `failure` hold the exception, and no advice to call torch.compile."""
-    receipt, _, screen = run(tmp_path, source)
-    finding = nothing_compiled(receipt)
-    assert receipt["status"] == "failed"
-    assert reason in receipt["failure"]["reason"]
-    assert reason in finding["title"]
-    assert finding["fix"]["summary"].startswith(fix)
-    assert "torch.compile" not in screen

@@ -1,4 +1,4 @@
-"""The probe on real programs: a program that declares its groups, and one that nobody changed.
+"""The probe on a real program, which declares its groups.
 
 What each variant counts is compared with torch's own counts of the same program, moved the same
 way, without us.
@@ -68,29 +68,6 @@ def train(step):
 cd.drive(train, steps=24)
 """
 
-UNMODIFIED = f"""
-import argparse, os, torch
-{PLANNED_CLOCK}
-parser = argparse.ArgumentParser()
-parser.add_argument("--entropy-every", type=int, default=250)
-options = parser.parse_args()
-norms_every = int(os.environ.get("NORMS_EVERY", "500"))
-capture = False
-
-@torch.compile(backend="eager")
-def forward(x):
-    return x.sin() if capture else x.cos()
-
-weight = torch.nn.Parameter(torch.ones(2))
-optimizer = torch.optim.SGD([weight], lr=0.1)
-for step in range(1, 200):
-    capture = step % options.entropy_every == 0
-    wait(0.002 + 0.04 * (step % norms_every == 0) + 0.05 * capture)
-    forward(weight).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-
 COUNTS = ("frames", "compiles", "recompiles", "graphs", "graph_breaks", "eager_fallbacks")
 
 
@@ -152,54 +129,3 @@ def test_groups_of_the_code(tmp_path: Path) -> None:
     (line,) = variant["syncs"]["lines"]
     assert (line["kind"], line["count"]) == ("tolist", 16 * norms["fires"])
     assert "entropy" in screen
-
-
-@pytest.mark.timeout(1800)
-def test_an_unmodified_program(tmp_path: Path) -> None:
-    """Both forms of a template at once; what a program that counts from 1 fires in is found."""
-    program = tmp_path / "model.py"
-    program.write_text(UNMODIFIED)
-    receipt, _ = probe(
-        tmp_path,
-        *("--group", "entropy=--entropy-every {n}", "--group", "norms=env:NORMS_EVERY={n}"),
-        "model.py",
-    )
-    found = receipt["cadence"]
-    entropy, norms = found["attribution"]
-    assert (entropy["recompiles"], norms["recompiles"]) == (1, 0)
-    for item in (entropy, norms):
-        variant = next(v for v in found["variants"] if v["name"] == item["group"])
-        fires = variant["fires"][item["group"]]
-        assert len(fires) == item["fires"] >= 3
-        # The program counts from 1, and we from 0.
-        assert {(step + 1) % item["every"] for step in fires} == {0}
-    assert norms["recurring"]["metric_s"] == pytest.approx(0.04, rel=0.01)
-
-
-@pytest.mark.timeout(1800)
-def test_the_motivating_story(tmp_path: Path) -> None:
-    """Each metric's first firing compiles, with its cause by name. That the mended program compiles
-    nothing twice is its scenario; that a group which compiles nothing costs nothing, the next
-    tests' and those of the attribution."""
-    program = Path(__file__).parents[2] / "scenarios" / "metric_cadence" / "broken.py"
-    receipt, _ = probe(tmp_path, str(program), "--backend", "eager")
-    found = receipt["cadence"]
-    counts = [variant["counts"] for variant in found["variants"]]
-    assert [item["recompiles"] for item in counts] == [4, 1, 2, 2, 2]
-    assert {(item["frames"], item["graph_breaks"]) for item in counts} == {(1, 0)}
-    assert {item["compiles"] - item["recompiles"] for item in counts} == {1}
-    variables = [[cause["variable"] for cause in item["causes"]] for item in found["attribution"]]
-    assert variables == [["capture"], ["stash"]]
-    for item in found["attribution"]:
-        assert (item["recompiles"], item["compile_s"] > 0, item["problem"]) == (1, True, None)
-
-
-def test_a_planted_period_without_groups(tmp_path: Path) -> None:
-    """The configured program alone, and its rhythm by name."""
-    program = tmp_path / "model.py"
-    program.write_text(UNMODIFIED)
-    receipt, screen = probe(tmp_path, "model.py", "--entropy-every", "9")
-    found = receipt["cadence"]
-    assert [item["kind"] for item in found["variants"]] == ["configured"]
-    assert 9 in [item["every"] for item in found["periods"]]
-    assert "every 9th step from step" in screen

@@ -93,15 +93,9 @@ def test_what_is_not_written(pytester: pytest.Pytester) -> None:
     ("content", "why"),
     [
         ("{", "not readable as JSON"),
-        ('{"lanes": {}}', "is not a compilediag baseline"),
         ('{"schema": "compilediag.lock", "schema_version": "9.0", "lanes": {}}', "upgrade"),
-        ("<<<<<<< ours\n", "unresolved merge conflict"),
-        (
-            '{"schema": "compilediag.lock", "schema_version": "1.0", "lanes": {"a": {}, "a": {}}}',
-            "two lanes of one name",
-        ),
     ],
-    ids=["torn", "foreign", "newer", "conflict", "twice"],
+    ids=["torn", "newer"],
 )
 def test_a_baseline_that_cannot_be_used(pytester: pytest.Pytester, content: str, why: str) -> None:
     """An error before anything runs, in an update as well, and the file is left as it is."""

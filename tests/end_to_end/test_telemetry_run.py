@@ -153,21 +153,6 @@ def test_it_was_told_while_the_target_ran(told: Told) -> None:
     assert counts == sorted(counts)
 
 
-def test_prometheus_is_told_the_same(told: Told) -> None:
-    """File and push gateway hold what the collector got."""
-    parser = pytest.importorskip("prometheus_client.parser")
-    last = told.collector.values(told.collector.metrics[-1])
-    for page in (told.textfile, told.collector.pages[-1].text):
-        found = {
-            sample.name: sample.value
-            for family in parser.text_string_to_metric_families(page)
-            for sample in family.samples
-        }
-        assert found["compilediag_recompiles_total"] == last["compilediag.recompiles"]
-        assert found["compilediag_goodput_ratio"] == last["compilediag.goodput"]
-        assert found["compilediag_run_active"] == 0
-
-
 def test_what_the_program_records_is_told_too(told: Told) -> None:
     """Its loss and its rates, by the names that it gives them."""
     lines = [line for line in told.textfile.splitlines() if "compilediag_tracked" in line]

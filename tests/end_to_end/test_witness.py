@@ -119,24 +119,6 @@ def test_what_cannot_be_repeated(
     assert len(runs) == (before is not None)
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring has room for all")
-def test_a_program_with_a_trace_function_keeps_it(tmp_path: Path) -> None:
-    """As under coverage or a debugger: nothing is followed, and the screen says so."""
-    (tmp_path / "x.py").write_text(
-        "import sys, torch\n"
-        "def theirs(frame, event, arg): return None\n"
-        "sys.settrace(theirs)\n"
-        "FLAG = 0\n"
-        "f = torch.compile(lambda x: x + FLAG, backend='eager')\n"
-        "for FLAG in range(3): f(torch.ones(2))\n"
-        "print(sys.gettrace() is theirs)\n"
-    )
-    done = run(tmp_path, "--witness", "x.py")
-    assert (done.returncode, done.stdout) == (0, "True\n")
-    assert "witness: nothing was followed: a debugger, coverage or another" in done.stderr
-    assert receipt(tmp_path)["compile"]["recompiles"] == 2
-
-
 def test_a_probe_is_not_witnessed(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text(PLAIN)
     done = run(tmp_path, "--witness", "--cadence-probe", "x.py")

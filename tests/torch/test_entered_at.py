@@ -200,21 +200,3 @@ def test_a_lazy_backward() -> None:
     assert forward is not None
     assert forward.line == here("forward")
     assert backward is None or backward.line == here("lazily")
-
-
-def test_the_program_is_compiled_as_without(library: ModuleType) -> None:
-    """Compiles, breaks and results are those of a run that nobody watches."""
-
-    def run() -> tuple[list[Any], int, int]:
-        torch._dynamo.reset()
-        torch._dynamo.utils.counters.clear()
-        model = torch.compile(library.Printing(), backend="eager", dynamic=False)
-        results = [model(torch.ones(rows)) for rows in (2, 3, 4)]
-        counters = torch._dynamo.utils.counters
-        return results, counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
-
-    plain = run()
-    with cd.watch():
-        watched = run()
-    assert plain[1:] == watched[1:]
-    assert all(map(torch.equal, plain[0], watched[0]))

@@ -77,31 +77,12 @@ def default_signals() -> Iterator[None]:
         signal.signal(one, handler)
 
 
-def test_signals_are_the_program_s_unless_asked_for(default_signals: None) -> None:
-    """Where they were not taken over, no session watches a step."""
-    session = Session(lambda _: None)
-    signals.install(session, None)
-    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
-    assert signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL
-    assert session.step_listeners == []
-
-
 def test_a_program_s_own_handler_stays(default_signals: None) -> None:
     """Also where it has one for the second signal only, or ignores it."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     signals.arm()
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN
-
-
-def test_the_signals_set_a_flag(default_signals: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no more: what runs when a signal arrives is the program's."""
-    monkeypatch.setattr(signals, "_requested", False)
-    signals.arm()
-    os.kill(os.getpid(), signal.SIGUSR1)
-    assert signals._requested is True
-    os.kill(os.getpid(), signal.SIGUSR2)
-    assert signals._requested is False
 
 
 def test_a_window_is_between_steps(

@@ -263,15 +263,6 @@ def test_an_argument_that_is_not_there_is_a_problem_and_runs_no_code():
     assert "cannot be found" in applied_in(events)[absent.label]
 
 
-def test_an_input_requires_grad():
-    def forward(x):
-        return x * 2
-
-    change = ArgumentChange(definition_of(forward), "x", "requires_grad")
-    with trying(TrialPlan(arguments=(change,))):
-        assert compiled(forward)(torch.ones(2)).requires_grad
-
-
 LAYOUTS = [
     torch.ones(2, 3, 4, 4),
     torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last),
@@ -634,22 +625,6 @@ def test_an_output_is_read_before_the_program_changes_it():
     assert outputs_in(events)[0][1][0].values == (1.0, 1.0)
 
 
-def test_a_call_that_raises_has_no_answer_and_the_next_has():
-    def forward(x):
-        if x.shape[0] == 3:
-            raise KeyError("three")
-        return x + 1
-
-    with trying(TrialPlan()) as events:
-        run = compiled(forward)
-        for size in (2, 3, 2):
-            try:
-                run(torch.ones(size))
-            except KeyError:
-                assert size == 3
-    assert [call for call, _ in outputs_in(events)] == [0, 2]
-
-
 class Mode(enum.IntEnum):
     """Not a plain number: what it is equal to is the program's."""
 
@@ -684,22 +659,6 @@ def test_a_function_leads_to_the_modules_that_it_uses():
     with trying(TrialPlan()) as events:
         compiled(step)(torch.ones(2, 4))
     assert {event.module for event in events.of(StateRead)} == {"Counter"}
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, for an optimizer
-def test_a_function_leads_to_what_its_optimizer_changes():
-    weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.SGD([weight], lr=0.5)
-
-    def update():
-        optimizer.step()
-
-    weight.grad = torch.ones(3)
-    with trying(TrialPlan()) as events:
-        compiled(update)()
-    answers = [answer for event in events.of(StateRead) for answer in event.answers]
-    found = [item.values for item in answers if item.path == ".param_groups[0]['params'][0]"]
-    assert found == [(0.5, 0.5, 0.5)] * 2
 
 
 def test_a_model_that_is_dropped_is_dropped():

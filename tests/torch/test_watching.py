@@ -51,17 +51,6 @@ def test_calls_beside_an_optimizer_that_does_not_step() -> None:
     del optimizer
 
 
-def test_a_quiet_block_has_no_recompile_findings() -> None:
-    """Compiled before, called inside: nothing recompiled, and nothing is invented."""
-    double = fresh()
-    double(torch.ones(2))
-    with cd.watch() as seen:
-        double(torch.ones(2))
-    assert seen.receipt.compile.recompiles == 0
-    assert not [one for one in seen.findings if one.rule.startswith(("CD1", "CD2"))]
-    assert [step.number for step in seen.timeline.steps] == [0]
-
-
 def test_blocks_can_be_nested() -> None:
     """Each sees everything that happens in it."""
     double = fresh()

@@ -3,7 +3,6 @@ else disturbed."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import inspect
 import sys
@@ -266,25 +265,6 @@ def test_a_change_before_an_exception_and_in_a_generator():
     assert callers == ["arm(True)", "arm(True)  # the generator"]
 
 
-def test_a_coroutine():
-    with witnessing() as events:
-        probe, arm = armable()
-
-        async def work():
-            probe(x)
-            await asyncio.sleep(0)
-            arm(True)  # awaited
-            await asyncio.sleep(0)
-            probe(x)
-
-        asyncio.run(work())
-    [[change]] = changes_in(events)
-    assert [text_at(place) for place in change.stack[:2]] == [
-        "armed = value  # the line",
-        "arm(True)  # awaited",
-    ]
-
-
 def test_a_thread_changes_the_value():
     """The line of the thread, or nothing: never a line of the thread that waits for it."""
     with witnessing() as events:
@@ -490,41 +470,27 @@ def test_after_too_many_lines_nothing_is_followed(monkeypatch):
 
 
 @pytest.mark.skipif(not BY_TRACE_FUNCTION, reason="sys.monitoring has room for all")
-def test_a_trace_function_that_was_there_first_stays():
+@pytest.mark.parametrize("first", [True, False], ids=["was there first", "comes later"])
+def test_a_trace_function_of_the_program_stays(first):
     def theirs(frame, event, arg):
         return None
 
-    sys.settrace(theirs)
+    if first:
+        sys.settrace(theirs)
     try:
         with witnessing() as events:
             probe, arm = armable()
             probe(x)
+            if not first:
+                sys.settrace(theirs)
             arm(True)
             probe(x)
             assert sys.gettrace() is theirs
     finally:
         sys.settrace(None)
-    assert summary_of(events).stopped == line_events.OTHER_TRACER
-    assert summary_of(events).line_events == 0
-    assert changes_in(events) == [[None]]
-
-
-@pytest.mark.skipif(not BY_TRACE_FUNCTION, reason="sys.monitoring has room for all")
-def test_a_trace_function_that_comes_later_stays():
-    def theirs(frame, event, arg):
-        return None
-
-    try:
-        with witnessing() as events:
-            probe, arm = armable()
-            probe(x)
-            sys.settrace(theirs)
-            arm(True)
-            probe(x)
-            assert sys.gettrace() is theirs
-    finally:
-        sys.settrace(None)
-    assert summary_of(events).stopped == line_events.REPLACED
+    expected = line_events.OTHER_TRACER if first else line_events.REPLACED
+    assert summary_of(events).stopped == expected
+    assert (summary_of(events).line_events == 0) is first
     assert changes_in(events) == [[None]]
 
 
