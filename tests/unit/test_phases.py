@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilediag_harness.steps.phases import KEPT, Phases
+from compilediag_harness.steps.phases import KEPT, PhasesInProgress
 from compilediag_harness.user_api.spans import (
     BACKWARD,
     DATA_WAIT,
@@ -17,14 +17,14 @@ from compilediag_harness.user_api.spans import (
 )
 
 
-def seconds(phases: Phases, at: float) -> dict[str, float]:
+def seconds(phases: PhasesInProgress, at: float) -> dict[str, float]:
     """The phases that have time, when the step ends at `at`."""
     return {name: taken for name, taken in zip(NAMES, phases.cut(at), strict=True) if taken}
 
 
-def played(*intervals: tuple[int, float, float]) -> Phases:
+def played(*intervals: tuple[int, float, float]) -> PhasesInProgress:
     """Phases as (phase, begin, end), told as they are: a span or an optimizer when it has ended."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.restart(0.0)
     moments = [(at, at == each[1], each) for each in intervals for at in each[1:]]
     for at, begins, (phase, begin, _) in sorted(moments):
@@ -82,7 +82,7 @@ def test_every_second_has_one_phase(
 
 def test_a_phase_over_the_end_of_a_step() -> None:
     """Each step has its part, where the step ends inside a phase."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(BACKWARD, 1.0)
     phases.add(OPTIMIZER, 2.0, 3.0)
     assert seconds(phases, 3.0) == {"backward": 1.0, "optimizer": 1.0}
@@ -92,7 +92,7 @@ def test_a_phase_over_the_end_of_a_step() -> None:
 
 def test_a_span_that_holds_steps_is_no_phase() -> None:
     """`with span("epoch")` around the loop leaves the steps as they are."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(FORWARD, 1.0)
     phases.close(FORWARD, 2.0)
     assert seconds(phases, 3.0) == {"forward": 1.0}
@@ -102,7 +102,7 @@ def test_a_span_that_holds_steps_is_no_phase() -> None:
 
 def test_what_was_before_the_first_step_is_left_out() -> None:
     """A span that begins in the start-up and ends in the first step has its part of it."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.add(SPANS, 1.0, 2.0)
     phases.restart(10.0)
     phases.add(SPANS, 5.0, 12.0)
@@ -111,7 +111,7 @@ def test_what_was_before_the_first_step_is_left_out() -> None:
 
 def test_a_step_that_was_none_gives_its_phases_back() -> None:
     """And what goes on after it is not counted a second time."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(BACKWARD, 0.0)
     taken = phases.cut(4.0)
     phases.give_back(taken)
@@ -121,7 +121,7 @@ def test_a_step_that_was_none_gives_its_phases_back() -> None:
 
 def test_a_phase_that_was_seen_is_told() -> None:
     """None of its seconds, in a step without it, is a measurement."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.add(OPTIMIZER, 0.0, 1.0)
     assert phases.seen == [name == "optimizer" for name in NAMES]
 
@@ -131,7 +131,7 @@ def test_a_phase_that_was_seen_is_told() -> None:
 )
 def test_the_phase_something_is_in(began: float, name: str) -> None:
     """The innermost that was open when it began."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.open(FORWARD, 1.0)
     phases.open(BACKWARD, 2.0)
     assert phases.name_at(began) == name
@@ -139,7 +139,7 @@ def test_the_phase_something_is_in(began: float, name: str) -> None:
 
 def test_the_memory_of_a_long_step_is_bounded() -> None:
     """Thousands of micro-batches in one step, and all of their time."""
-    phases = Phases()
+    phases = PhasesInProgress()
     for number in range(5000):
         phases.open(FORWARD, number)
         phases.close(FORWARD, number + 0.5)
@@ -161,7 +161,7 @@ ACTIONS = st.lists(
 @given(ACTIONS)
 def test_never_more_than_the_step_took(actions: list[tuple[str, int, int]]) -> None:
     """Whatever nests, overlaps or is left open: the phases of a step fit into it."""
-    phases, now, began = Phases(), 0.0, 0.0
+    phases, now, began = PhasesInProgress(), 0.0, 0.0
     phases.restart(0.0)
     for action, phase, moments in actions:
         now += moments
@@ -192,7 +192,7 @@ NESTED = st.lists(
 )
 
 
-def name_of(phases: Phases, span: tuple[int, float, float]) -> str:
+def name_of(phases: PhasesInProgress, span: tuple[int, float, float]) -> str:
     """The phase that a span was in."""
     return phases.holding(*span[1:]) or phases.name_at(span[1])
 
@@ -200,7 +200,7 @@ def name_of(phases: Phases, span: tuple[int, float, float]) -> str:
 @given(NESTED)
 def test_spans_may_be_told_when_the_step_ends(actions: list[tuple[str, int, int]]) -> None:
     """Told at once or all together before the cut: every phase and every name is the same."""
-    at_once, later = Phases(), Phases()
+    at_once, later = PhasesInProgress(), PhasesInProgress()
     at_once.restart(0.0)
     later.restart(0.0)
     now, waiting, names, names_later = 0.0, list[tuple[int, float, float]](), [], []
@@ -238,7 +238,7 @@ def test_spans_may_be_told_when_the_step_ends(actions: list[tuple[str, int, int]
 
 def test_spans_are_asked_for_before_a_long_step_is_taken_apart() -> None:
     """However many phases end in one step, those in a span are the span's."""
-    phases = Phases()
+    phases = PhasesInProgress()
     phases.before_flattening = lambda: phases.add_spans([(SPANS, 0.0, 2.0)])
     for number in range(KEPT + 1):
         phases.open(FORWARD, number)

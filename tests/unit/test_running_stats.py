@@ -9,13 +9,13 @@ from collections import Counter
 
 import pytest
 
-from compilediag_harness.extensions.tracker.tracked_run import CHUNK, MAX_SAMPLE, Series
+from compilediag_harness.extensions.tracker.tracked_run import CHUNK, MAX_SAMPLE, MetricSeries
 from compilediag_harness.wire import TrackedMetric
 
 
 def summed_up(*values: float) -> TrackedMetric:
     """The figures of a series."""
-    series = Series()
+    series = MetricSeries()
     for value in values:
         series.add(value)
     return series.summary("x")
@@ -62,7 +62,7 @@ def test_summaries_in_between_change_nothing() -> None:
     """A run that is reported while it goes on ends with the summary it would have had."""
     draw = random.Random(1)
     values = [draw.random() for _ in range(3 * CHUNK + 17)]
-    series = Series()
+    series = MetricSeries()
     for place, value in enumerate(values):
         series.add(value)
         if place % 1000 == 0:
@@ -77,7 +77,7 @@ def test_a_long_series_is_sampled_fairly() -> None:
     about a tenth: of numbers that rise evenly it is in the middle. The same numbers give the same
     figures."""
     count = 6 * MAX_SAMPLE
-    series, again = Series(), Series()
+    series, again = MetricSeries(), MetricSeries()
     for value in range(count):
         series.add(float(value))
         again.add(float(value))
