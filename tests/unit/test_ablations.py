@@ -124,22 +124,6 @@ def test_validated_again_before_it_is_written(tmp_path: Path, received: list[Eve
     assert (path.read_bytes(), received) == (before, [])
 
 
-def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The older file stays, and no temporary one is left."""
-    path = tmp_path / "ablation.json"
-    report().write(path)
-    before = path.read_bytes()
-
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space left"):
-        report(depth=2, config={"width": 128}).write(path)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["ablation.json"]
-
-
 def test_fields_of_a_later_version_survive(tmp_path: Path) -> None:
     """A report of a newer minor version is read, and written back with everything."""
     path = tmp_path / "ablation.json"

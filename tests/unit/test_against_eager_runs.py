@@ -151,17 +151,6 @@ def test_an_eager_run_that_is_ended_at_its_limit_is_the_last(made: Runs) -> None
     assert any("time limit" in note for note in payoff.notes)
 
 
-def test_an_eager_run_that_hangs_is_one_sentence(made: Runs) -> None:
-    """No step within the limit."""
-    hung = trial("eager", 1, 0, timed_out=True, problem="limit")
-    made.changed = lambda _number, _it: hung
-    campaign = ran()
-    payoff = payoff_of(campaign)
-    assert payoff.verdict == "not_concluded"
-    assert "no step was seen in the eager run until it was ended" in str(payoff.problem)
-    assert made.made == ["eager"]
-
-
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_run_that_fails_is_one_sentence(made: Runs, number: int) -> None:
     """An eager one that runs out of memory; the compiled one of a later pair. What was made before
@@ -222,14 +211,7 @@ def test_ctrl_c_in_a_run_ends_all(made: Runs) -> None:
         ("--yes no_such_file.py", "no_such_file.py"),
     ],
 )
-def test_one_sentence_for_what_cannot_be_used(
-    typed: str,
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_one_sentence_for_what_cannot_be_used(typed: str, sentence: str, capsys: Any) -> None:
     assert main(["run", "--against-eager", *typed.split()]) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
 
@@ -256,10 +238,11 @@ def test_scipy_is_missed_before_anything_runs(
     assert "pip install 'compilediag[stats]'" in capsys.readouterr().err
 
 
+FirstRuns = Callable[[Trial], Path]
+
+
 @pytest.fixture
-def first_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Runs
-) -> Callable[[Trial], Path]:
+def first_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Runs) -> FirstRuns:
     """The first run is this one; the others are made up too."""
     folder = tmp_path / "run"
     folder.mkdir()
@@ -277,9 +260,7 @@ def first_runs(
     return begin
 
 
-def test_the_command_says_whether_it_pays(
-    first_runs: Callable[[Trial], Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_whether_it_pays(first_runs: FirstRuns, capsys: Any) -> None:
     """On the screen, and in the receipt on disk; exit code 0 whatever the verdict is."""
     receipt = first_runs(FIRST)
     assert main(["run", "--against-eager", "--yes", "train.py"]) == 0
@@ -300,12 +281,7 @@ def test_the_command_says_whether_it_pays(
     ],
 )
 def test_what_the_first_run_may_already_show(
-    first: Trial,
-    code: int,
-    words: str,
-    first_runs: Callable[[Trial], Path],
-    made: Runs,
-    capsys: pytest.CaptureFixture[str],
+    first: Trial, code: int, words: str, first_runs: FirstRuns, made: Runs, capsys: Any
 ) -> None:
     """No other run is made; the exit code is the program's, or 2."""
     receipt = first_runs(first)
@@ -315,9 +291,7 @@ def test_what_the_first_run_may_already_show(
     assert section_in(receipt).verdict == "not_concluded"
 
 
-def test_an_eager_run_that_fails_gives_two(
-    first_runs: Callable[[Trial], Path], made: Runs, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_eager_run_that_fails_gives_two(first_runs: FirstRuns, made: Runs, capsys: Any) -> None:
     """The program itself ran: 2 is that of a comparison that could not be made."""
     first_runs(FIRST)
     made.changed = lambda _number, it: replace(it, problem="killed by SIGKILL", exit_code=137)

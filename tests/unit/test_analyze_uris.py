@@ -22,7 +22,6 @@ from compilediag.readers.inputs import RUN, TRACE, UNREADABLE, sources_of
 from compilediag.readers.journal import read_run
 from compilediag.readers.storage import join, local_path, parent
 from compilediag.runs.offline.sources import find_sources
-from compilediag_harness.redaction.redactor import Redactor
 
 MemoryFileSystem: Any = import_module("fsspec.implementations.memory").MemoryFileSystem
 
@@ -259,9 +258,3 @@ def test_joined_locations_and_their_parents() -> None:
     assert join("zip://in::s3://b/a.zip", "x") == "zip://in/x::s3://b/a.zip"
     assert parent("zip://in/x::s3://b/a.zip") == "zip://in::s3://b/a.zip"
     assert parent("s3://b/runs/x") == "s3://b/runs"
-
-
-def test_passwords_in_uris_are_redacted() -> None:
-    """As in any other text of a receipt."""
-    told = Redactor([]).text("https://user:hunter2hunter2@host/traces/a.log")
-    assert "hunter2" not in told

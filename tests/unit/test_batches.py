@@ -19,7 +19,6 @@ from compilediag_harness.wire import (
     StepsEnded,
 )
 
-PHASES = ("forward", "rest")
 HOOK, OTHER = Location("a.py", 1, "hook"), Location("b.py", 2, "other")
 
 

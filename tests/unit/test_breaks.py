@@ -105,14 +105,6 @@ def test_ids_of_another_reset_or_process() -> None:
     assert (finding.severity, finding.evidence["frames"]) == ("warning", ["forward"])
 
 
-def test_an_explicit_break_is_information() -> None:
-    """What the user asked for is listed; if it sends the frame to eager it is a warning."""
-    run = timeline([attempt("0/0")], breaks=(site(DISABLED),))
-    assert (only(run).rule, only(run).severity) == ("CD204", "info")
-    assert only(with_eager_frame(run)).severity == "warning"
-    assert "accept" in only(run).fix.summary
-
-
 def test_an_explicit_break_of_others_can_only_be_accepted() -> None:
     """torch's own optimizer asks for one: the program has no call to remove."""
     met = site(DISABLED, file=TORCH_FILE, line=79, function="step")

@@ -52,10 +52,9 @@ def test_calls_that_cannot_be_compared_are_counted() -> None:
 def test_names_fit_or_are_not_used() -> None:
     """Names of another number of tensors, or one for two tensors, would name the wrong one."""
     shapes = [("[8], ids=[8]", 1), ("[9], ids=[9]", 1)]
+    expected = VaryingSizesRecord(dims=(("0:0", "ids:0"),), sizes=((8,), (9,)), counts=(1, 1))
     for names in ((), ("x",), ("x", "x")):
-        found = varying_sizes(shapes, names)
-        assert found is not None
-        assert found.dims == (("0:0", "ids:0"),)
+        assert varying_sizes(shapes, names) == expected
 
 
 @settings(deadline=None)

@@ -17,44 +17,37 @@ WHOLE = Path(FINDINGS).read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
-def quiet_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests in this process see no colour and no width of the terminal that runs them."""
+def quiet_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No colour, no width of the terminal that runs the tests, an empty folder."""
+    monkeypatch.chdir(tmp_path)
     for name in ("FORCE_COLOR", "COLUMNS", cli.COMPLETE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "said"),
     [
-        (["shwo"], 2, "did you mean `compilediag show`?"),
-        (["train.py"], 2, "to run a program: `compilediag run train.py`"),
-        (["frobnicate"], 2, "the commands are run, probe, "),
-        (["--frobnicate"], 2, "No such option '--frobnicate'"),
-        (["show", "--tmeline"], 2, "--timeline"),
-        (["show"], 2, "`compilediag run"),
-        (["show", "no/such.json"], 2, "no/such.json"),
-        (["show", "--md", "--json", FINDINGS], 2, "give one"),
-        (["show", "--htm1", "x"], 2, "No such option '--htm1'"),
-        (["explain"], 2, "say what to explain"),
-        (["explain", "CD999"], 2, "there is no rule CD999"),
-        (["explain", "frobnicate"], 2, "explain --list"),
-        (["explain", "99", FINDINGS], 2, "findings 1 to 5"),
-        (["diff", FINDINGS, "no/such.json"], 2, "no/such.json"),
-        (["diff"], 2, "Missing argument 'A'"),
+        (["shwo"], "did you mean `compilediag show`?"),
+        (["train.py"], "to run a program: `compilediag run train.py`"),
+        (["frobnicate"], "the commands are run, probe, "),
+        (["--frobnicate"], "No such option '--frobnicate'"),
+        (["show", "--tmeline"], "--timeline"),
+        (["show"], "`compilediag run"),
+        (["show", "no/such.json"], "no/such.json"),
+        (["show", "--md", "--json", FINDINGS], "give one"),
+        (["show", "--htm1", "x"], "No such option '--htm1'"),
+        (["explain"], "say what to explain"),
+        (["explain", "CD999"], "there is no rule CD999"),
+        (["explain", "frobnicate"], "explain --list"),
+        (["explain", "99", FINDINGS], "findings 1 to 5"),
+        (["diff", FINDINGS, "no/such.json"], "no/such.json"),
+        (["diff"], "Missing argument 'A'"),
     ],
 )
-def test_wrong_use_is_one_sentence(
-    arguments: list[str],
-    code: int,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_wrong_use_is_one_sentence(arguments: list[str], said: str, capsys: Any) -> None:
     """Wrong use gives code 2, nothing on stdout and one sentence with a way on, on stderr."""
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(arguments) == code
+    assert cli.main(arguments) == EXIT_USAGE
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err
@@ -148,11 +141,7 @@ def test_what_the_group_prints(words: list[str], code: int, out: str, capsys: An
     ],
 )
 def test_what_a_command_raises_becomes_its_code(
-    error: BaseException,
-    code: int,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Errors on purpose, Ctrl-C and exits end with their codes and at most one sentence."""
     monkeypatch.setattr(cli.LazyGroup, "resolve_command", lambda *_: ("show", raising(error), []))

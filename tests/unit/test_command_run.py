@@ -91,13 +91,6 @@ def test_every_key_of_the_table_is_an_option(tmp_path: Path) -> None:
     )
 
 
-def test_without_settings_the_defaults_hold() -> None:
-    """No table, no flags."""
-    assert filled(RunOptions, {}, {}) == RunOptions()
-    assert with_files_read(RunOptions()) == RunOptions()
-    assert RunOptions().limits == ()
-
-
 @pytest.mark.parametrize(
     ("given", "table", "live"),
     [

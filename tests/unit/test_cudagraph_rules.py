@@ -39,23 +39,10 @@ LIMIT = (
 
 def recorded(reason: str = "first", compile_id: str = "0/0", **more: Any) -> CudagraphRecorded:
     """A recording of half a second."""
-    values: dict[str, Any] = {
-        "t": 1.0,
-        "step": 1,
-        "epoch": 0,
-        "compile_id": compile_id,
-        "mode": "forward",
-        "reason": reason,
-        "tree": 0,
-        "function": 0,
-        "thread": 1,
-        "sizes": ("[8, 4]",),
-        "moved": (),
-        "moved_at": (),
-        "seconds": 0.5,
-        **more,
-    }
-    return CudagraphRecorded(**values)
+    graph = {"mode": "forward", "tree": 0, "function": 0, "sizes": ("[8, 4]",), "seconds": 0.5}
+    when = {"t": 1.0, "step": 1, "epoch": 0, "thread": 1, "moved": (), "moved_at": ()}
+    told = {"compile_id": compile_id, "reason": reason, **more}
+    return CudagraphRecorded(**{**graph, **when, **told})
 
 
 def ran(

@@ -130,14 +130,6 @@ def test_order_and_ids() -> None:
     assert [each.id for each in found] == ["F1", "F2", "F3", "F4", "F5", "F6"]
 
 
-def test_an_eager_frame_belongs_to_its_break() -> None:
-    """One finding: the break, naming the symptom, with the seconds the attempt cost."""
-    diagnosis = diagnose(broken_frame(ITEM))
-    (finding,) = diagnosis.findings
-    assert (finding.rule, finding.also, finding.severity) == ("CD202", ("CD904",), "error")
-    assert (finding.cost_s, diagnosis.verdict) == (0.3, "findings")
-
-
 def test_a_consequence_belongs_to_the_eager_frame() -> None:
     """Where torch names only the loop, the frame that ran eager is the finding."""
     (finding,) = diagnose(broken_frame(LOOP)).findings
@@ -177,14 +169,6 @@ def test_an_armed_guard_of_a_known_cause() -> None:
     other = false_guard("L['m']", "L['m'] == 2")  # not one that recompiled
     run = timeline(compiles, hazards=(hazards([other], step=1),), text_log=log(1))
     assert [finding.rule for finding in diagnose(run).findings] == ["CD107", "CD150"]
-
-
-def test_a_violated_constraint_did_not_run_eager() -> None:
-    """The frame that failed for it is not reported a second time."""
-    failed = attempt("0/0", kind="failed", fail_type="ConstraintViolationError", fail_reason="x")
-    fine = attempt("1/0", where=Location(FILE, 30, "head"))
-    (finding,) = diagnose(timeline([failed, fine], text_log=log())).findings
-    assert (finding.rule, finding.also) == ("CD154", ("CD904",))
 
 
 def test_recompiles_of_compiled_autograd_that_a_guard_explains() -> None:

@@ -151,31 +151,29 @@ def entered(stack: Stack) -> tuple[UserCall | None, str]:
 MODULE: Stack = [(1, 511, "__call__", "return super()"), (2, 1789, "_call_impl", "forward_call")]
 
 
-def test_trace_of_a_compiled_module() -> None:
-    """The user's call above it with its line; a library's between them does not count."""
-    stack: Stack = [(0, 60, "<module>", "main()"), (0, 36, "main", "model(x)")]
-    found = UserCall(FILE, 36, "main", "model(x)")
-    assert entered([*stack, *MODULE]) == (found, "")
-    assert entered([*stack, (3, 5, "run", "self.model(x)"), *MODULE]) == (found, "")
-    resumed: Stack = [(0, 36, "torch_dynamo_resume_in_main_at_30", "model(x)")]
-    assert entered([*stack[:1], *resumed, *MODULE]) == (found, "")
+TOP, IN_MAIN = (0, 60, "<module>", "main()"), (0, 36, "main", "model(x)")
+FOUND = UserCall(FILE, 36, "main", "model(x)")
+INSTALLED = UserCall(PACKAGE_FILE, 7, "<module>", "model(x)")
+RUNPY: Stack = [(4, 198, "_run_module_as_main", ""), (4, 88, "_run_code", "")]
 
 
-@pytest.mark.parametrize("stack", [[], [(0, 60, "<module>", "main()")]])
-def test_trace_of_a_compiled_function(stack: Stack) -> None:
-    """torch leaves its call out: none is better than the one above it."""
-    assert entered(stack) == (None, "")
-
-
-def test_trace_of_an_installed_program() -> None:
-    """`python -m`: the file that ran is the program's."""
-    stack: Stack = [(4, 198, "_run_module_as_main", ""), (4, 88, "_run_code", "")]
-    main = (3, 7, "<module>", "model(x)")
-    assert entered([*stack, main, *MODULE]) == (
-        UserCall(PACKAGE_FILE, 7, "<module>", "model(x)"),
-        "",
-    )
-    assert entered([(3, 8, "main", "model(x)"), *MODULE])[0] is None
+@pytest.mark.parametrize(
+    ("stack", "call"),
+    [
+        # Of a module: the user's call above it; a library's between them does not count.
+        ([TOP, IN_MAIN, *MODULE], FOUND),
+        ([TOP, IN_MAIN, (3, 5, "run", "self.model(x)"), *MODULE], FOUND),
+        ([TOP, (0, 36, "torch_dynamo_resume_in_main_at_30", "model(x)"), *MODULE], FOUND),
+        # Of a function torch leaves the call out: none is better than the one above it.
+        ([], None),
+        ([TOP], None),
+        # `python -m`: the file that ran is the program's.
+        ([*RUNPY, (3, 7, "<module>", "model(x)"), *MODULE], INSTALLED),
+        ([(3, 8, "main", "model(x)"), *MODULE], None),
+    ],
+)
+def test_the_call_in_a_trace(stack: Stack, call: UserCall | None) -> None:
+    assert entered(stack)[0] == call
 
 
 def test_trace_of_a_thread() -> None:

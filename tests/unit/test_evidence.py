@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from timelines import FILE, PACKAGE_FILE, TORCH_FILE, at_limit, attempt, log, process, timeline
+from timelines import (
+    FILE,
+    PACKAGE_FILE,
+    TORCH_FILE,
+    WHERE,
+    at_limit,
+    attempt,
+    log,
+    process,
+    timeline,
+)
 
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.receipt.schema.evidence import GuardEvidence
@@ -62,15 +72,6 @@ def test_sources_disagree() -> None:
     assert list(find_disagreement(replace(run, text_log=log(0)))) == []
 
 
-def test_a_frame_that_ran_eager() -> None:
-    """A refused frame of the user is an error with torch's reason and the seconds spent on it."""
-    failed = attempt("0/0", kind="failed", seconds=0.4, fail_reason="missing tp_iter\n  Explana")
-    finding = one(find_eager_frames(timeline([failed])))
-    assert (finding.rule, finding.severity, finding.cost_s) == ("CD904", "error", 0.4)
-    assert finding.title == "forward ran eager: missing tp_iter"
-    assert finding.location == place_of(Location(FILE, 10, "forward"))
-
-
 def test_owners_of_eager_frames() -> None:
     """A third party's frame is a warning; torch's own frames are skipped by design."""
     theirs = Location(PACKAGE_FILE, 5, "rearrange")
@@ -96,10 +97,11 @@ def test_the_limit_is_not_reported_twice() -> None:
 )
 def test_what_became_of_the_call(fail_type: str | None, rule: str, outcome: str) -> None:
     """torch falls back for what it does not support, and raises what it did not expect."""
-    failed = attempt("0/0", kind="failed", fail_type=fail_type, fail_reason="why")
-    finding = one(find_eager_frames(timeline([failed])))
+    facts = {"seconds": 0.4, "fail_type": fail_type, "fail_reason": "why\n  Explanation"}
+    finding = one(find_eager_frames(timeline([attempt("0/0", kind="failed", **facts)])))
     assert (finding.rule, finding.title) == (rule, f"forward {outcome}: why")
-    assert finding.severity == "error"
+    assert (finding.severity, finding.cost_s) == ("error", 0.4)
+    assert finding.location == place_of(WHERE)
 
 
 def test_generators() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,18 +90,23 @@ def test_one_sentence_for_what_cannot_be_used(
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
-def test_no_run_to_repeat(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda folder: shutil.rmtree(folder / ".compilediag"), "no run to repeat here"),
+        (lambda folder: (folder / "train.py").unlink(), "train.py is gone"),
+        (
+            lambda folder: (folder / "train.py").write_text("other\n"),
+            "train.py has changed since the latest run",
+        ),
+    ],
+)
+def test_a_run_that_cannot_be_repeated(
+    change: Callable[[Path], Any], sentence: str, latest: Path, capsys: Any
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["fix"]) == 2
-    assert "no run to repeat here" in capsys.readouterr().err
-
-
-def test_a_file_that_changed_since(latest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (latest / "train.py").write_text("other\n")
+    change(latest)
     assert main(["fix", "--yes"]) == 2
-    assert "train.py has changed since the latest run" in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_the_latest_run_and_one_finding(latest: Path, campaigns: CampaignCalls) -> None:
@@ -133,12 +140,6 @@ def test_dry_run_lists_and_runs_nothing(
     out = capsys.readouterr().out
     assert "export TORCH_COMPILE_DYNAMIC_SOURCES=\"L['bad']\"" in out
     assert campaigns == []
-
-
-def test_a_program_that_is_gone(latest: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (latest / "train.py").unlink()
-    assert main(["fix", "--yes"]) == 2
-    assert "train.py is gone" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("campaigns")

@@ -62,12 +62,8 @@ def test_a_layout_is_that_of_the_first_compile_and_then_the_plain_one() -> None:
         "f(images.contiguous())  # at the call, train.py:1",
         "train.py:1: f(images.contiguous())",
     ]
-    assert [change.arguments[0].action for change in found] == [
-        "channels_last",
-        "unwritten",
-        "contiguous",
-        "unwritten",
-    ]
+    actions = [change.arguments[0].action for change in found]
+    assert actions == ["channels_last", "unwritten", "contiguous", "unwritten"]
     assert len(lines("CD106", "f(a)", {"x": "a"}, **{**layout, "values": ROWS})) == 2
 
 
