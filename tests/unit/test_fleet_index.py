@@ -13,7 +13,6 @@ import pytest
 from fleet_pieces import NUMBER, indexed_copy, receipts_of_two_lanes, same, truth
 from many_receipts import content, measured, written
 
-from compilediag.errors import UsageError
 from compilediag.extensions.fleet import folder
 from compilediag.extensions.fleet import folder as folders
 from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, fleet_of, newest
@@ -217,9 +216,3 @@ def test_the_newest_of_a_lane_come_from_the_index_alone(receipts: Path) -> None:
     assert newest(str(receipts), "vit/train", 5) is not None
     (receipts / INDEX_NAME).unlink()
     assert newest(str(receipts), "vit/train", 5) is None
-
-
-def test_a_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
-    """In one sentence."""
-    with pytest.raises(UsageError, match="there is no folder"):
-        fleet_of(str(tmp_path / "nothing"))

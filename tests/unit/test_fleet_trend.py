@@ -140,12 +140,8 @@ def test_runs_that_did_not_end_well_are_left_out() -> None:
     (event,) = events_of(lane)
     assert [change.measure for change in event.changes] == ["checks_passed"]
     assert event.first.path == "r00050.json"
-    followed = {
-        c.measure
-        for e in events_of(only(trend_of(made, Rules(any_status=True))))
-        for c in e.changes
-    }
-    assert "step_s" in followed
+    every = events_of(only(trend_of(made, Rules(any_status=True))))
+    assert "step_s" in {change.measure for event in every for change in event.changes}
 
 
 def test_too_few_receipts_are_marked_as_too_few() -> None:
@@ -185,8 +181,7 @@ _TEMPLATE = entry(0)
 
 
 def test_stray_times_and_missing_ones() -> None:
-    """A receipt without a time is left out of the trend and told; the order of names is not that
-    of time."""
+    """A receipt without a time is left out and told; the order of names is not that of time."""
     made = [*entries(range(40)), *entries(range(40, 70), median=0.6)]
     DRAW.shuffle(made)
     made.append(entry(99, measured(header__created_at_utc="?")))

@@ -1,6 +1,6 @@
 """Forecasts: what is armed, how near the limit is, what is past it; none of it after the fact.
 
-What a plain finding says, recorded runs show: armed_guard, compiled_autograd, constraint_violated.
+What a plain finding says, recorded runs show: armed_guard, compiled_autograd.
 """
 
 from __future__ import annotations
@@ -24,11 +24,20 @@ from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, UserCall, WarningSeen
 
 FORWARD = attempt("0/0")
-VIOLATED = (
-    "ConstraintViolationError: Constraints violated (L['x'].size()[0])!\n  - You marked "
-    "L['x'].size()[0] as dynamic but your code specialized it to be a constant (4). If you're "
-    "using mark_dynamic, either remove it or use maybe_mark_dynamic."
-)
+VIOLATIONS = {
+    "2.7.1": (
+        "Constraints violated (L['x'].size()[0])!\n  - Not all values of RelaxedUnspecConstraint("
+        "L['x'].size()[0]) are valid because L['x'].size()[0] was inferred to be a constant (4)."
+    ),
+    "2.13.0": (
+        "Constraints violated (L['x'].size()[0])!\n  - You marked L['x'].size()[0] as dynamic but "
+        "your code specialized it to be a constant (4)."
+    ),
+    "2.15.0": (
+        "Not all values of L['x'].size()[0] = L['x'].size()[0] in the specified range "
+        "L['x'].size()[0] <= 8 satisfy the generated guard 2 <= L['x'].size()[0] <= 5"
+    ),
+}
 
 
 def found(rule: Callable[[Timeline], Iterable[Finding]], run: Timeline) -> list[Finding]:
@@ -179,9 +188,17 @@ def test_compiled_autograd_misses_in_the_log() -> None:
     assert (finding.confidence, finding.count, finding.cost_s) == ("text", 3, None)
 
 
+@pytest.mark.parametrize("text", VIOLATIONS.values(), ids=VIOLATIONS)
+def test_violated_constraints(text: str) -> None:
+    """Every wording is known by itself; recorded runs have the type of the exception as well."""
+    failed = attempt("0/0", kind="failed", fail_type="UserError", fail_reason=text)
+    (finding,) = found(find_violated_constraints, run_of([failed]))
+    assert (finding.rule, finding.variable) == ("CD154", "x.size()[0]")
+
+
 def test_a_violation_that_only_ended_the_process() -> None:
     """Without a row the exception that ended the program shows it, once."""
-    ended = process(failure=VIOLATED)
+    ended = process(failure=f"ConstraintViolationError: {VIOLATIONS['2.13.0']}")
     (finding,) = found(find_violated_constraints, Timeline(processes=(ended,)))
     assert finding.location is None
     both = run_of(

@@ -55,7 +55,6 @@ def test_nothing_where_no_setting_works(values: tuple[str, str]) -> None:
         ("beta = betas[n]", False),
         ("for _ in range(n):", False),
         ("return dropout(x, n)", False),
-        ("if n > 2:", False),
         ("return x * (n + 1)", True),
         ("y = -n / x", True),
     ],
@@ -76,6 +75,10 @@ def test_nothing_where_the_code_needs_the_value_as_a_constant(line: str, helps: 
         for number in (1, 2)
     ]
     assert bool(settings(timeline([attempt("0/0"), *again]))) == helps
+
+
+def test_nothing_where_the_code_branches_on_the_value() -> None:
+    assert settings(recompiled(false_guard(line_text="if n > 2:"))) == []
 
 
 @pytest.mark.parametrize("source", ["L['d']['my key']", "L['d']['a,b']", "L['d']['$x']"])

@@ -27,11 +27,6 @@ def run_with(*, facts: dict[str, object] | None = None, **more: object) -> Timel
     return timeline(processes=(process(facts=facts),), **more)
 
 
-def test_something_compiled() -> None:
-    """One frame with one graph is enough to judge."""
-    assert list(find_nothing_compiled(timeline([attempt("0/0")]))) == []
-
-
 def test_torch_was_never_seen() -> None:
     """`python -I` defeats the attachment; where a process was attached, it is another one's."""
     alone = found(Timeline(processes=(process(torch=False),)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -274,8 +273,3 @@ def test_bad_numbers_raise_with_and_without_a_session(installed: bool) -> None:
             pipeline(slots=0)
     finally:
         module.sinks.uninstall(session)
-
-
-def test_the_real_clock_is_monotonic() -> None:
-    """Wall-clock changes are no work."""
-    assert module._monotonic is time.monotonic

@@ -90,12 +90,6 @@ def test_a_device_a_rank() -> None:
     assert many.table_sha256 == "ab" * 32
 
 
-def test_a_machine_without_gpu() -> None:
-    """By its CPU, one machine."""
-    found = cost_of(**CPU)
-    assert (found.amount, found.unit, found.count, found.note) == (0.25, "machine", 1, None)
-
-
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
