@@ -91,6 +91,7 @@ def test_recordings_are_counted_and_never_log_lines(watched: Watched) -> None:
     assert run.live_graphs == 30
     (churn,) = watched.findings(rules.static_address_churn)
     assert (churn.rule, churn.count, churn.variable) == ("CD405", 29, "primals_0")
+    assert churn.evidence["replays"] == 30
 
 
 def test_outputs_that_stay_alive(watched: Watched) -> None:
