@@ -245,6 +245,19 @@ def test_the_compiled_function_itself_is_a_writer():
     }
 
 
+def test_what_rebinds_a_captured_name_is_a_writer():
+    """It shares the cell with the compiled function."""
+    capture = False
+
+    def set_capture():
+        nonlocal capture
+        capture = True
+
+    step = compiled(lambda x: x + 1 if capture else x - 1)
+    found = written(lambda x: (step(x), set_capture()), *[torch.ones(2)] * 2)
+    assert [[w.function.rpartition(".")[2] for w in each] for each in found] == [["set_capture"]]
+
+
 def test_of_methods_of_a_package_the_inlined_one(tmp_path):
     """A counter that the compiled code advances; other methods that assign it never ran."""
     with installed(tmp_path) as library:

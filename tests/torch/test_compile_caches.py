@@ -190,6 +190,8 @@ def test_nothing_is_left_in_torch() -> None:
     compile_once()  # so that all modules are imported
     owners: list[tuple[Any, str]] = [
         (utils.ChromiumEventLogger, "log_instant_event"),
+        (utils.ChromiumEventLogger, "log_event_start"),
+        (utils.ChromiumEventLogger, "log_event_end"),
         (codecache.FxGraphCache, "load_with_key"),
         (codecache.FxGraphCache, "_save_graph"),
         (codecache.FxGraphCache, "_write_to_local_cache"),

@@ -60,15 +60,6 @@ def test_torch_times_no_part_that_has_no_name_here() -> None:
     assert [name for name in names if phase_of(name) == OTHER] == []
 
 
-def test_nothing_is_left_in_torch() -> None:
-    """Its logger is what it was before."""
-    logger = torch._dynamo.utils.ChromiumEventLogger
-    before = logger.log_event_start, logger.log_event_end
-    with watch():
-        torch.compile(_net, backend="eager")(torch.ones(2, 2))
-    assert (logger.log_event_start, logger.log_event_end) == before
-
-
 def test_a_trace_gives_the_same(tmp_path: Path) -> None:
     """The same compiles in process and from torch's own record of them: each phase is the same but
     for the rounding of microseconds, recompile and restart included."""

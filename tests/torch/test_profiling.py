@@ -77,6 +77,13 @@ def default_signals() -> Iterator[None]:
         signal.signal(one, handler)
 
 
+def test_signals_are_the_program_s_unless_asked_for(default_signals: None) -> None:
+    """Where they were not taken over, no session watches a step."""
+    session = Session(lambda _: None)
+    signals.install(session, None)
+    assert session.step_listeners == []
+
+
 def test_a_program_s_own_handler_stays(default_signals: None) -> None:
     """Also where it has one for the second signal only, or ignores it."""
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)

@@ -193,20 +193,6 @@ def test_a_second_session_watches(told: list[Event]) -> None:
     ) == list(range(FIRST + 20 + STEPS))
 
 
-def test_functions_that_are_not_compiled_on_purpose(told: list[Event]) -> None:
-    """Each of their calls is counted: a program that has one is sampled."""
-
-    @torch.compiler.disable
-    def metric(x: Any) -> Any:
-        return x + 1
-
-    run = training()
-    for _ in range(FIRST + 50):
-        run(2)
-        metric(torch.ones(1))
-    assert step_hooks._unsampled is None
-
-
 def test_a_function_that_is_disabled_late(told: list[Event]) -> None:
     """Steps that are unsampled are sampled at once: its first call is counted."""
     run = training()
