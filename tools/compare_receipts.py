@@ -35,6 +35,9 @@ from typing import Any, NamedTuple, cast
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"
+_BELOW = "|".join(re.escape(str(ROOT.relative_to(above))) for above in reversed(ROOT.parents))
+FROM_RECEIPT = re.compile(rf"\.\./(?:\.\./)+(?:{_BELOW})(?=/)")
+"""The checkout as a receipt names it that stands in a folder for temporary files."""
 LIMIT_S = 600
 ABSENT = "(absent)"
 
@@ -331,8 +334,9 @@ def _leaves(value: Any, path: str, kind: str) -> Iterator[tuple[str, object]]:
 
 
 def _neutral(text: str) -> str:
-    """The text without the folders of this machine."""
-    return text.replace(str(ROOT), "/src/compilediag")
+    """The text without the folders of this machine. A path that is relative to a receipt leads up
+    to the folder that both share, which may be any above the checkout."""
+    return FROM_RECEIPT.sub("../../../src/compilediag", text.replace(str(ROOT), "/src/compilediag"))
 
 
 if __name__ == "__main__":
