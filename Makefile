@@ -1,7 +1,7 @@
 # Needs only make and Python >= 3.10. Everything is installed into .venv, pinned by constraints.txt.
 #
 #   make demo      run compilediag on a training script with three real bugs
-#   make check     lint, format, types, unit tests: in two minutes, after every change
+#   make check     lint, format, types, unit tests, recorded runs: in three minutes, after every change
 #   make test      every check there is, with torch and with whole runs: before a pull request
 #   make scenarios every scenario program live, with torch's own counts: after a change in the harness
 #   make frozen    compares receipts, views and CI formats of recorded runs with tests/data/frozen.json.xz
@@ -55,13 +55,13 @@ help:
 demo: $(VENV)/installed
 	$(BIN)/compilediag run --live-lines scenarios/three_bugs/broken.py
 
-check: lint
+check: lint frozen
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS) tests/unit
 
 # An idle worker takes over tests of the other: the slow ones stand side by side. Bytecode is kept,
 # as it is at users': else each of many hundred processes would compile compilediag's modules again.
 test: export PYTHONDONTWRITEBYTECODE =
-test: lint
+test: lint frozen
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 20 $(PYTEST_ARGS)
 
 lint: $(VENV)/installed-dev
