@@ -268,7 +268,7 @@ RATCHETS = {
         lambda: single_importers(project()),
     ),
     "ambiguous_names": Ratchet(
-        "class names with two meanings or more", 15, lambda: ambiguous_names(project())
+        "class names with two meanings or more", 0, lambda: ambiguous_names(project())
     ),
     "modules_of_a_code": Ratchet(
         "modules that name the same rule code", 4, lambda: modules_of_a_code(project()), max
