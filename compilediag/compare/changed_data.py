@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from compilediag.compare.keys import CHANGED_BY_FIXES, function_key, portable_file
-from compilediag.diagnosis.figures.caches import KeyChange, key_changes
+from compilediag.diagnosis.figures.key_difference import KeyChange, key_changes
 from compilediag.receipt.schema.caches import CacheLookupRecord
 from compilediag.receipt.schema.receipt import Receipt
 

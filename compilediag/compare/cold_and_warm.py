@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
-from compilediag.diagnosis.figures.caches import (
+from compilediag.diagnosis.figures.caches import cache_use
+from compilediag.diagnosis.figures.compile_costs import compile_seconds
+from compilediag.diagnosis.figures.key_difference import (
     KeyChange,
-    cache_use,
     in_words,
     key_changes,
     what_to_change,
 )
-from compilediag.diagnosis.figures.compile_costs import compile_seconds
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import (

@@ -7,14 +7,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from compilediag.diagnosis.ranks.divergence import RankComparison
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Artifact, Status
 from compilediag.receipt.schema.running import GoodputSection
 from compilediag.receipt.schema.tracked import CostSection
-from compilediag.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    # What computes them is not needed where a command only asks for the commit.
+    from compilediag.diagnosis.ranks.divergence import RankComparison
+    from compilediag.timeline.timeline import Timeline
 
 
 class CostEstimate(Protocol):

@@ -9,7 +9,7 @@ from compilediag.compare.changed_data import OPTION, CacheKeyChange, ChangedData
 from compilediag.compare.changes import CountChange
 from compilediag.compare.diff import BreakChange, CauseChange, Comparison, FrameChange
 from compilediag.compare.keys import portable_file
-from compilediag.diagnosis.figures.caches import in_words
+from compilediag.diagnosis.figures.key_difference import in_words
 from compilediag.receipt.user_line import is_foreign
 from compilediag.views.document import Code, Listing, Overview, Section, Table
 from compilediag.views.format import count, measured, seconds

@@ -10,7 +10,7 @@ from timelines import FILE, WHERE, attempt, process, timeline
 
 from compilediag.compare.changed_data import changed_cache_keys
 from compilediag.compare.cold_and_warm import ColdAndWarm, changing_keys, conclude
-from compilediag.diagnosis.figures.caches import (
+from compilediag.diagnosis.figures.key_difference import (
     KeyChange,
     in_words,
     key_changes,

@@ -1,13 +1,9 @@
-"""Each compile cache: what it was asked and answered, the seconds that saved, and what
-distinguishes two of its keys, which are the components whose digests differ, in words."""
+"""Each compile cache: what it was asked and answered, and the seconds that saved."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -32,130 +28,6 @@ from compilediag_harness.wire import (
     Location,
     digest_of,
 )
-
-VERSION = "torch_version"
-EXCERPT_CHARS = 60
-"""Of a value around the place where it differs."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyChange:
-    """One component that differs."""
-
-    name: str
-    """As torch names it: "gm", "example_inputs[0]", "inductor_config[max_autotune]"."""
-    before: str | None
-    """The value in short, around the difference where that is seen; None where there was none."""
-    after: str | None
-
-
-class _Kind(NamedTuple):
-    pattern: str
-    words: str
-    """`{}` is what the pattern's group holds."""
-    change: str
-    """What makes it the same in both."""
-
-
-_SAME_VALUE = (
-    "make the value that becomes part of the graph the same in every process: a fixed seed or "
-    "name, or pass it as a tensor"
-)
-_KINDS = (
-    _Kind(VERSION, "the version of torch", "use one version of torch"),
-    _Kind(r"gm", "the graph", _SAME_VALUE),
-    _Kind(
-        r"example_inputs\[(.+)\]",
-        "input {} of the graph",
-        "give the graph inputs of the same size, dtype, stride and device in every process",
-    ),
-    _Kind(
-        r"inductor_config\w*\[(.+)\]",
-        "the setting torch._inductor.config.{}",
-        "set it to the same value in every process",
-    ),
-    _Kind(
-        r"system_info\[.+\]",
-        "the device, its driver or the system",
-        "compile on machines with the same device, driver and system, or keep a cache for each",
-    ),
-    _Kind(
-        r"fx_kwargs\[(boxed_forward_device_index)\]",
-        "the index of the device",
-        "make one device visible to each process (CUDA_VISIBLE_DEVICES), so that all use index 0",
-    ),
-    _Kind(r"fx_kwargs\[(.+)\]", "{}, as inductor was called", "call torch.compile the same way"),
-    _Kind(
-        r"(\w*(?:custom|passes)\w*)(?:\[.*\])?",
-        "the custom pass {}",
-        "give the pass a uuid() that depends on what it does alone",
-    ),
-    _Kind(
-        r"cpp_runtime_thread_count",
-        "the number of threads",
-        "set the same OMP_NUM_THREADS or torch.set_num_threads in every process",
-    ),
-    _Kind(r"default_dtype", "the default dtype", "set the same default dtype in every process"),
-)
-_OTHER = _Kind(r"(.+)", "{}", "make it the same in every process")
-
-
-def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[KeyChange, ...]:
-    """The components of two keys that differ, by name in torch's order; empty where torch did not
-    tell of what one of them is made. Under another version of torch hundreds of settings differ
-    too, so that the version is then named alone."""
-    if not before or not after:
-        return ()
-    differing = [
-        name
-        for name in dict.fromkeys((*before, *after))
-        if name not in before
-        or name not in after
-        or digest_of(before[name]) != digest_of(after[name])
-    ]
-    if VERSION in differing:
-        return (KeyChange(VERSION, None, None),)
-    return tuple(
-        KeyChange(name, *_excerpts(before.get(name), after.get(name))) for name in differing
-    )
-
-
-def in_words(changes: Sequence[KeyChange], most: int = 3) -> str:
-    """What differs, as part of a sentence: "the graph, with the constants in it; input 0"."""
-    names = [component_in_words(item.name) for item in changes[:most]]
-    rest = len(changes) - len(names)
-    return " and ".join(names) + (f", and {rest} more" if rest > 0 else "")
-
-
-def what_to_change(changes: Sequence[KeyChange]) -> str:
-    """What makes both keys the same, for the first component: torch lists the graph before what
-    follows from it."""
-    return _kind(changes[0].name)[0].change if changes else ""
-
-
-def component_in_words(name: str) -> str:
-    """What torch's name of a component means: "input 0 of the graph"."""
-    kind, found = _kind(name)
-    return kind.words.format(*found.groups()) if found is not None else name
-
-
-def _kind(name: str) -> tuple[_Kind, re.Match[str] | None]:
-    for kind in (*_KINDS, _OTHER):
-        found = re.fullmatch(kind.pattern, name, re.DOTALL)
-        if found is not None:
-            return kind, found
-    return _OTHER, None
-
-
-def _excerpts(before: str | None, after: str | None) -> tuple[str | None, str | None]:
-    left, right = (None if text is None else text.partition(" ")[2] for text in (before, after))
-    if left is None or right is None or left == right:
-        return left, right
-    same = next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
-    begin = max(0, (min(len(left), len(right)) if same is None else same) - EXCERPT_CHARS // 2)
-    cut = "…" if begin else ""
-    return tuple(f"{cut}{text[begin : begin + EXCERPT_CHARS]}" for text in (left, right))  # pyright: ignore[reportReturnType]
-
 
 LOOKUPS_KEPT = 300
 """Most lookups listed; counts stay whole."""

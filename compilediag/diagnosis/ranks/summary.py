@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from statistics import median
 
 from compilediag.diagnosis.causes.of_run import RunCauses
-from compilediag.diagnosis.figures.caches import component_in_words
+from compilediag.diagnosis.figures.key_difference import component_in_words
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.frames import counts_of, is_compile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
