@@ -88,6 +88,23 @@ def test_commands_are_light(commands: list[tuple[str, ...]], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ("gate", "--any-code", "a.json", "--fail-on", "recompiles>9"),
+        ("diff", "a.json", "a.json"),
+        ("show", "a.json"),
+    ],
+)
+def test_reading_a_receipt_loads_nothing_that_folds_a_run(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Half a start of gate and diff went into it once."""
+    shutil.copy(RECEIPT, tmp_path / "a.json")
+    folding = ("compilediag.timeline.timeline", "compilediag.diagnosis.causes.of_run")
+    assert heavy_after("-", *arguments, cwd=tmp_path, heavy=folding)[1] == []
+
+
+@pytest.mark.parametrize(
     "module", ["compilediag", "compilediag_harness", "compilediag.rules.diagnose"]
 )
 def test_packages_are_light(module: str, tmp_path: Path) -> None:
