@@ -332,7 +332,7 @@ def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[GuardPath | No
 
 def _accepted_in_mode(entry: Sequence[Condition]) -> set[str]:
     """Sources of tensors that the entry refuses for nothing but a mode that is another one now."""
-    gone = Invalidated.under(entry)
+    gone = Invalidated(entry)
     hidden = {each.false.source for each in entry if gone.hides(each)}
     return hidden - {each.false.source for each in entry if not gone.hides(each)}
 
