@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of
+from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of, keys_of
 from compilediag.diagnosis.guards.families import Decision, GuardContext, decide
 from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
 from compilediag.diagnosis.guards.source import GuardPath, display_name, path_of
-from compilediag.diagnosis.guards.tensors import keys_of
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location
 
