@@ -318,13 +318,13 @@ def _of_one_line(groups: Sequence[Group], *, steps_known: bool) -> list[Group]:
                 found[root] = replace(found[root].with_follower(group), act=act)
                 break
         else:
-            lines = {}
+            every: dict[Hashable, Act] = {}
             for each in own:
-                lines |= {line: act for line, act in each.items() if line not in lines}
-            for line in lines:
+                every |= {line: act for line, act in each.items() if line not in every}
+            for line in every:
                 at.setdefault(line, []).append(len(found))
             found.append(group)
-            roots.append((set(times), lines))
+            roots.append((set(times), every))
     return found
 
 

@@ -238,10 +238,9 @@ def _cost(item: GuardsEvaluated) -> float:
 def _runs_per_step(timeline: Timeline, warm: Iterable[TimedWarmCalls]) -> dict[Location, float]:
     """How often the graph of each frame runs in a step, by the calls that were looked at."""
     calls: dict[Location, float] = {}
-    for item in invocations_in(timeline):
-        if item.per_step is not None:
-            function = item.calls.function
-            calls[function] = calls.get(function, 0.0) + item.per_step.median
+    for own, record in invocations_in(timeline):
+        if record.per_step is not None:
+            calls[own.function] = calls.get(own.function, 0.0) + record.per_step.median
     runs: dict[Location, float] = {}
     for item in warm:
         for frame, count in item.runs:
