@@ -13,7 +13,8 @@ from compilediag.fixes.same_answers import needs_float64
 from compilediag.fixes.subject import Subject, count_in
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Change, declared_by, joined, plan_of
+from compilediag.rules.changes import Change, declared_by, plan_of
+from compilediag.rules.variables import joined
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.trials.one import SEED, Trial, run_trial
 from compilediag.runs.trials.sources import Listed, labels_of, source_changes
