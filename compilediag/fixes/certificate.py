@@ -13,9 +13,16 @@ from statistics import median
 
 from compilediag.compare.gate.ab import MIN_ROUNDS
 from compilediag.fixes.nothing_worse import compiled_point, others_point, padding_points
-from compilediag.fixes.observed import Certificate, Observed, Without, proof_figure, worst
+from compilediag.fixes.observed import (
+    Certificate,
+    Observed,
+    Subject,
+    Without,
+    count_in,
+    proof_figure,
+    worst,
+)
 from compilediag.fixes.same_answers import answers_point
-from compilediag.fixes.subject import Subject, count_in
 from compilediag.receipt.schema.compiles import ProofPoint
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NOTHING_DECLARED, Declared

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compilediag.fixes.observed import Certificate, Observed, Without
-from compilediag.fixes.subject import Subject, count_in
+from compilediag.fixes.observed import Certificate, Observed, Subject, Without, count_in
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change
