@@ -53,7 +53,8 @@ class Arguments:
         for change in self._changes:
             for place, code in functions:
                 if is_place_of(change.function, place, self._changed_files):
-                    self._notes.note(change.label, self._acted(change, code, owner, call))
+                    with self._notes.applying(change.label):
+                        self._notes.note(change.label, self._acted(change, code, owner, call))
 
     def ended(self) -> None:
         """The call has ended: what it wrote into a copy of an argument is lost."""
@@ -62,28 +63,21 @@ class Arguments:
 
     def _acted(self, change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:
         """Why it was not done; None when it was."""
-        try:
-            value = _value_of(change.argument, arguments_of(code, owner, call))
-            if value is object_graph.MISSING:
-                return f"{change.argument} cannot be found among the arguments"
-            if is_known(change.action):
-                where = place_of(change.argument, code, owner, call)
-                return self._passed.replace(change, value, where)
-            return _act(change, value)
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-
-
-def _act(change: ArgumentChange, value: Any) -> str | None:
-    if not torch_guards.is_tensor(value):
-        return f"{change.argument} is no tensor"
-    if change.action == "requires_grad":
-        if not value.requires_grad:
-            value.requires_grad_()
-        return None
-    if change.dimension is None:
-        return f"{change.action} needs a dimension"
-    return torch_api.mark_dimension(change.action, value, change.dimension)
+        value = _value_of(change.argument, arguments_of(code, owner, call))
+        if value is object_graph.MISSING:
+            return f"{change.argument} cannot be found among the arguments"
+        if is_known(change.action):
+            where = place_of(change.argument, code, owner, call)
+            return self._passed.replace(change, value, where)
+        if not torch_guards.is_tensor(value):
+            return f"{change.argument} is no tensor"
+        if change.action == "requires_grad":
+            if not value.requires_grad:
+                value.requires_grad_()
+            return None
+        if change.dimension is None:
+            return f"{change.action} needs a dimension"
+        return torch_api.mark_dimension(change.action, value, change.dimension)
 
 
 def arguments_of(code: Any, owner: Any, call: CalledWith) -> dict[str, Any]:
