@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from compilediag.diagnosis.figures.key_difference import digest_of
 from compilediag.receipt.schema.caches import (
     CacheLookupRecord,
     CachePlace,
@@ -26,7 +27,6 @@ from compilediag_harness.wire import (
     MISS,
     CacheLookedUp,
     Location,
-    digest_of,
 )
 
 LOOKUPS_KEPT = 300

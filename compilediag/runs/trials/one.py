@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from compilediag.fixes.observed import Observed
 from compilediag.fixes.same_answers import results_in
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import added, plan_of
+from compilediag.rules.changes import plan_of
+from compilediag.rules.variables import added
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program, caches
 from compilediag.runs.supervised.run import run

@@ -22,7 +22,8 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Change, EditImpossible, export_line, joined
+from compilediag.rules.changes import Change, EditImpossible
+from compilediag.rules.variables import export_line, joined
 from compilediag.runs.trials.one import SEED
 from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import Listed, as_patch

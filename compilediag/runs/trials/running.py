@@ -10,7 +10,8 @@ from dataclasses import replace
 from compilediag.fixes.certificate import judge
 from compilediag.fixes.observed import Certificate, Observed, Without
 from compilediag.fixes.same_answers import needs_float64
-from compilediag.rules.changes import Change, declared_by, joined, plan_of
+from compilediag.rules.changes import Change, declared_by, plan_of
+from compilediag.rules.variables import joined
 from compilediag.runs.trials.one import SEED, Trial, run_trial
 from compilediag.runs.trials.sources import labels_of, source_changes
 from compilediag.runs.trials.state import (
