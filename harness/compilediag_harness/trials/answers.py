@@ -179,12 +179,6 @@ def _size_of(torch: Any, flat: Any) -> tuple[float | None, float | None, int]:
     return (norm if math.isfinite(norm) else None), largest, not_finite
 
 
-def _bytes_of(tensor: Any) -> Any:
-    """The elements of a contiguous tensor on the host, not copied."""
-    size = tensor.numel() * tensor.element_size()
-    return (ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b""
-
-
 def _digest(data: Any) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
