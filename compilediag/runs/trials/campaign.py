@@ -14,8 +14,7 @@ from itertools import product
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare, unstable
-from compilediag.fixes.observed import Certificate, Observed, Without
-from compilediag.fixes.subject import subject_of
+from compilediag.fixes.observed import Certificate, Observed, Without, subject_of
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, EditImpossible, by_file, located
