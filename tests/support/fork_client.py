@@ -9,6 +9,7 @@ import sys
 
 HERE = os.path.abspath(__file__)
 OWN = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_LOGS", "TORCH_TRACE")
+OWN += ("TORCHINDUCTOR_VEC_ISA_OK",)  # the server has it
 READ_AT_IMPORT = ("TORCH", "PYTORCH", "TRITON", "CUDA", "OMP_", "MKL_", "LD_")
 """Variables that torch reads when it is imported; all of a fork's have their value already."""
 OPTIONS = ("PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONSTARTUP", "PYTHONHASHSEED")

@@ -49,7 +49,11 @@ class ForkServer:
             [sys.executable, str(HERE), str(address)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "COMPILEDIAG"))},
+            env={
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("TORCH", "COMPILEDIAG")) or name.endswith("VEC_ISA_OK")
+            },
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"ready\n"

@@ -64,6 +64,7 @@ def record(
             "HOME": str(home),
             "TMPDIR": str(home / "tmp"),
             "TORCHINDUCTOR_CACHE_DIR": caches,
+            "TORCHINDUCTOR_VEC_ISA_OK": "1",
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'harness'}",
