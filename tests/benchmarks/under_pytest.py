@@ -58,7 +58,4 @@ def pytest_ledger(bench: Bench) -> Iterator[Row]:
         yield share(f"pytest --compilediag, {name}", found, LEDGER_GOAL, 1, "s")
 
 
-BENCHMARKS: dict[str, Benchmark] = {
-    "pytest_unused": pytest_unused,
-    "pytest_ledger": pytest_ledger,
-}
+BENCHMARKS: dict[str, Benchmark] = {"pytest_unused": pytest_unused, "pytest_ledger": pytest_ledger}

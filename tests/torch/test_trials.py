@@ -157,8 +157,7 @@ SIZES = [torch.ones(size, 3) for size in (4, 5, 6)]
 
 
 @pytest.mark.parametrize(
-    ("action", "dimension"),
-    [("mark_dynamic", 0), ("maybe_mark_dynamic", 0), ("mark_unbacked", 0)],
+    ("action", "dimension"), [("mark_dynamic", 0), ("maybe_mark_dynamic", 0), ("mark_unbacked", 0)]
 )
 def test_a_marked_dimension_does_not_recompile(action, dimension):
     change = ArgumentChange(definition_of(double), "x", action, dimension)

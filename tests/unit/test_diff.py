@@ -266,7 +266,7 @@ def test_the_code_that_changed_is_named() -> None:
 
     changed = compare(receipt(), receipt(edited)).provenance
     assert {item.path.partition(".")[2] for item in changed} == {
-        *("git_commit", "git_dirty", "source_sha256.model.py"),
+        *("git_commit", "git_dirty", "source_sha256.model.py")
     }
 
 

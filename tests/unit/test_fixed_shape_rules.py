@@ -247,8 +247,7 @@ def test_batches_of_many_sizes_are_bounded() -> None:
     sizes = tuple((size,) for size in range(1, ASKED_KEPT + 4))
     counts = (2,) * len(sizes)
     event = FixedShapeUsed(
-        *(1.0, 0, PLACE, ("rows",), ((9999,),), sizes, ((9999,),) * len(sizes), counts),
-        asked=sizes,
+        *(1.0, 0, PLACE, ("rows",), ((9999,),), sizes, ((9999,),) * len(sizes), counts), asked=sizes
     )
     (item,) = fixed_shapes_of(0, [event])
     assert (len(item.asked), item.other_batches) == (ASKED_KEPT, 3 * 2)

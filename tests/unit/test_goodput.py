@@ -137,7 +137,7 @@ def test_backward_and_limit_attempts_are_the_recompile_s_cost() -> None:
             compiled(2.0, 0.25, "backward", "0/1"),
             compiled(3.0, 0.125, "limit", "0/8"),
             compiled(4.0, 0.0625, "backward", "1/0"),
-        ),
+        )
     )
     parts = seconds(account(timeline, 4.0))
     assert (parts["recompile"], parts["compile_first"]) == (0.875, 0.0625)

@@ -17,13 +17,7 @@ from compilediag.rules.diagnose import diagnose
 from compilediag.rules.steps import data_loading, syncs, timer_scope
 from compilediag.timeline.devices import SyncSite, sample_of
 from compilediag.timeline.recorded import CadenceGroup
-from compilediag.timeline.timeline import (
-    Compile,
-    DeviceStep,
-    SampledStep,
-    Step,
-    Timeline,
-)
+from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 
 LINE = Location(FILE, 20, "targets")

@@ -97,11 +97,7 @@ def test_forward_without_its_compiling() -> None:
     a phase that was not measured they are in the rest."""
     timeline = Timeline(
         steps=(step(0, 8.0, forward_s=4.0, backward_s=2.0, spans_s=1.0),),
-        compiles=(
-            compiled(1.0, 0.5),
-            compiled(2.0, 0.25, forward=False),
-            compiled(4.0, 0.125),
-        ),
+        compiles=(compiled(1.0, 0.5), compiled(2.0, 0.25, forward=False), compiled(4.0, 0.125)),
         spans=(span("eval", 3.5, 1.0, 0),),
     )
     compile_s = section(timeline).phases.compile_s
