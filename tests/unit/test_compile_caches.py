@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from screens import screen
 from trace_lines import line
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.readers.torch_trace.read import read_trace, trace_of
+from compilediag.readers.torch_trace.read import trace_of
 from compilediag.readers.torch_trace.scan import PAYLOAD_LIMIT
 from compilediag.rules.costs.caches import LARGE_OPS, LOST_CACHE_S, reason_of
 from compilediag.rules.diagnose import diagnose
@@ -32,7 +30,6 @@ from compilediag_harness.wire import (
     lookup_of,
 )
 
-TRACES = Path(__file__).parents[1] / "data" / "traces_of_caches"
 AUTOCAST = (
     "Unsupported call_function target <function _enter_autocast at 0x7f7ef2903920>. \n Function "
     "module: torch.amp.autocast_mode, \nFunction name: _enter_autocast"
@@ -111,49 +108,6 @@ def test_a_key_of_many_parts_is_bounded() -> None:
 
 
 # --- recorded traces -----------------------------------------------------------------------------
-
-
-def lookups_of(events: tuple[Event, ...]) -> list[tuple[str, str, str]]:
-    found = [item for item in events if isinstance(item, CacheLookedUp)]
-    return [(item.cache, item.outcome, item.within) for item in found]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("bypass", [("aot_autograd", "bypass", ""), ("fx_graph", "hit", "")]),
-        ("warm", [("fx_graph", "hit", "aot_autograd"), ("aot_autograd", "hit", "")]),
-        (
-            "half",
-            [
-                ("aot_autograd", "miss", ""),
-                ("fx_graph", "miss", ""),
-                ("fx_graph", "miss", "aot_autograd"),
-                ("aot_autograd", "miss", ""),
-                ("fx_graph", "miss", ""),
-            ],
-        ),
-    ],
-)
-def test_traces(name: str, expected: list[tuple[str, str, str]]) -> None:
-    """Of torch 2.13.0: programs of the scenarios of the same faults."""
-    (journal,) = read_trace(str(TRACES / f"{name}.log.gz"))
-    assert not journal.lost
-    assert lookups_of(journal.events) == expected
-    rules = {item.rule for item in diagnose(fold([journal.events])).findings}
-    assert rules & {"CD611", "CD614"} == {"bypass": {"CD611"}, "half": {"CD614"}}.get(name, set())
-
-
-@pytest.mark.parametrize("version", ["2.7.1", "2.15.0"])
-@pytest.mark.parametrize(("start", "outcome"), [("cold", "miss"), ("warm", "hit")])
-def test_traces_of_other_versions(version: str, start: str, outcome: str) -> None:
-    """Two models with a backward each, twice with one folder. torch counted four lookups of graphs
-    and two of AOTAutograd in each start, all of them of one outcome."""
-    (journal,) = read_trace(str(TRACES / f"{start}_{version}.log.gz"))
-    assert not journal.lost
-    found = Counter((cache, seen) for cache, seen, _ in lookups_of(journal.events))
-    assert found == {("fx_graph", outcome): 4, ("aot_autograd", outcome): 2}
-    assert [item for item in diagnose(fold([journal.events])).findings if item.rule > "CD6"] == []
 
 
 def test_a_graph_that_is_too_long_for_one_record() -> None:

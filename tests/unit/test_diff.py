@@ -17,7 +17,6 @@ from timelines import attempt, false_guard, recompile
 
 from compilediag.compare import diff
 from compilediag.compare.diff import Comparison, FieldChange, compare
-from compilediag.compare.keys import COUNTS, CauseKey
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt import versions
 from compilediag.receipt.schema.receipt import Receipt
@@ -65,20 +64,6 @@ def test_phases_of_compiling_that_changed() -> None:
     assert not [item for item in found.timings if item.name.startswith("compile: ")]
 
 
-def test_the_same_receipt() -> None:
-    """Nothing changed, and everything is told as the same."""
-    found = compare(receipt(), receipt())
-    assert not found.changed
-    assert [item.name for item in found.counts] == list(COUNTS)
-    assert [item.change for item in found.counts] == [0] * len(COUNTS)
-    assert [(item.key.variable, item.before, item.after) for item in found.causes_same] == [
-        ("pos.pe", 2, 2),
-        ("capture", 1, 1),
-        ("stash", 1, 1),
-    ]
-    assert (found.environment, found.provenance, found.checks, found.frames) == ((), (), (), ())
-
-
 def test_a_cause_that_is_gone() -> None:
     """Fixed: the cause, its recompile and its compile are missing after."""
     found = compare(receipt(), receipt(without_the_last))
@@ -91,18 +76,6 @@ def test_a_cause_that_is_gone() -> None:
         ("forward", 4, 3)
     ]
     assert found.changed
-
-
-def test_a_cause_that_is_new() -> None:
-    """The other way round it is new."""
-    found = compare(receipt(without_the_last), receipt())
-    assert [item.key for item in found.causes_new] == [
-        CauseKey("closure_container", "stash", "model.py", "hook")
-    ]
-    assert (found.before_id, found.after_id) == (
-        "01JD3Q0000000000000000001A",
-        "01JD3Q0000000000000000000Z",
-    )
 
 
 def test_lines_may_move() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.figures.invocations import planned_padding, shapes_section
-from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.schema.invocations import FixedShapeRecord
 from compilediag.rules.fixed_shapes.rule import (
     find_contamination,
@@ -111,18 +110,6 @@ def test_calls_are_added_up_by_size() -> None:
     assert fixed_shapes_of(0, [WARMED])[0].padding_waste is None
 
 
-def test_contamination_names_the_output_and_the_fix() -> None:
-    """Harmless kinds are no finding; of several harmful ones the first is named, all are kept."""
-    (finding,) = find_contamination(
-        timeline(checked(("a", "safe"), ("b", "contaminated"), ("c", "parity"), ("d", "rng")))
-    )
-    assert (finding.rule, finding.severity, finding.variable) == ("CD406", "error", "b")
-    assert (finding.location, finding.count) == (place_of(PLACE), 2)
-    assert finding.title == "b depends on padding: seen contaminated, and 1 more"
-    assert "mask=" in finding.fix.summary
-    assert not list(find_contamination(timeline(checked(("a", "nan_leak"), ("b", "rng")))))
-
-
 @pytest.mark.parametrize(
     ("kinds", "unseen", "probes", "verdict"),
     [
@@ -153,18 +140,6 @@ def test_the_receipt_has_a_verdict_of_three_values(
 def test_only_the_last_check_counts() -> None:
     """A mended function is not blamed for what it was."""
     assert not list(find_contamination(timeline(checked(("", "reduced")), checked(("", "safe")))))
-
-
-def test_padding_is_told_with_the_sizes_that_would_need_less() -> None:
-    """As many sizes, for these calls, in multiples of 8 as those that were used."""
-    (finding,) = find_padding_waste(timeline(wasteful()))
-    ran, planned, real = 8 * (64 + 512), 8 * (24 + 72), 8 * (20 + 70)
-    assert finding.title == (
-        f"{ran - real} of {ran} rows were padding, and as many other sizes would have made it "
-        f"{planned - real}"
-    )
-    assert finding.fix.summary.endswith("buckets=[24, 72]")
-    assert finding.evidence["planned_run_elements"] == planned
 
 
 def test_padding_that_must_be_is_no_finding() -> None:

@@ -79,19 +79,6 @@ def finding(cost_s: float, identity: str) -> Finding:
     return built_receipt.finding(location=HOOK, steps=(5,), cost_s=cost_s, id=identity)
 
 
-def test_phases_add_up_to_the_steps() -> None:
-    """Rest is what no phase has; a phase that was never measured is null."""
-    timeline = Timeline(
-        steps=(
-            step(0, 2.0, forward_s=1.0, backward_s=0.5, optimizer_s=0.125),
-            step(1, 1.0, forward_s=0.25, backward_s=0.25, optimizer_s=0.125),
-        )
-    )
-    phases = section(timeline).phases
-    assert (phases.data_wait, phases.forward, phases.backward) == (0.5, 1.25, 0.75)
-    assert (phases.optimizer, phases.spans, phases.rest) == (0.25, None, 0.25)
-
-
 def test_forward_without_its_compiling() -> None:
     """Compiles are a part of the phase they were in; in an evaluation they are not forward, and of
     a phase that was not measured they are in the rest."""
