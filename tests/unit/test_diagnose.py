@@ -10,7 +10,6 @@ import pytest
 from built_receipt import finding as built_finding
 from timelines import (
     FILE,
-    at_limit,
     attempt,
     false_guard,
     hazards,
@@ -98,14 +97,6 @@ def test_blind(run: Timeline, rule: str) -> None:
     assert (diagnosis.verdict, diagnosis.findings[0].rule) == ("blind", rule)
 
 
-def test_blind_overrules_findings() -> None:
-    """Found recompiles are shown, but no count is sure while sources disagree."""
-    run = timeline([attempt("0/0"), attempt("0/1", kind="recompile")], text_log=log(9))
-    diagnosis = diagnose(run)
-    assert diagnosis.verdict == "blind"
-    assert [finding.rule for finding in diagnosis.findings] == ["CD903", "CD107"]
-
-
 @pytest.mark.parametrize(
     ("severity", "verdict"), [("info", "clean"), ("warning", "findings"), ("error", "findings")]
 )
@@ -149,15 +140,6 @@ def test_an_explicit_break_keeps_its_severity() -> None:
     text = ITEM.replace("Unsupported Tensor.item() call", title).replace("gb0124", "gb0098")
     (finding,) = diagnose(broken_frame(text)).findings
     assert (finding.also, finding.severity) == (("CD904",), "warning")
-
-
-def test_the_limit_and_its_cause() -> None:
-    """Both are findings: what recompiles, and that the frame is eager since; nothing else is."""
-    diagnosis = diagnose(timeline(at_limit(8), text_log=log(8, 1)))
-    assert [finding.rule for finding in diagnosis.findings] == ["CD107", "CD152"]
-    cause, limit = diagnosis.findings
-    assert (cause.count, cause.cost_s) == (7, 3.5)
-    assert limit.also == ("CD107",)
 
 
 def test_an_armed_guard_of_a_known_cause() -> None:

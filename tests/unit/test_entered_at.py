@@ -18,7 +18,6 @@ from compilediag_harness.wire import (
     Compiled,
     CompileStarted,
     EntryDiff,
-    Event,
     FrameSkipped,
     GraphBroke,
     Location,
@@ -40,17 +39,6 @@ def row(compile_id: str, call: UserCall | None, reason: str | None = None) -> Co
 def question(compile_id: str) -> Recompiled:
     text = f"L['n'] == 2  # if n:  # {PACKAGE_FILE}:12 in forward"
     return Recompiled(0.9, 0, compile_id, 0, WHERE, (f"0/0: {text}",), (), 0.0)
-
-
-def test_a_recompile_has_the_call_of_its_row() -> None:
-    """Each compile its own; the finding that of the first recompile with its cause."""
-    events: list[Event] = [row("0/0", OTHER), question("0/1"), row("0/1", CALL, "n")]
-    timeline = fold([events])
-    assert [item.entered_at for item in timeline.compiles] == [OTHER, CALL]
-    assert [item.entered_at for item in timeline.recompiles] == [CALL]
-    (finding,) = (item for item in diagnose(timeline).findings if item.rule == "CD107")
-    assert finding.location == place_of(Location(PACKAGE_FILE, 12, "forward"))
-    assert finding.entered_at == entered_record(CALL)
 
 
 def test_a_compile_that_did_not_end() -> None:

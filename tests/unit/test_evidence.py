@@ -10,9 +10,7 @@ from timelines import (
     PACKAGE_FILE,
     TORCH_FILE,
     WHERE,
-    at_limit,
     attempt,
-    log,
     process,
     timeline,
 )
@@ -20,7 +18,6 @@ from timelines import (
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.rules.evidence import (
-    find_disagreement,
     find_eager_frames,
     find_eager_stances,
     find_stored_profiles,
@@ -33,7 +30,6 @@ from compilediag_harness.wire import (
     FaultOccurred,
     FrameSkipped,
     Location,
-    WarningSeen,
 )
 
 MODE = "non-infra torch dispatch mode present"
@@ -63,15 +59,6 @@ def test_torn_evidence() -> None:
     assert list(find_torn_evidence(timeline([attempt("0/0")]))) == []
 
 
-def test_sources_disagree() -> None:
-    """The finding holds the sentence and every number compared."""
-    run = timeline([attempt("0/0")], text_log=log(3))
-    finding = one(find_disagreement(run))
-    assert (finding.rule, finding.severity) == ("CD903", "error")
-    assert finding.evidence["numbers"]["text_recompiling_lines"] == 3  # type: ignore[index]
-    assert list(find_disagreement(replace(run, text_log=log(0)))) == []
-
-
 def test_owners_of_eager_frames() -> None:
     """A third party's frame is a warning; torch's own frames are skipped by design."""
     theirs = Location(PACKAGE_FILE, 5, "rearrange")
@@ -79,11 +66,6 @@ def test_owners_of_eager_frames() -> None:
     assert (finding.ownership, finding.severity) == ("third_party", "warning")
     own = Location(TORCH_FILE, 5, "inner")
     assert list(find_eager_frames(timeline([attempt("0/0", kind="failed", where=own)]))) == []
-
-
-def test_the_limit_is_not_reported_twice() -> None:
-    """A frame over the recompile limit is CD152."""
-    assert list(find_eager_frames(timeline(at_limit(8)))) == []
 
 
 @pytest.mark.parametrize(
@@ -138,20 +120,6 @@ def test_refusals(reason: str, file: str, expected: str | None) -> None:
     if findings:
         assert findings[0].steps == (2,)
         assert reason in str(findings[0].evidence["reason"])
-
-
-def test_a_stored_profile_in_use() -> None:
-    """torch's own message proves the use; a job id alone makes it possible."""
-    text = "get_code_state /cache/code_state_0.pkl hit local, 2 entries"
-    used = timeline([attempt("0/0")], text_log=log(profile_uses=(text,)))
-    finding = one(find_stored_profiles(used))
-    assert (finding.rule, finding.severity, finding.confidence) == ("CD905", "info", "exact")
-    logged = WarningSeen(1.0, 0, "", "torch._dynamo.pgo", text)
-    assert one(find_stored_profiles(timeline(warnings=(logged,)))).confidence == "exact"
-    env = {"TORCH_COMPILE_JOB_ID": "nightly"}
-    possible = timeline([attempt("0/0")], processes=(process(facts={"env": env}),))
-    assert one(find_stored_profiles(possible)).confidence == "text"
-    assert list(find_stored_profiles(timeline([attempt("0/0")]))) == []
 
 
 def test_profiles_switched_off() -> None:
