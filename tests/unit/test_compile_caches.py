@@ -19,16 +19,7 @@ from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.views.compile_time import show_compile_time
 from compilediag.views.style import RenderOptions
-from compilediag_harness.wire import (
-    COMPONENTS_KEPT,
-    CacheFolderRead,
-    CacheLookedUp,
-    CacheSettingsRead,
-    CacheWritten,
-    Event,
-    digest_of,
-    lookup_of,
-)
+from compilediag_harness import wire
 
 AUTOCAST = (
     "Unsupported call_function target <function _enter_autocast at 0x7f7ef2903920>. \n Function "
@@ -37,11 +28,11 @@ AUTOCAST = (
 FALSE = "esstihe2nyydk4mhzpvox3qkajyu5y5t23hk3fi2me7jn75xi3o"
 
 
-def looked(cache: str, outcome: str, compile_id: str = "0/0", **more: Any) -> CacheLookedUp:
-    return CacheLookedUp(1.0, 0, cache, outcome, compile_id, 0, **more)
+def looked(cache: str, outcome: str, compile_id: str = "0/0", **more: Any) -> wire.CacheLookedUp:
+    return wire.CacheLookedUp(1.0, 0, cache, outcome, compile_id, 0, **more)
 
 
-def findings(*own: Event, ops: int = 6, seconds: float = 1.0, **row: Any) -> list[Finding]:
+def findings(*own: wire.Event, ops: int = 6, seconds: float = 1.0, **row: Any) -> list[Finding]:
     run = [started(), torch_seen(), *own, compiled("0/0", 2.0, 0, seconds, graph_ops=ops, **row)]
     return [
         item for item in diagnose(fold([[*run, ended()]])).findings if item.rule.startswith("CD6")
@@ -53,7 +44,7 @@ def findings(*own: Event, ops: int = 6, seconds: float = 1.0, **row: Any) -> lis
 
 def test_what_torch_says_of_a_lookup() -> None:
     """Addresses are left out; settings stand apart from what is a graph's own."""
-    read = lookup_of(
+    read = wire.lookup_of(
         {
             "key": "f3w5opxen3i3f6rqexmnuz3vfd5zkkxfsu6sokdxxxnsk5ts6wxe",
             "cache_status_detailed": "full_miss",
@@ -73,14 +64,14 @@ def test_what_torch_says_of_a_lookup() -> None:
         "gm": "mhuckhjj GraphModule() def f(): 1",
         "fx_kwargs[get_decomp_fn]": "fdx5cz4g <function table>",
     }
-    assert [digest_of(value) for _, value in read.components] == ["mhuckhjj", "fdx5cz4g"]
+    assert [wire.digest_of(value) for _, value in read.components] == ["mhuckhjj", "fdx5cz4g"]
     assert len(read.digest) == 8
 
 
 def test_the_reason_of_a_bypass_is_the_same_in_every_run() -> None:
     """torch prints where the function lies in memory."""
     other = AUTOCAST.replace("0x7f7ef2903920", "0x7f11ff7fb920")
-    reasons = {lookup_of({"cache_bypass_reason": text}).reason for text in (AUTOCAST, other)}
+    reasons = {wire.lookup_of({"cache_bypass_reason": text}).reason for text in (AUTOCAST, other)}
     assert len(reasons) == 1
     assert "0x" not in reasons.pop()
 
@@ -96,15 +87,15 @@ def test_the_reason_of_a_bypass_is_the_same_in_every_run() -> None:
 )
 def test_what_is_missing_or_of_another_type_is_empty(info: dict[str, Any]) -> None:
     """A version that does not record something gives null."""
-    read = lookup_of(info)
+    read = wire.lookup_of(info)
     assert (read.key, read.saved_s, read.components, read.digest) == ("", None, (), "")
 
 
 def test_a_key_of_many_parts_is_bounded() -> None:
     """Each tensor of a large model is one."""
-    lines = [f"[{FALSE}] example_inputs[{index}]: x" for index in range(COMPONENTS_KEPT + 5)]
-    read = lookup_of({"components": lines})
-    assert (len(read.components), read.components_left_out) == (COMPONENTS_KEPT, 5)
+    lines = [f"[{FALSE}] example_inputs[{index}]: x" for index in range(wire.COMPONENTS_KEPT + 5)]
+    read = wire.lookup_of({"components": lines})
+    assert (len(read.components), read.components_left_out) == (wire.COMPONENTS_KEPT, 5)
 
 
 # --- recorded traces -----------------------------------------------------------------------------
@@ -121,7 +112,7 @@ def test_a_graph_that_is_too_long_for_one_record() -> None:
     text = line(meta + b'"frame_compile_id": 0}', json.dumps(info).encode())
     (journal,) = trace_of([text], "trace.log")
     assert not journal.lost
-    (found,) = [item for item in journal.events if isinstance(item, CacheLookedUp)]
+    (found,) = [item for item in journal.events if isinstance(item, wire.CacheLookedUp)]
     assert (found.key, found.status, found.compile_id) == ("fabc", "full_miss", "0/0")
 
 
@@ -130,7 +121,7 @@ def test_a_graph_that_is_too_long_for_one_record() -> None:
 
 def test_the_receipt_and_the_screen() -> None:
     """What all keys share stands once; a saving within another entry is not counted again."""
-    settings = CacheSettingsRead(0.9, "s1", (("inductor_config[a]", "11111111 False"),))
+    settings = wire.CacheSettingsRead(0.9, "s1", (("inductor_config[a]", "11111111 False"),))
     shared = ("cache_key_tag", "22222222")
     one = (shared, ("gm", "33333333 one"))
     other = (shared, ("gm", "44444444 other"))
@@ -143,8 +134,8 @@ def test_the_receipt_and_the_screen() -> None:
             looked("fx_graph", "hit", saved_s=2.0, within="aot_autograd", components=one),
             looked("fx_graph", "hit", saved_s=1.0, components=other, settings="s1"),
             looked("aot_autograd", "bypass", reason="Unsupported node op x"),
-            CacheWritten(1.5, 0, "fx_graph", "0/0", 0, "OSError: [Errno 28] No space left"),
-            CacheFolderRead(0.9, "/cache", True, False, "ext4"),
+            wire.CacheWritten(1.5, 0, "fx_graph", "0/0", 0, "OSError: [Errno 28] No space left"),
+            wire.CacheFolderRead(0.9, "/cache", True, False, "ext4"),
             compiled("0/0", 2.0, 0, 1.0, phases=(("gc", 1.0),)),
             ended(),
         ]
@@ -197,7 +188,7 @@ def test_reasons(text: str, kind: str) -> None:
 
 def test_a_bypass() -> None:
     """A note of a small graph, a warning of a large one; the seconds are those a hit would save."""
-    reason = lookup_of({"cache_bypass_reason": AUTOCAST}).reason
+    reason = wire.lookup_of({"cache_bypass_reason": AUTOCAST}).reason
     bypass = looked("aot_autograd", "bypass", reason=reason)
     graph = looked("fx_graph", "miss", key="f1")
     phases = (("aot_collect_metadata", 0.5), ("compile_file", 9.0), ("gc", 0.1))
@@ -232,10 +223,12 @@ def test_each_reason_once() -> None:
 
 def test_entries_that_were_not_written() -> None:
     """The folder's fault has a cure; what torch cannot serialize has none that is known."""
-    folder = CacheFolderRead(0.9, "/cache", True, False, "ext4")
-    full = CacheWritten(1.5, 0, "fx_graph", "0/0", 0, "OSError: [Errno 28] No space left on device")
-    odd = CacheWritten(1.5, 0, "aot_autograd", "0/0", 0, "torch could not serialize the entry")
-    fine = CacheWritten(1.5, 0, "fx_graph", "0/0", 0)
+    folder = wire.CacheFolderRead(0.9, "/cache", True, False, "ext4")
+    full = wire.CacheWritten(
+        1.5, 0, "fx_graph", "0/0", 0, "OSError: [Errno 28] No space left on device"
+    )
+    odd = wire.CacheWritten(1.5, 0, "aot_autograd", "0/0", 0, "torch could not serialize the entry")
+    fine = wire.CacheWritten(1.5, 0, "fx_graph", "0/0", 0)
     found = findings(folder, full, odd, fine)
     assert [(item.rule, item.severity, item.evidence["kind"]) for item in found] == [
         ("CD613", "warning", "not_written"),
@@ -261,12 +254,12 @@ def test_a_folder_that_does_not_last(
     temporary: bool, filesystem: str, seconds: float, told: bool
 ) -> None:
     """A note, and only where much would be lost: it is where torch puts it for everybody."""
-    folder = CacheFolderRead(0.9, "/tmp/torchinductor_me", False, temporary, filesystem)
+    folder = wire.CacheFolderRead(0.9, "/tmp/torchinductor_me", False, temporary, filesystem)
     found = findings(folder, looked("fx_graph", "miss", key="f1"), seconds=seconds)
     assert [(item.rule, item.severity) for item in found] == [("CD613", "info")] * told
 
 
-WRITTEN = CacheWritten(1.6, 0, "aot_autograd", "0/0", 0)
+WRITTEN = wire.CacheWritten(1.6, 0, "aot_autograd", "0/0", 0)
 
 
 MISS, HIT = looked("aot_autograd", "miss", status="full_miss"), looked("fx_graph", "hit", key="f1")
@@ -286,7 +279,7 @@ AGAIN = looked("fx_graph", "miss", key="f1")
         ((replace(AGAIN, compile_id="1/0"), MISS, HIT, WRITTEN), []),
     ],
 )
-def test_half_a_hit(events: tuple[Event, ...], told: list[tuple[str, str]]) -> None:
+def test_half_a_hit(events: tuple[wire.Event, ...], told: list[tuple[str, str]]) -> None:
     found = findings(*events)
     assert {item.rule for item in found} <= {"CD614"}
     assert [(item.evidence["kind"], item.severity) for item in found] == told
