@@ -99,7 +99,7 @@ class LeafChecks:
         self.accepted: set[str] = set()
         """Subjects whose present value some entry accepts with all its leaves on them."""
 
-    def of(self, entry: Any, lengths: Mapping[str, int] | None = None) -> Examined:
+    def of(self, entry: Any, lengths: Mapping[str, int]) -> Examined:
         """Every false leaf of an entry; `lengths`: of its guarded containers, by their source."""
         scope = torch_guards.scope_of(entry, self._locals)
         values = self._values.setdefault(id(scope["G"]), {"L": self._locals, "G": scope["G"]})
@@ -135,7 +135,7 @@ class LeafChecks:
         found = (tuple(false), scope, values, checked, unevaluated)
         return Examined(entry, *found, finished=True)
 
-    def _leaves_of(self, entry: Any, lengths: Mapping[str, int] | None) -> _Leaves:
+    def _leaves_of(self, entry: Any, lengths: Mapping[str, int]) -> _Leaves:
         """Read one by one, for there may be very many; kept where there are few of each entry."""
         manager = entry.guard_manager
         if self._keeps and (known := _kept.get(manager)) is not None:
