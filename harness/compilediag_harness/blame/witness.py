@@ -6,13 +6,11 @@ value that changes there is seen to differ when the call returns.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import threading
 import time
 import types
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -61,17 +59,6 @@ class _Thread(threading.local):
         self.modes: dict[str, WatchedValue] = {}
 
 
-_witnesses: weakref.WeakSet[Witness] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    for witness in list(_witnesses):
-        witness.forked()
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
 class Witness:
     """Of one session. Every method that torch or the interpreter calls never raises."""
 
@@ -94,7 +81,6 @@ class Witness:
         if self._events.problem is not None:
             self._stop(self._events.problem)
         self._remove = torch_calls.on_every_call(self._call_begins, self._call_ended)
-        _witnesses.add(self)
 
     # --- what is watched ---------------------------------------------------------------------
 
@@ -351,7 +337,6 @@ class Witness:
         """Follows nothing any more."""
         self._events.close()
         self._remove()
-        _witnesses.discard(self)
 
     def finish(self) -> None:
         """Reports what following lines cost, and ends it."""
