@@ -221,8 +221,7 @@ def writers_of(source: str, compiled: writers.CompiledCode) -> tuple[Location, .
     closure = closure_of(source, scope, compiled.code)
     if closure is not None:
         function, index = closure
-        cells, inner = function.__closure__ or (), function.__code__
-        return writers.writers_of_cell(cells[index], inner.co_freevars[index], inner)
+        return writers.writers_of_cell((function.__closure__ or ())[index], function.__code__)
     holder = holder_of(source, scope)
     if holder is None:
         return ()
