@@ -14,12 +14,13 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import modes, tensors
 from compilediag.rules.breaks import changes as breaks
 from compilediag.rules.case import Case, case_of
-from compilediag.rules.changes import Change, export_line
+from compilediag.rules.changes import Change
 from compilediag.rules.fixed_shapes.changes import bucket_changes
 from compilediag.rules.limits import changes as limits
 from compilediag.rules.objects import changes as objects
 from compilediag.rules.sizes import changes as sizes
 from compilediag.rules.values import changes as values
+from compilediag.rules.variables import export_line
 
 _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     sizes.together_changes,

@@ -11,6 +11,7 @@ from built_receipt import built, compiled, ended, started, torch_seen
 from screens import screen
 from trace_lines import line
 
+from compilediag.diagnosis.figures.key_difference import digest_of
 from compilediag.diagnosis.findings import Finding
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.readers.torch_trace.scan import PAYLOAD_LIMIT
@@ -64,7 +65,7 @@ def test_what_torch_says_of_a_lookup() -> None:
         "gm": "mhuckhjj GraphModule() def f(): 1",
         "fx_kwargs[get_decomp_fn]": "fdx5cz4g <function table>",
     }
-    assert [wire.digest_of(value) for _, value in read.components] == ["mhuckhjj", "fdx5cz4g"]
+    assert [digest_of(value) for _, value in read.components] == ["mhuckhjj", "fdx5cz4g"]
     assert len(read.digest) == 8
 
 

@@ -8,17 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 from built_receipt import finding as built_finding
-from timelines import (
-    FILE,
-    attempt,
-    false_guard,
-    hazards,
-    log,
-    process,
-    recompile,
-    site,
-    timeline,
-)
+from timelines import FILE, attempt, false_guard, hazards, log, process, recompile, site, timeline
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.findings import Finding, Severity

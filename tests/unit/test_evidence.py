@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from timelines import (
-    FILE,
-    PACKAGE_FILE,
-    TORCH_FILE,
-    WHERE,
-    attempt,
-    process,
-    timeline,
-)
+from timelines import FILE, PACKAGE_FILE, TORCH_FILE, WHERE, attempt, process, timeline
 
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.receipt.schema.evidence import GuardEvidence
@@ -25,12 +17,7 @@ from compilediag.rules.evidence import (
 )
 from compilediag.timeline.invocations import Calls, StanceCalls
 from compilediag.timeline.timeline import Process, Timeline
-from compilediag_harness.wire import (
-    EvidenceLost,
-    FaultOccurred,
-    FrameSkipped,
-    Location,
-)
+from compilediag_harness.wire import EvidenceLost, FaultOccurred, FrameSkipped, Location
 
 MODE = "non-infra torch dispatch mode present"
 

@@ -23,7 +23,6 @@ from compilediag.rules.changes import (
     SOURCES,
     Change,
     Edit,
-    joined,
     setting,
     variable,
 )
@@ -31,6 +30,7 @@ from compilediag.rules.facts import is_branched_on
 from compilediag.rules.passed import OtherArgument, changes_at_calls
 from compilediag.rules.sizes.marks import SAME_TENSOR
 from compilediag.rules.values.changes import AS_TENSOR
+from compilediag.rules.variables import joined
 from compilediag_harness.wire import ArgumentChange, CompileOption
 
 MARK = "maybe_mark_dynamic"
