@@ -9,7 +9,7 @@ from timelines import FILE, PACKAGE_FILE, TORCH_FILE, WHERE, attempt, site, time
 
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.rules.breaks.rule import find_breaks
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
 
 ITEM = """Graph break in user code at {file}:{line}
@@ -166,6 +166,14 @@ def test_the_limit_is_no_break() -> None:
         "limit exceeded\n  Explanation: x\n\n see /gb/gb0039.html\n"
     )
     assert list(find_breaks(timeline([attempt("0/0")], breaks=(site(text),)))) == []
+
+
+def test_the_rest_of_the_function_is_counted() -> None:
+    """The frame that resumes after the break is named as what the break costs."""
+    resume = Location(FILE, 14, "torch_dynamo_resume_in_forward_at_14")
+    compiles: list[Compile] = [attempt("0/0"), attempt("1/0", where=resume)]
+    finding = only(timeline(compiles, breaks=(site(item_at()),)))
+    assert (finding.evidence["resumed_frames"], finding.evidence["resumed_compiles"]) == (1, 1)
 
 
 @pytest.mark.parametrize("text", ["", "Graph break in user code at", "\x00\n" * 9])

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from built_receipt import built, compiled, ended, started, torch_seen
-from screens import screen
+from built_receipt import compiled, ended, started, torch_seen
 from trace_lines import line
 
 from compilediag.diagnosis.figures.key_difference import digest_of
 from compilediag.diagnosis.findings import Finding
-from compilediag.readers.torch_trace.read import trace_of
+from compilediag.readers.torch_trace.read import read_trace, trace_of
 from compilediag.readers.torch_trace.scan import PAYLOAD_LIMIT
 from compilediag.rules.costs.caches import LARGE_OPS, LOST_CACHE_S, reason_of
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
-from compilediag.views.compile_time import show_compile_time
-from compilediag.views.style import RenderOptions
-from compilediag_harness import wire
+from compilediag_harness.wire import (
+    COMPONENTS_KEPT,
+    CacheFolderRead,
+    CacheLookedUp,
+    CacheWritten,
+    Event,
+    lookup_of,
+)
 
+TRACES = Path(__file__).parents[1] / "data" / "traces_of_caches"
 AUTOCAST = (
     "Unsupported call_function target <function _enter_autocast at 0x7f7ef2903920>. \n Function "
     "module: torch.amp.autocast_mode, \nFunction name: _enter_autocast"
@@ -29,11 +36,11 @@ AUTOCAST = (
 FALSE = "esstihe2nyydk4mhzpvox3qkajyu5y5t23hk3fi2me7jn75xi3o"
 
 
-def looked(cache: str, outcome: str, compile_id: str = "0/0", **more: Any) -> wire.CacheLookedUp:
-    return wire.CacheLookedUp(1.0, 0, cache, outcome, compile_id, 0, **more)
+def looked(cache: str, outcome: str, compile_id: str = "0/0", **more: Any) -> CacheLookedUp:
+    return CacheLookedUp(1.0, 0, cache, outcome, compile_id, 0, **more)
 
 
-def findings(*own: wire.Event, ops: int = 6, seconds: float = 1.0, **row: Any) -> list[Finding]:
+def findings(*own: Event, ops: int = 6, seconds: float = 1.0, **row: Any) -> list[Finding]:
     run = [started(), torch_seen(), *own, compiled("0/0", 2.0, 0, seconds, graph_ops=ops, **row)]
     return [
         item for item in diagnose(fold([[*run, ended()]])).findings if item.rule.startswith("CD6")
@@ -45,7 +52,7 @@ def findings(*own: wire.Event, ops: int = 6, seconds: float = 1.0, **row: Any) -
 
 def test_what_torch_says_of_a_lookup() -> None:
     """Addresses are left out; settings stand apart from what is a graph's own."""
-    read = wire.lookup_of(
+    read = lookup_of(
         {
             "key": "f3w5opxen3i3f6rqexmnuz3vfd5zkkxfsu6sokdxxxnsk5ts6wxe",
             "cache_status_detailed": "full_miss",
@@ -72,7 +79,7 @@ def test_what_torch_says_of_a_lookup() -> None:
 def test_the_reason_of_a_bypass_is_the_same_in_every_run() -> None:
     """torch prints where the function lies in memory."""
     other = AUTOCAST.replace("0x7f7ef2903920", "0x7f11ff7fb920")
-    reasons = {wire.lookup_of({"cache_bypass_reason": text}).reason for text in (AUTOCAST, other)}
+    reasons = {lookup_of({"cache_bypass_reason": text}).reason for text in (AUTOCAST, other)}
     assert len(reasons) == 1
     assert "0x" not in reasons.pop()
 
@@ -88,18 +95,61 @@ def test_the_reason_of_a_bypass_is_the_same_in_every_run() -> None:
 )
 def test_what_is_missing_or_of_another_type_is_empty(info: dict[str, Any]) -> None:
     """A version that does not record something gives null."""
-    read = wire.lookup_of(info)
+    read = lookup_of(info)
     assert (read.key, read.saved_s, read.components, read.digest) == ("", None, (), "")
 
 
 def test_a_key_of_many_parts_is_bounded() -> None:
     """Each tensor of a large model is one."""
-    lines = [f"[{FALSE}] example_inputs[{index}]: x" for index in range(wire.COMPONENTS_KEPT + 5)]
-    read = wire.lookup_of({"components": lines})
-    assert (len(read.components), read.components_left_out) == (wire.COMPONENTS_KEPT, 5)
+    lines = [f"[{FALSE}] example_inputs[{index}]: x" for index in range(COMPONENTS_KEPT + 5)]
+    read = lookup_of({"components": lines})
+    assert (len(read.components), read.components_left_out) == (COMPONENTS_KEPT, 5)
 
 
 # --- recorded traces -----------------------------------------------------------------------------
+
+
+def lookups_of(events: tuple[Event, ...]) -> list[tuple[str, str, str]]:
+    found = [item for item in events if isinstance(item, CacheLookedUp)]
+    return [(item.cache, item.outcome, item.within) for item in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("bypass", [("aot_autograd", "bypass", ""), ("fx_graph", "hit", "")]),
+        ("warm", [("fx_graph", "hit", "aot_autograd"), ("aot_autograd", "hit", "")]),
+        (
+            "half",
+            [
+                ("aot_autograd", "miss", ""),
+                ("fx_graph", "miss", ""),
+                ("fx_graph", "miss", "aot_autograd"),
+                ("aot_autograd", "miss", ""),
+                ("fx_graph", "miss", ""),
+            ],
+        ),
+    ],
+)
+def test_traces(name: str, expected: list[tuple[str, str, str]]) -> None:
+    """Of torch 2.13.0: programs of the scenarios of the same faults."""
+    (journal,) = read_trace(str(TRACES / f"{name}.log.gz"))
+    assert not journal.lost
+    assert lookups_of(journal.events) == expected
+    rules = {item.rule for item in diagnose(fold([journal.events])).findings}
+    assert rules & {"CD611", "CD614"} == {"bypass": {"CD611"}, "half": {"CD614"}}.get(name, set())
+
+
+@pytest.mark.parametrize("version", ["2.7.1", "2.15.0"])
+@pytest.mark.parametrize(("start", "outcome"), [("cold", "miss"), ("warm", "hit")])
+def test_traces_of_other_versions(version: str, start: str, outcome: str) -> None:
+    """Two models with a backward each, twice with one folder. torch counted four lookups of graphs
+    and two of AOTAutograd in each start, all of them of one outcome."""
+    (journal,) = read_trace(str(TRACES / f"{start}_{version}.log.gz"))
+    assert not journal.lost
+    found = Counter((cache, seen) for cache, seen, _ in lookups_of(journal.events))
+    assert found == {("fx_graph", outcome): 4, ("aot_autograd", outcome): 2}
+    assert [item for item in diagnose(fold([journal.events])).findings if item.rule > "CD6"] == []
 
 
 def test_a_graph_that_is_too_long_for_one_record() -> None:
@@ -113,56 +163,8 @@ def test_a_graph_that_is_too_long_for_one_record() -> None:
     text = line(meta + b'"frame_compile_id": 0}', json.dumps(info).encode())
     (journal,) = trace_of([text], "trace.log")
     assert not journal.lost
-    (found,) = [item for item in journal.events if isinstance(item, wire.CacheLookedUp)]
+    (found,) = [item for item in journal.events if isinstance(item, CacheLookedUp)]
     assert (found.key, found.status, found.compile_id) == ("fabc", "full_miss", "0/0")
-
-
-# --- receipt and screen --------------------------------------------------------------------------
-
-
-def test_the_receipt_and_the_screen() -> None:
-    """What all keys share stands once; a saving within another entry is not counted again."""
-    settings = wire.CacheSettingsRead(0.9, "s1", (("inductor_config[a]", "11111111 False"),))
-    shared = ("cache_key_tag", "22222222")
-    one = (shared, ("gm", "33333333 one"))
-    other = (shared, ("gm", "44444444 other"))
-    receipt = built(
-        [
-            started(),
-            torch_seen(),
-            settings,
-            looked("aot_autograd", "hit", saved_s=3.0),
-            looked("fx_graph", "hit", saved_s=2.0, within="aot_autograd", components=one),
-            looked("fx_graph", "hit", saved_s=1.0, components=other, settings="s1"),
-            looked("aot_autograd", "bypass", reason="Unsupported node op x"),
-            wire.CacheWritten(1.5, 0, "fx_graph", "0/0", 0, "OSError: [Errno 28] No space left"),
-            wire.CacheFolderRead(0.9, "/cache", True, False, "ext4"),
-            compiled("0/0", 2.0, 0, 1.0, phases=(("gc", 1.0),)),
-            ended(),
-        ]
-    )
-    found = receipt.caches
-    assert found is not None
-    assert [(c.cache, c.lookups, c.hits, c.bypasses, c.saved_s) for c in found.caches] == [
-        ("aot_autograd", 2, 1, 1, 3.0),
-        ("fx_graph", 2, 2, 0, 1.0),
-    ]
-    assert found.caches[1].components == {"cache_key_tag": "22222222"}
-    assert [item.components for item in found.lookups[1:3]] == [
-        {"gm": "33333333 one"},
-        {"gm": "44444444 other", "inductor_config[a]": "11111111 False"},
-    ]
-    assert found.lookups[0].frame is not None
-    assert {(item.outcome, item.count) for item in found.refusals} == {
-        ("bypass", 1),
-        ("not_written", 1),
-    }
-    assert found.folder is not None
-    assert found.folder.filesystem == "ext4"
-    assert built().caches is None, "without a lookup"
-    text = screen(show_compile_time, receipt, RenderOptions(width=110))
-    assert "AOTAutograd, not cached 1 time: Unsupported node op x" in text
-    assert "compiled graphs (inductor), not written 1 time: OSError" in text
 
 
 # --- CD611 ---------------------------------------------------------------------------------------
@@ -189,7 +191,7 @@ def test_reasons(text: str, kind: str) -> None:
 
 def test_a_bypass() -> None:
     """A note of a small graph, a warning of a large one; the seconds are those a hit would save."""
-    reason = wire.lookup_of({"cache_bypass_reason": AUTOCAST}).reason
+    reason = lookup_of({"cache_bypass_reason": AUTOCAST}).reason
     bypass = looked("aot_autograd", "bypass", reason=reason)
     graph = looked("fx_graph", "miss", key="f1")
     phases = (("aot_collect_metadata", 0.5), ("compile_file", 9.0), ("gc", 0.1))
@@ -224,12 +226,10 @@ def test_each_reason_once() -> None:
 
 def test_entries_that_were_not_written() -> None:
     """The folder's fault has a cure; what torch cannot serialize has none that is known."""
-    folder = wire.CacheFolderRead(0.9, "/cache", True, False, "ext4")
-    full = wire.CacheWritten(
-        1.5, 0, "fx_graph", "0/0", 0, "OSError: [Errno 28] No space left on device"
-    )
-    odd = wire.CacheWritten(1.5, 0, "aot_autograd", "0/0", 0, "torch could not serialize the entry")
-    fine = wire.CacheWritten(1.5, 0, "fx_graph", "0/0", 0)
+    folder = CacheFolderRead(0.9, "/cache", True, False, "ext4")
+    full = CacheWritten(1.5, 0, "fx_graph", "0/0", 0, "OSError: [Errno 28] No space left on device")
+    odd = CacheWritten(1.5, 0, "aot_autograd", "0/0", 0, "torch could not serialize the entry")
+    fine = CacheWritten(1.5, 0, "fx_graph", "0/0", 0)
     found = findings(folder, full, odd, fine)
     assert [(item.rule, item.severity, item.evidence["kind"]) for item in found] == [
         ("CD613", "warning", "not_written"),
@@ -255,12 +255,12 @@ def test_a_folder_that_does_not_last(
     temporary: bool, filesystem: str, seconds: float, told: bool
 ) -> None:
     """A note, and only where much would be lost: it is where torch puts it for everybody."""
-    folder = wire.CacheFolderRead(0.9, "/tmp/torchinductor_me", False, temporary, filesystem)
+    folder = CacheFolderRead(0.9, "/tmp/torchinductor_me", False, temporary, filesystem)
     found = findings(folder, looked("fx_graph", "miss", key="f1"), seconds=seconds)
     assert [(item.rule, item.severity) for item in found] == [("CD613", "info")] * told
 
 
-WRITTEN = wire.CacheWritten(1.6, 0, "aot_autograd", "0/0", 0)
+WRITTEN = CacheWritten(1.6, 0, "aot_autograd", "0/0", 0)
 
 
 MISS, HIT = looked("aot_autograd", "miss", status="full_miss"), looked("fx_graph", "hit", key="f1")
@@ -280,7 +280,7 @@ AGAIN = looked("fx_graph", "miss", key="f1")
         ((replace(AGAIN, compile_id="1/0"), MISS, HIT, WRITTEN), []),
     ],
 )
-def test_half_a_hit(events: tuple[wire.Event, ...], told: list[tuple[str, str]]) -> None:
+def test_half_a_hit(events: tuple[Event, ...], told: list[tuple[str, str]]) -> None:
     found = findings(*events)
     assert {item.rule for item in found} <= {"CD614"}
     assert [(item.evidence["kind"], item.severity) for item in found] == told

@@ -196,6 +196,12 @@ def test_no_skip_is_no_proof() -> None:
         assert list(rules.cudagraph_skipped(run)) == []
 
 
+def test_nothing_is_said_on_a_cpu() -> None:
+    """A skip on a machine without a device is no defect."""
+    run = timeline([attempt()], processes=(CPU,), warnings=(warning(MUTATED),))
+    assert [item for rule in rules.RULES for item in rule(run)] == []
+
+
 def test_an_overwritten_output_ends_the_run() -> None:
     """CD404 from torch's error, with the line of the program."""
     failure = (

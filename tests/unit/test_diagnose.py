@@ -8,7 +8,18 @@ from dataclasses import replace
 import msgspec
 import pytest
 from built_receipt import finding as built_finding
-from timelines import FILE, attempt, false_guard, hazards, log, process, recompile, site, timeline
+from timelines import (
+    FILE,
+    at_limit,
+    attempt,
+    false_guard,
+    hazards,
+    log,
+    process,
+    recompile,
+    site,
+    timeline,
+)
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.findings import Finding, Severity
@@ -130,6 +141,15 @@ def test_an_explicit_break_keeps_its_severity() -> None:
     text = ITEM.replace("Unsupported Tensor.item() call", title).replace("gb0124", "gb0098")
     (finding,) = diagnose(broken_frame(text)).findings
     assert (finding.also, finding.severity) == (("CD904",), "warning")
+
+
+def test_the_limit_and_its_cause() -> None:
+    """Both are findings: what recompiles, and that the frame is eager since; nothing else is."""
+    diagnosis = diagnose(timeline(at_limit(8), text_log=log(8, 1)))
+    assert [finding.rule for finding in diagnosis.findings] == ["CD107", "CD152"]
+    cause, limit = diagnosis.findings
+    assert (cause.count, cause.cost_s) == (7, 3.5)
+    assert limit.also == ("CD107",)
 
 
 def test_an_armed_guard_of_a_known_cause() -> None:

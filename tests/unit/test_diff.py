@@ -16,6 +16,7 @@ from screens import comparison_screen
 from timelines import attempt, false_guard, recompile
 
 from compilediag.compare.diff import Comparison, FieldChange, compare
+from compilediag.compare.keys import COUNTS
 from compilediag.errors import LanesNotComparable
 from compilediag.receipt import versions
 from compilediag.receipt.schema.receipt import Receipt
@@ -61,6 +62,20 @@ def test_phases_of_compiling_that_changed() -> None:
     assert "compile: kernel_builds" in comparison_screen(found, RenderOptions(width=100))
     found = compare(timed(dynamo=1.0), receipt(lambda raw: raw["compile"].update(seconds=None)))
     assert not [item for item in found.timings if item.name.startswith("compile: ")]
+
+
+def test_the_same_receipt() -> None:
+    """Nothing changed, and everything is told as the same."""
+    found = compare(receipt(), receipt())
+    assert not found.changed
+    assert [item.name for item in found.counts] == list(COUNTS)
+    assert [item.change for item in found.counts] == [0] * len(COUNTS)
+    assert [(item.key.variable, item.before, item.after) for item in found.causes_same] == [
+        ("pos.pe", 2, 2),
+        ("capture", 1, 1),
+        ("stash", 1, 1),
+    ]
+    assert (found.environment, found.provenance, found.checks, found.frames) == ((), (), (), ())
 
 
 def test_a_cause_that_is_gone() -> None:

@@ -32,6 +32,17 @@ def question(compile_id: str) -> wire.Recompiled:
     return wire.Recompiled(0.9, 0, compile_id, 0, WHERE, (f"0/0: {text}",), (), 0.0)
 
 
+def test_a_recompile_has_the_call_of_its_row() -> None:
+    """Each compile its own; the finding that of the first recompile with its cause."""
+    events: list[wire.Event] = [row("0/0", OTHER), question("0/1"), row("0/1", CALL, "n")]
+    timeline = fold([events])
+    assert [item.entered_at for item in timeline.compiles] == [OTHER, CALL]
+    assert [item.entered_at for item in timeline.recompiles] == [CALL]
+    (finding,) = (item for item in diagnose(timeline).findings if item.rule == "CD107")
+    assert finding.location == place_of(wire.Location(PACKAGE_FILE, 12, "forward"))
+    assert finding.entered_at == entered_record(CALL)
+
+
 def test_a_compile_that_did_not_end() -> None:
     """It has no row: its start has the call."""
     started = wire.CompileStarted(0.95, 0, "DYNAMO", "0/1", 0, WHERE, CALL)

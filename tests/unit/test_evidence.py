@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from timelines import FILE, PACKAGE_FILE, TORCH_FILE, WHERE, attempt, process, timeline
+from timelines import FILE, PACKAGE_FILE, TORCH_FILE, WHERE, attempt, log, process, timeline
 
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.receipt.schema.evidence import GuardEvidence
@@ -17,7 +17,13 @@ from compilediag.rules.evidence import (
 )
 from compilediag.timeline.invocations import Calls, StanceCalls
 from compilediag.timeline.timeline import Process, Timeline
-from compilediag_harness.wire import EvidenceLost, FaultOccurred, FrameSkipped, Location
+from compilediag_harness.wire import (
+    EvidenceLost,
+    FaultOccurred,
+    FrameSkipped,
+    Location,
+    WarningSeen,
+)
 
 MODE = "non-infra torch dispatch mode present"
 
@@ -107,6 +113,20 @@ def test_refusals(reason: str, file: str, expected: str | None) -> None:
     if findings:
         assert findings[0].steps == (2,)
         assert reason in str(findings[0].evidence["reason"])
+
+
+def test_a_stored_profile_in_use() -> None:
+    """torch's own message proves the use; a job id alone makes it possible."""
+    text = "get_code_state /cache/code_state_0.pkl hit local, 2 entries"
+    used = timeline([attempt("0/0")], text_log=log(profile_uses=(text,)))
+    finding = one(find_stored_profiles(used))
+    assert (finding.rule, finding.severity, finding.confidence) == ("CD905", "info", "exact")
+    logged = WarningSeen(1.0, 0, "", "torch._dynamo.pgo", text)
+    assert one(find_stored_profiles(timeline(warnings=(logged,)))).confidence == "exact"
+    env = {"TORCH_COMPILE_JOB_ID": "nightly"}
+    possible = timeline([attempt("0/0")], processes=(process(facts={"env": env}),))
+    assert one(find_stored_profiles(possible)).confidence == "text"
+    assert list(find_stored_profiles(timeline([attempt("0/0")]))) == []
 
 
 def test_profiles_switched_off() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.figures.invocations import planned_padding, shapes_section
+from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.schema.invocations import FixedShapeRecord
 from compilediag.rules.fixed_shapes.rule import (
     find_contamination,
@@ -102,6 +103,18 @@ def test_calls_are_added_up_by_size() -> None:
     assert item.sizes == (SizeRun((4,), 3, 10), SizeRun((8,), 1, 6))
     assert item.padding_waste == 20 / 16 - 1
     assert fixed_shapes_of(0, [WARMED])[0].padding_waste is None
+
+
+def test_contamination_names_the_output_and_the_fix() -> None:
+    """Harmless kinds are no finding; of several harmful ones the first is named, all are kept."""
+    (finding,) = find_contamination(
+        timeline(checked(("a", "safe"), ("b", "contaminated"), ("c", "parity"), ("d", "rng")))
+    )
+    assert (finding.rule, finding.severity, finding.variable) == ("CD406", "error", "b")
+    assert (finding.location, finding.count) == (place_of(PLACE), 2)
+    assert finding.title == "b depends on padding: seen contaminated, and 1 more"
+    assert "mask=" in finding.fix.summary
+    assert not list(find_contamination(timeline(checked(("a", "nan_leak"), ("b", "rng")))))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from timelines import at_limit, attempt, false_guard, hazards, process, recompile
+from timelines import FILE, at_limit, attempt, false_guard, hazards, process, recompile
 from timelines import timeline as run_of
 
-from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.findings import Finding, entered_record
 from compilediag.rules.limits.rule import (
     find_armed_guards,
     find_autograd_recaptures,
@@ -21,7 +21,7 @@ from compilediag.rules.limits.rule import (
 )
 from compilediag.rules.sizes.constraints import find_violated_constraints
 from compilediag.timeline.timeline import Compile, Timeline
-from compilediag_harness.wire import Location, WarningSeen
+from compilediag_harness.wire import Location, UserCall, WarningSeen
 
 FORWARD = attempt("0/0")
 VIOLATIONS = {
@@ -80,6 +80,13 @@ def test_near_the_limit(count: int, limit: int, expected: bool) -> None:
     if findings:
         assert findings[0].title.startswith(f"{count} of {limit} variants of forward used")
         assert findings[0].evidence["variants"] == count
+
+
+def test_no_forecast_of_what_happened() -> None:
+    """A frame past the limit is CD152 only."""
+    run = run_of(at_limit(8))
+    assert found(find_variant_forecasts, run) == []
+    assert len(found(find_limit_hits, run)) == 1
 
 
 def string_flag(name: str, expected: str, actual: str, step: int) -> Compile:
@@ -157,6 +164,17 @@ def test_compiled_autograd() -> None:
     assert (normal.severity, normal.count) == ("info", 1)
     (more,) = found(find_autograd_recaptures, run_of(captures(0, 1, 5)))
     assert (more.severity, more.count, more.steps, more.cost_s) == ("warning", 2, (1, 5), 1.0)
+
+
+def test_the_call_of_backward_stands_on_captures() -> None:
+    """The captured graph is generated code: the program's own line is where it called backward."""
+    call = UserCall(FILE, 31, "<module>", "loss.backward()")
+    generated = Location("<eval_with_key>.1", 4, "forward")
+    made = [
+        replace(attempt(f"!{n}/{n}/0", where=generated, step=n), entered_at=call) for n in range(3)
+    ]
+    (finding,) = found(find_autograd_recaptures, run_of(made))
+    assert (finding.location, finding.entered_at) == (None, entered_record(call))
 
 
 def test_compiled_autograd_misses_in_the_log() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,12 +13,24 @@ from compilediag.readers.torch_logs import LINE_LIMIT, read_text_log
 from compilediag.runs.supervised.assemble import read_logs
 
 DATA = Path(__file__).parents[1] / "data"
+VERSIONS = ("2.7.1", "2.13.0", "2.15.0")
 P = "V1120 17:12:26.334000 8288 torch/_dynamo/guards.py:5396] [0/1] [__recompiles] "
 B = "V1120 17:12:27.224000 8288 torch/_dynamo/symbolic_convert.py:5131] [1/0] [__graph_breaks] "
 
 
 def recorded(name: str) -> bytes:
     return (DATA / name).read_bytes()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_recorded_skips(version: str) -> None:
+    """Frames that a break sends to eager name the same places in both wordings of a skip."""
+    log = read_text_log([recorded(f"torch_logs_skips_{version}.txt")])
+    mine = {line for file, line in log.break_sites if file == "/home/user/skips.py"}
+    assert mine == {18, 24, 29, 34}
+    assert len(log.break_sites) == 5, "the fifth is a line of torch/nn/modules/module.py"
+    assert log.recompiling_lines == 0
+    assert log.unknown_lines == 0
 
 
 @given(size=st.integers(min_value=1, max_value=4096))

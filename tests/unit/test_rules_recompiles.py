@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import timelines
-from false_guards import FLAG, FRAME
+from false_guards import FLAG, FRAME, HOOK, PE
 
 from compilediag.diagnosis.codes import REGISTER, info
 from compilediag.diagnosis.findings import Finding, Rule, place_of
@@ -17,7 +17,7 @@ from compilediag.rules.facts import decides_by
 from compilediag.rules.objects.advice import unguarded_change
 from compilediag.rules.sizes.marks import since_first_call
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall
+from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UnguardedChanged, UserCall
 
 RULES: tuple[Rule, ...] = (*RECOMPILE_RULES, unguarded_change)
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
@@ -43,6 +43,20 @@ def findings(*recompiles: Recompile) -> list[Finding]:
     return [finding for rule in RULES for finding in rule(timeline)]
 
 
+def test_one_finding_over_all_steps() -> None:
+    """The same flag at steps 3 and 7 is one finding with both steps and the sum of seconds."""
+    (finding,) = findings(recompile(3, FLAG), recompile(7, FLAG, seconds=0.25))
+    assert (finding.rule, finding.slug, finding.family) == ("CD101", "closure-flag", "closure_flag")
+    assert (finding.variable, finding.location, finding.ownership) == (
+        "capture",
+        place_of(HOOK),
+        "user",
+    )
+    assert (finding.count, finding.steps, finding.cost_s) == (2, (3, 7), 0.75)
+    assert finding.evidence["compile_ids"] == ["0/3", "0/7"]
+    assert finding.evidence["roles"] == ["primary", "primary"]
+
+
 def test_of_methods_of_packages_none_is_picked() -> None:
     """By the source alone any of them may have run; where there is one candidate it is named, and
     a line of the program's own beside theirs."""
@@ -57,6 +71,14 @@ def test_of_methods_of_packages_none_is_picked() -> None:
     assert named(*methods) == []
     assert named(methods[0]) == ["Metric.a"]
     assert named(*methods, own) == [own.function]
+
+
+def test_every_cause_is_a_finding() -> None:
+    """The buffer is found beside the flag; its share of the seconds is not invented."""
+    flag, buffer = findings(recompile(1, FLAG, PE))
+    assert (flag.rule, flag.cost_s) == ("CD101", 0.5)
+    assert (buffer.rule, buffer.cost_s, buffer.variable) == ("CD103", None, "pos.pe")
+    assert buffer.evidence["roles"] == ["also"]
 
 
 def test_torch_lines_give_way_to_the_frame() -> None:
@@ -126,6 +148,18 @@ def test_words(text: str, code: str, advice: str) -> None:
     assert finding.confidence == "text"
     assert advice in finding.fix.summary
     assert "\n" not in finding.title
+
+
+def test_unguarded_change() -> None:
+    """CD119 names what became stale and where it was registered; several checks are one finding."""
+    where = Location("/home/u/train.py", 40, "main")
+    change = UnguardedChanged(1.0, 4, FRAME, "forward_hook", "encoder.0", where)
+    again = UnguardedChanged(2.0, 5, FRAME, "forward_hook", "encoder.0", where)
+    (finding,) = unguarded_change(Timeline(unguarded=(change, again)))
+    assert (finding.rule, finding.severity, finding.variable) == ("CD119", "error", "encoder.0")
+    assert (finding.location, finding.count, finding.steps) == (place_of(where), 2, (4, 5))
+    assert finding.title == "forward hook changed after compile and is ignored"
+    assert "register it before" in finding.fix.summary
 
 
 def test_register() -> None:

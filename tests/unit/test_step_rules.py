@@ -94,29 +94,6 @@ def test_a_doctored_record_keeps_what_all_tuples_tell() -> None:
     assert sample_of(0, replace(event, counts=(-1,))).sites == ()
 
 
-def test_seconds_of_reads_add_up_or_are_not_known() -> None:
-    """Those of a line over its steps, and of all lines; one that was not timed, or a step that held
-    more than was counted, leaves them unknown. Journals of before hold none."""
-    places = (LINE, replace(LINE, line=30))
-    kinds, loops, counts = ("item", "tolist"), (0, 0), (5, 1)
-    event = SyncsSampled(1.0, 2, True, True, places, kinds, loops, ((), ()), counts, (0.5, 0.25))
-    before = replace(event, step=3, seconds=())
-    cut = replace(event, step=4, complete=False)
-    empty = SyncsSampled(1.0, 5, True, True, (), (), (), (), ())
-    samples = [sample_of(0, item) for item in (event, before, cut, empty)]
-    assert [item.seconds for item in samples] == [0.75, None, None, 0.0]
-    assert [site.seconds for site in samples[2].sites] == [0.5, 0.25]
-    for kept, lines, whole in (
-        ((samples[0], samples[3]), [0.5, 0.25], 0.75),
-        ((samples[0], samples[2]), [1.0, 0.5], None),
-        (samples, [None, None], None),
-    ):
-        run = timeline(syncs=tuple(kept))
-        section = syncs_section(run)
-        assert section is not None
-        assert ([line.seconds for line in section.lines], section.seconds) == (lines, whole)
-
-
 # --- CD302 ---
 
 

@@ -126,34 +126,6 @@ def test_a_spike_with_a_span(long: Step, name: str, seconds: float, reason: str)
     assert why(long, spans=(span(name, 5.0, seconds, 5),)) == reason
 
 
-@pytest.mark.parametrize(
-    ("reads_s", "noting_s", "spans", "sync_s", "reason"),
-    [
-        (2.5, 0.0, (), 2.5, "sync"),
-        (2.5, 0.0, (("metrics", 2.75),), 2.5, "metric"),
-        (0.75, 0.0, (), 0.75, "unexplained"),
-        (0.5, 2.0, (), 0.5, "measuring"),
-        (None, 0.0, (), None, "unexplained"),
-    ],
-    ids=["reads", "reads in a metric", "few reads", "our noting", "not timed"],
-)
-def test_a_spike_that_synchronised(
-    reads_s: float | None,
-    noting_s: float,
-    spans: tuple[tuple[str, float], ...],
-    sync_s: float | None,
-    reason: str,
-) -> None:
-    """Beyond the reads of the other sampled steps, half a second each; a metric has the time of
-    what it reads, and its reads are listed beside it."""
-    steps = tuple(step(number, 4.0 if number == 5 else 1.0) for number in range(10))
-    usual = tuple(SampledStep(0, number, False, True, (), 0.5) for number in (3, 4, 6))
-    long = SampledStep(0, 5, False, True, (), reads_s, {"rest": noting_s})
-    all_spans = tuple(span(name, 5.0, seconds, 5) for name, seconds in spans)
-    (spike,) = section(Timeline(steps=steps, spans=all_spans, syncs=(*usual, long))).spikes
-    assert (spike.sync_s, spike.why) == (sync_s, reason)
-
-
 def test_nested_spans_are_told_once() -> None:
     """A metric inside an evaluation is the metric's; other threads take none of the step."""
     timeline = Timeline(

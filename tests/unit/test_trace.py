@@ -35,6 +35,24 @@ def counts(timeline: Timeline) -> tuple[int, ...]:
     )
 
 
+def test_every_recorded_trace_is_whole() -> None:
+    """Nothing is lost in a trace as torch wrote it, so that a loss elsewhere means something."""
+    for path in TRACES.rglob("*.gz"):
+        assert [item.lost for item in read_trace(str(path))] == [{}], path.name
+
+
+def test_both_encodings_of_reasons() -> None:
+    """One reason is bare text, several are a JSON list, though torch calls both JSON."""
+    asked = [
+        item
+        for journal in read_trace(str(TRACES / "recompile_limit.log.gz"))
+        for item in journal.events
+        if isinstance(item, Recompiled)
+    ]
+    assert [len(item.reasons) for item in asked] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert all(item.reasons[0].startswith(f"0/{n}: ") for n, item in enumerate(asked))
+
+
 @pytest.mark.parametrize("entries", [8, 9, 40_000])
 def test_a_frame_of_many_cache_entries_is_no_loss(entries: int) -> None:
     """torch writes a reason for each of them, megabytes at every recompile: the first are read."""

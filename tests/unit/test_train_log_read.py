@@ -198,6 +198,14 @@ def test_maxtext_lies_in_its_early_steps() -> None:
     assert (log.last["loss"], rate(log, "tokens_per_s_per_device")) == (10.374, 8672.758)
 
 
+def test_recorded_hugging_face() -> None:
+    """Version 5: quoted values, a bar for training and others for evaluations."""
+    log = read((DATA / "huggingface_5.23.log").read_bytes())
+    assert (log.trainer, log.losses, log.last["loss"]) == ("huggingface", 8, 1.289)
+    assert (log.ended_steps, log.finished, log.whole["steps_per_s"]) == (40, True, 419.7)
+    assert step_s(log) is None  # it took a tenth of a second, and bars tell whole ones
+
+
 def test_an_older_hugging_face() -> None:
     """Without quotes, and with a run that was long enough for its bar to tell time."""
     lines = ["\r  0%|          | 0/200 [00:00<?, ?it/s]"]
@@ -212,6 +220,16 @@ def test_an_older_hugging_face() -> None:
             lines += [f"\r 9%|#    | {done}/90 [00:00<00:01, 30.00it/s]" for done in range(91)]
     log = read("".join(lines))
     assert (log.clock, log.ended_steps, step_s(log), log.last["loss"]) == ("bar", 200, 2.0, 0.2645)
+
+
+def test_recorded_lightning() -> None:
+    """A bar an epoch, whose rate is the mean; the bars of validations are not steps."""
+    log = read((DATA / "lightning_2.6.log").read_bytes())
+    assert (log.trainer, log.clock, log.ended_steps, log.finished) == (
+        "lightning", "bar", 60, True,
+    )  # fmt: skip
+    assert step_s(log) == pytest.approx(1 / 18.63, rel=0.05)
+    assert log.last["loss"] == 0.0323
 
 
 def test_ranks_of_one_log() -> None:
