@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -96,31 +96,15 @@ def receipt_of_many(
         OutputUnwritable: the folder or the disk does not take them.
     """
     readable = readable_in(sources)
-    lowest = lowest_ranks(readable)
-    numbered = [(source, index in lowest) for index, source in enumerate(readable)]
-    tasks = (
-        numbered[begin : begin + SOURCES_PER_TASK]
-        for begin in range(0, len(numbered), SOURCES_PER_TASK)
-    )
-    fingerprints: list[list[RankFingerprint]] = []
-    held: dict[int, Journals] = {}
-    for several in map_ordered(partial(_read_some, options=options), tasks, executor):
-        for made, journals in several:
-            for fingerprint, receipt in made:
-                _write(receipt, fingerprint, options)
-            if journals:
-                held[len(fingerprints)] = journals
-            fingerprints.append([fingerprint for fingerprint, _ in made])
+    fingerprints, held = _read_all(readable, options, executor)
 
-    def read(part: RankPart) -> Iterator[Journals]:
-        return map_ordered(read_source, [readable[index] for index in part.sources], executor)
+    def sources_of(part: RankPart) -> list[Input]:
+        return [readable[index] for index in part.sources]
 
     # A rank with several sources did what all of them contain.
     parts = parts_in(fingerprints)
     spread = [index for index, (part, _) in enumerate(parts) if len(part.sources) > 1]
-    merges = (
-        (parts[index][0], [readable[at] for at in parts[index][0].sources]) for index in spread
-    )
+    merges = [(parts[index][0], sources_of(parts[index][0])) for index in spread]
     merged = map_ordered(partial(_merge_sources, options=options), merges, executor)
     for index, (fingerprint, receipt) in zip(spread, merged, strict=True):
         _write(receipt, fingerprint, options)
@@ -130,7 +114,8 @@ def receipt_of_many(
     @cache
     def summary_of(rank: int) -> RankSummary:
         part = by_rank[rank]
-        return summaries_in(journals_of(part, read(part)))[0]
+        read = map_ordered(read_source, sources_of(part), executor)
+        return summaries_in(journals_of(part, read))[0]
 
     found = [fingerprint for _, fingerprint in parts]
     choice = choice_of(found, options.world_size, ranks_named(sources), summary_of)
@@ -148,6 +133,28 @@ def receipt_of_many(
     if choice.unlisted is None:
         return merged_receipt(loaded, options.name, options.world_size, options.folder)
     return listed_receipt(loaded, options.name, choice, options.folder)
+
+
+def _read_all(
+    readable: Sequence[Input], options: ReceiptOptions, executor: Executor | None
+) -> tuple[list[list[RankFingerprint]], dict[int, Journals]]:
+    """The fingerprints of each source, and the journals of some; receipts are written."""
+    lowest = lowest_ranks(readable)
+    numbered = [(source, index in lowest) for index, source in enumerate(readable)]
+    tasks = (
+        numbered[begin : begin + SOURCES_PER_TASK]
+        for begin in range(0, len(numbered), SOURCES_PER_TASK)
+    )
+    fingerprints: list[list[RankFingerprint]] = []
+    held: dict[int, Journals] = {}
+    for several in map_ordered(partial(_read_some, options=options), tasks, executor):
+        for made, journals in several:
+            for fingerprint, receipt in made:
+                _write(receipt, fingerprint, options)
+            if journals:
+                held[len(fingerprints)] = journals
+            fingerprints.append([fingerprint for fingerprint, _ in made])
+    return fingerprints, held
 
 
 def lowest_ranks(readable: Sequence[Input]) -> frozenset[int]:
