@@ -207,6 +207,11 @@ class _Reader:
                 if stream is not lead
             }
         )
+        notes = [*_clock_notes(log), *_loss_notes(counts)]
+        if others:
+            more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+            names = ", ".join(others[:MAX_NAMED])
+            notes.append(f"other step lines are not in the figures: {names}{more}")
         return replace(
             log,
             whole=self.whole,
@@ -217,7 +222,7 @@ class _Reader:
             losses_not_finite=sum(stream.losses_not_finite for stream in streams),
             losses=sum(stream.losses for stream in streams),
             counts=counts,
-            notes=(*_clock_notes(log), *_loss_notes(counts), *_other_notes(others)),
+            notes=tuple(notes),
         )
 
 
@@ -320,10 +325,3 @@ def _loss_notes(counts: Mapping[str, int]) -> Iterator[str]:
     for name, text in reasons.items():
         if counts.get(name):
             yield f"{counts[name]:,} line{'s' if counts[name] > 1 else ''}: {text}"
-
-
-def _other_notes(others: Sequence[str]) -> Iterator[str]:
-    if others:
-        more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
-        names = ", ".join(others[:MAX_NAMED])
-        yield f"other step lines are not in the figures: {names}{more}"

@@ -16,7 +16,7 @@ from compilediag.compare.against_eager.conclude import Arm, ArmPair, arm_of, pro
 from compilediag.receipt.schema.comparisons import ArmRecord
 from compilediag.runs.tools.ab import in_turns
 from compilediag.runs.trials.campaign import why_not
-from compilediag.runs.trials.one import SEED, Trials, Trial
+from compilediag.runs.trials.one import SEED, Trial, Trials
 from compilediag.runs.trials.state import Stop
 from compilediag_harness.wire import TrialPlan
 

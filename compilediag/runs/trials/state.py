@@ -14,7 +14,7 @@ from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, declared_by, plan_of
 from compilediag.rules.variables import joined
-from compilediag.runs.trials.one import SEED, Trials, Trial
+from compilediag.runs.trials.one import SEED, Trial, Trials
 from compilediag.runs.trials.sources import Listed, labels_of, source_changes
 from compilediag_harness.wire import SourceChange
 
