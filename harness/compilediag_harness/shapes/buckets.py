@@ -4,9 +4,8 @@ The choice is exact. A size runs in the cheapest chosen bucket that holds it, so
 fall with the size: it is first replaced by its minimum over the sizes that are not smaller. What is
 left are groups of neighbouring sizes.
 
-A group of neighbours costs a straight line in the price of its largest member: the lower envelope
-of those lines gives each step of a shortest path in constant time, and k groups of n members in
-O(k n).
+Where the best group up to a size begins never falls from size to size: halves are searched between
+the begins of their neighbours, and k groups of n members cost O(k n log n).
 
 Pure, standard library only.
 """
@@ -96,7 +95,11 @@ def plan(
     seen = _split(counts, top)
     candidates = _candidates(seen, top, cost, multiple)
     cheapest = _cheapest_not_smaller(candidates, cost)
-    weights = _weights(seen, candidates)
+    # Calls of sizes that fit a candidate and no smaller one. Those above the first that holds every
+    # size are needed for their cost only.
+    weights = [0] * (bisect_left(candidates, max(seen)) + 1)
+    for size, count in seen.items():
+        weights[bisect_left(candidates, size)] += count
     prices = [price for price, _ in cheapest[: len(weights)]]
     tops = largest_of_groups(prices, weights, k, per_graph_cost)
     return _planned(seen, sorted({cheapest[index][1] for index in tops}), cost)
@@ -284,15 +287,6 @@ def _cheapest_not_smaller(candidates: Sequence[int], cost: Cost | None) -> list[
     return cheapest[::-1]
 
 
-def _weights(seen: Mapping[int, int], candidates: Sequence[int]) -> list[int]:
-    """For each candidate the calls of sizes that fit it and no smaller one; those above the first
-    that holds every size are needed for their cost only."""
-    weights = [0] * (bisect_left(candidates, max(seen)) + 1)
-    for size, count in seen.items():
-        weights[bisect_left(candidates, size)] += count
-    return weights
-
-
 def _planned(seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None) -> BucketPlan:
     """Each size in the cheapest bucket that holds it."""
     cheapest = _cheapest_not_smaller(buckets, cost)
@@ -336,7 +330,12 @@ def largest_of_groups(
         total = least[-1] + per_group * groups
         if total < best:
             best, best_groups = total, groups
-    return _traced(choices[:best_groups])
+    tops: list[int] = []
+    end = len(prices)
+    for chosen in reversed(choices[:best_groups]):
+        tops.append(end - 1)
+        end = chosen[end]
+    return tops[::-1]
 
 
 def _one_more(
@@ -344,58 +343,20 @@ def _one_more(
 ) -> tuple[list[float], list[int]]:
     """The least cost of the first 1, 2... members with one group more, and where that group begins.
 
-    A group from i to j costs prices[j] * (before[j + 1] - before[i]): over i these are lines in
-    prices[j]. Later lines fall more steeply and prices never fall, so a line that was left behind
-    is never best again.
+    A group from i to j costs prices[j] * (before[j + 1] - before[i]). Prices never fall, so neither
+    does the last of the best begins.
     """
-    result, chosen = [math.inf], [0]
-    lines: list[int] = []
-    best = 0
-    for end in range(1, len(least)):
-        if least[end - 1] < math.inf:
-            _add_line(lines, end - 1, least, before)
-        best = min(best, max(len(lines) - 1, 0))
-        price = prices[end - 1]
-        while best + 1 < len(lines) and _value(lines[best + 1], price, least, before) <= _value(
-            lines[best], price, least, before
-        ):
-            best += 1
-        if lines:
-            start = lines[best]
-            result.append(least[start] + price * (before[end] - before[start]))
-            chosen.append(start)
-        else:
-            result.append(math.inf)
-            chosen.append(0)
+    result, chosen = [math.inf] * len(least), [0] * len(least)
+    waiting = [(1, len(least) - 1, 0, len(least) - 2)]
+    while waiting:
+        first, last, low, high = waiting.pop()
+        if first > last:
+            continue
+        end = (first + last) // 2
+        for start in range(low, min(high, end - 1) + 1):
+            cost = least[start] + prices[end - 1] * (before[end] - before[start])
+            if cost <= result[end]:
+                result[end], chosen[end] = cost, start
+        waiting.append((first, end - 1, low, chosen[end]))
+        waiting.append((end + 1, last, chosen[end], high))
     return result, chosen
-
-
-def _value(line: int, price: float, least: Sequence[float], before: Sequence[float]) -> float:
-    return least[line] - price * before[line]
-
-
-def _add_line(lines: list[int], new: int, least: Sequence[float], before: Sequence[float]) -> None:
-    """Adds the steepest line and drops those that are nowhere the lowest any more."""
-    while lines and before[lines[-1]] == before[new] and least[lines[-1]] >= least[new]:
-        lines.pop()
-    if lines and before[lines[-1]] == before[new]:
-        return
-    while len(lines) >= 2:
-        first, middle = lines[-2], lines[-1]
-        # Where `new` passes below `first` against where `middle` does, without dividing.
-        passes_new = (least[new] - least[first]) * (before[middle] - before[first])
-        passes_middle = (least[middle] - least[first]) * (before[new] - before[first])
-        if passes_new > passes_middle:
-            break
-        lines.pop()
-    lines.append(new)
-
-
-def _traced(choices: Sequence[Sequence[int]]) -> list[int]:
-    """From the last member back: the largest member of each group."""
-    tops: list[int] = []
-    end = len(choices[0]) - 1
-    for chosen in reversed(choices):
-        tops.append(end - 1)
-        end = chosen[end]
-    return tops[::-1]

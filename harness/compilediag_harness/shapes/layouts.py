@@ -171,7 +171,9 @@ class Facts:
             if matched and item.fact[1:] == (leaf.dtype, leaf.device):
                 continue  # the usual case: nothing is built to be compared
             now = _fact(leaf, tensor, item.padded)
-            if not _same(item.fact, now):
+            # True == 1, but torch compiles for one of them; and NaN is as it was.
+            same = item.fact == now or (item.fact != item.fact and now != now)  # noqa: PLR0124
+            if not same or type(item.fact) is not type(now):
                 raise _changed(item.path, item.fact, now)
             if is_tensor and len(item.shapes) < MAX_SHAPES:
                 item.shapes.add(leaf.shape)
@@ -204,12 +206,6 @@ def _fact(leaf: Any, tensor: type, padded: frozenset[int]) -> Any:
         return _TensorFact(shape, value.dtype, value.device)
     kind: Any = type(leaf)  # pyright: ignore[reportUnknownVariableType]
     return leaf if isinstance(leaf, _CONSTANTS) else kind
-
-
-def _same(before: Any, now: Any) -> bool:
-    if type(before) is not type(now):  # True == 1, but torch compiles for one of them
-        return False
-    return before == now or (before != before and now != now)  # noqa: PLR0124 - NaN is as it was
 
 
 def _changed(path: str, before: Any, now: Any) -> ShapeUnusable:
