@@ -205,11 +205,12 @@ def knee_of(
             knee = find_knee(seconds, sizes, fits=fits, rounds=rounds)
     finally:
         calls.frozen = frozen
+    called = [item if item.seconds else None for item in knee.measured]
     calls.emit(
         KneeMeasured,
         sizes=tuple(item.size for item in knee.measured),
-        call_s=tuple(item.call_s if item.seconds else None for item in knee.measured),
-        slow_call_s=tuple(_slow(item) for item in knee.measured),
+        call_s=tuple(item and item.call_s for item in called),
+        slow_call_s=tuple(item and item.call_s * (1.0 + item.spread) for item in called),
         problems=tuple(item.problem for item in knee.measured),
         knee=knee.size,
         reason=knee.reason,
@@ -234,7 +235,3 @@ def _timer(calls: PaddedCalls, args: Any, kwargs: Any, times: int) -> Callable[[
     seconds(times)
     count = max(1, math.ceil(LONG_ENOUGH_S / max(seconds(1), 1e-9)))
     return lambda: seconds(count)
-
-
-def _slow(item: SizeMeasured) -> float | None:
-    return item.call_s * (1.0 + item.spread) if item.seconds else None

@@ -20,9 +20,8 @@ from compilediag_harness.shapes.layouts import (
 )
 from compilediag_harness.shapes.outputs import Outputs, given_outputs, infer_outputs
 from compilediag_harness.shapes.padding import Buffer, pad_of_leaf, padded
-from compilediag_harness.shapes.random_states import restored_states
 from compilediag_harness.shapes.settings import FixedShapeSettings, Part, Planner
-from compilediag_harness.shapes.side_effects import restored_eager
+from compilediag_harness.shapes.side_effects import restored_eager, restored_states
 from compilediag_harness.shapes.trees import Structure, flatten, rebuilt
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_cudagraphs
 from compilediag_harness.wire import Event, FixedShapeCompiled
@@ -161,8 +160,9 @@ class PaddedCalls:
             for index, leaf in enumerate(call.layout.padded):
                 if buffers[index].written if buffers else given[leaf.index]._version > 0:
                     raise ShapeUnusable(
-                        f"argument {leaf.path!r} is changed in place by the callable, which works "
-                        "on a padded copy: the caller would not see it; return the new value instead"
+                        f"argument {leaf.path!r} is changed in place by the callable, which "
+                        "works on a padded copy: the caller would not see it; return the new value "
+                        "instead"
                     )
         finally:
             shape_log.inside.depth -= 1

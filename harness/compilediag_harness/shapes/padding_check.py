@@ -126,16 +126,14 @@ class _Trials:
                 by_name[name] = found
             elif found is not None and name in padding_report.FINITE:
                 problems[name] = str(found)
-        return Runs(by_name, problems, tuple(self._batches(unpadded, padded_trial)))
-
-    def _batches(self, unpadded: _Trial, padded_trial: _Trial) -> Iterator[RunPair]:
-        for name in padding_report.BATCHES:
-            pair = self._pair(
+        batches = [
+            self._pair(
                 replace(unpadded, rows=name, gradients=False),
                 replace(padded_trial, rows=name, gradients=False),
             )
-            if pair is not None:
-                yield pair
+            for name in padding_report.BATCHES
+        ]
+        return Runs(by_name, problems, tuple(pair for pair in batches if pair is not None))
 
     def repeated(self, size: Sizes, bucket: Sizes) -> tuple[RunPair, ...]:
         """Batches that end with rows of all kinds, the last of which is then repeated. () where one
@@ -151,12 +149,10 @@ class _Trials:
     def _pair(self, unpadded: _Trial, padded_trial: _Trial) -> RunPair | None:
         """None where the function takes no such rows."""
         first = self._try(unpadded)
-        second = self._try(padded_trial) if isinstance(first, CheckedRun) else None
-        return (
-            RunPair(first, second)
-            if isinstance(first, CheckedRun) and isinstance(second, CheckedRun)
-            else None
-        )
+        if not isinstance(first, CheckedRun):
+            return None
+        second = self._try(padded_trial)
+        return RunPair(first, second) if isinstance(second, CheckedRun) else None
 
     def _try(self, trial: _Trial) -> CheckedRun | ShapeUnusable | None:
         """None where the function raises; an error where its outputs are not as they were."""

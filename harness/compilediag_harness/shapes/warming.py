@@ -39,7 +39,8 @@ def warm(calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> i
         listening = padded_calls.listen()
         before, at, has_backward = padded_calls.begun(), time.monotonic(), False
         calls.frozen = None
-        for bucket in _largest_first(settings.buckets):
+        every = [(math.prod(sizes), sizes) for sizes in itertools.product(*settings.buckets)]
+        for _, bucket in sorted(every, reverse=True):
             for _ in range(calls_to_warm(torch, call)):
                 # Anew each time: a backward frees what leads to rows that need a gradient.
                 repeated_args, repeated_kwargs = repeated(calls, call, bucket)
@@ -77,10 +78,6 @@ def _check_limit(calls: PaddedCalls, graphs: int) -> None:
         "and then runs it eagerly without saying so: choose fewer sizes, or set "
         f"torch._dynamo.config.recompile_limit = {needed} before (or what torch.compile was given)"
     )
-
-
-def _largest_first(buckets: tuple[Sizes, ...]) -> list[Sizes]:
-    return sorted(itertools.product(*buckets), key=lambda its: (math.prod(its), its), reverse=True)
 
 
 def calls_to_warm(torch: Any, call: FlatCall) -> int:
@@ -134,7 +131,11 @@ def gradients_of(
     wanted = [leaf for leaf in _leaves_behind(losses) if id(leaf) in names]
     if not wanted:
         return {}
-    weights = [_weights(torch, leaf) for leaf in losses]
+    weights: list[Any] = []
+    for leaf in losses:
+        # Different for every entry: a sum may be constant (softmax), whatever the entries are.
+        at = torch.arange(leaf.numel(), device=leaf.device, dtype=torch.float32)
+        weights.append(((at * 0.37).sin() + 0.5).reshape(leaf.shape).to(leaf.dtype))
     found = torch.autograd.grad(losses, wanted, weights, allow_unused=True)
     return {
         names[id(leaf)]: gradient.detach()
@@ -162,9 +163,3 @@ def _leaves_behind(outputs: list[Any]) -> list[Any]:
                 met.add(after)
                 waiting.append(after)
     return list(found.values())
-
-
-def _weights(torch: Any, like: Any) -> Any:
-    """Different for every entry: a sum may be constant (softmax), whatever the entries are."""
-    positions = torch.arange(like.numel(), device=like.device, dtype=torch.float32)
-    return ((positions * 0.37).sin() + 0.5).reshape(like.shape).to(like.dtype)

@@ -15,7 +15,7 @@ from typing import Any
 from compilediag_harness.base.object_graph import class_of
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import shape_log
-from compilediag_harness.shapes.random_states import RandomStates
+from compilediag_harness.shapes.side_effects import RandomStates
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
 from compilediag_harness.torch_internals.torch_open_calls import Returning, is_outermost
 from compilediag_harness.trials import shadow

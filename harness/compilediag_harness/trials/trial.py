@@ -8,7 +8,7 @@ from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
-from compilediag_harness.shapes.random_states import RandomStates
+from compilediag_harness.shapes.side_effects import RandomStates
 from compilediag_harness.torch_internals import torch_disabling, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import fixed_shapes, plan, settings
