@@ -257,10 +257,11 @@ class _Reader:
                 table = cast(dict[str, Any], item)
                 self._hold(functools.partial(refill, dict, table), table.copy, table.copy())
                 label = _OF_MODULES[name] or path.label
-                named = ((key, each) for key, each in table.items() if each is not None)
-                self._waiting.extend(
-                    (Path(label, path.member(key).dotted), each) for key, each in named
-                )
+                self._waiting += [
+                    (Path(label, path.member(key).dotted), each)
+                    for key, each in table.items()
+                    if each is not None
+                ]
             elif item:  # most other tables of most modules are empty
                 self._waiting.append((path.member(name), item))
 
