@@ -288,14 +288,14 @@ def test_calls_belong_to_the_step_they_begin_in() -> None:
     """A call at the very end of a step begins the next; those outside all steps are in none."""
     at = (0.0, 0.5, 1.0, 1.2, 3.0)
     told = batch(3.0, callables=(0,), shape_places=(0,), counts=(5,), order=(0,) * 5, at=at)
-    (model,) = invocations_in(fold([[told, steps()]]))
+    ((_, model),) = invocations_in(fold([[told, steps()]]))
     assert model.per_step == PerStep(steps=3, min=0, median=2, max=2)
     assert (model.samples, model.elements) == (40, 160)
 
 
 def test_without_steps_there_is_nothing_per_step() -> None:
     """Null, and not zero."""
-    model, _ = invocations_in(fold([[batch(1.0)]]))
+    (_, model), _ = invocations_in(fold([[batch(1.0)]]))
     assert model.per_step is None
 
 

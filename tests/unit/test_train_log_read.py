@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from compilediag.extensions.train_logs.patterns import built_in
+from compilediag.extensions.train_logs.patterns import built_in, named_rank
 from compilediag.extensions.train_logs.read import LINE_LIMIT, has_steps, train_log_of
 from compilediag.extensions.train_logs.receipt_parts import steady_rate, steady_step_s, warmup_lines
-from compilediag.readers.lines import named_rank, split_lines
+from compilediag.readers.lines import split_lines
 from compilediag.timeline.recorded import TrainLog
 
 DATA = Path(__file__).parents[1] / "data" / "train_logs"

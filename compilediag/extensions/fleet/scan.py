@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
 from compilediag.extensions.fleet.entry import BadFile, Entry, entry_of
-from compilediag.readers.storage import BATCH_FILES, file_system, listing, storage_errors
+from compilediag.readers.storage import file_system, listing, storage_errors
 from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.file import LARGEST_BYTES, receipt_from
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
@@ -23,6 +23,9 @@ from compilediag.receipt.schema.receipt import SCHEMA
 from compilediag.runs.metadata import unix_s
 
 SUFFIX = ".json"
+
+BATCH_FILES = 200
+"""Files requested together."""
 
 _TOO_LARGE = f"larger than {LARGEST_BYTES >> 20} MiB"
 

@@ -14,7 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compilediag.extensions.train_logs.ending import EndingReader
-from compilediag.extensions.train_logs.patterns import BAR, END, STEP, LinePattern, patterns_with
+from compilediag.extensions.train_logs.patterns import (
+    BAR,
+    END,
+    STEP,
+    LinePattern,
+    named_rank,
+    patterns_with,
+)
 from compilediag.extensions.train_logs.progress_bars import (
     BAR_MARKER,
     Bar,
@@ -23,7 +30,7 @@ from compilediag.extensions.train_logs.progress_bars import (
     bar_in,
 )
 from compilediag.extensions.train_logs.series import Stream, covered_by, ended_steps, number_of
-from compilediag.readers.lines import named_rank, plain_text, split_lines
+from compilediag.readers.lines import plain_text, split_lines
 from compilediag.readers.storage import open_stream
 from compilediag.timeline.recorded import TrainLog
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -35,9 +35,7 @@ EAGER_EXTRA_S = 60.0
 by then one that is slower is seen to be, and one that hangs has to end."""
 
 COMPILED = TrialPlan(seed=SEED, outputs=False, call_seconds=True)
-EAGER = TrialPlan(seed=SEED, outputs=False, call_seconds=True, stance="force_eager")
-
-_PLANS: dict[Literal["compiled", "eager"], TrialPlan] = {"compiled": COMPILED, "eager": EAGER}
+EAGER = replace(COMPILED, stance="force_eager")
 
 
 @dataclass(slots=True)
@@ -97,12 +95,14 @@ def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
     Raises:
         Stop: there is no budget for it, it failed, or it was interrupted.
     """
-    limit_s = None if arm == "compiled" else EAGER_TIMES * pairs.first_s + EAGER_EXTRA_S
+    plan, limit_s = COMPILED, None
+    if arm == "eager":
+        plan, limit_s = EAGER, EAGER_TIMES * pairs.first_s + EAGER_EXTRA_S
     # A first eager run is cut short; others would only repeat what is known by then.
     room_s = pairs.first_s if pairs.made else 0.0
     what = f"{arm}, pair {index + 1} of {pairs.rounds}"
     number = pairs.number
-    trial = make_run(pairs, arm, what, _PLANS[arm], limit_s, room_s)
+    trial = make_run(pairs, arm, what, plan, limit_s, room_s)
     _note(pairs, arm, index, trial)
     if pairs.interrupted:
         raise Stop(f"interrupted in run {number}")
@@ -153,12 +153,12 @@ def _arm(trial: Trial) -> Arm:
 
 
 def _note(pairs: Pairs, arm: Literal["compiled", "eager"], index: int, trial: Trial) -> None:
-    seen = trial.observed.receipt.steps if trial.observed is not None else None
-    steps = seen.count if seen is not None else 0
-    wall_s = trial.wall_s if trial.observed is not None else None
-    pairs.runs.append(
-        ArmRecord(arm=arm, pair=index, wall_s=wall_s, steps=steps, problem=trial.problem)
-    )
+    wall_s, steps = None, None
+    if trial.observed is not None:
+        wall_s, steps = trial.wall_s, trial.observed.receipt.steps
+    count = steps.count if steps is not None else 0
+    record = ArmRecord(arm=arm, pair=index, wall_s=wall_s, steps=count, problem=trial.problem)
+    pairs.runs.append(record)
 
 
 def folder_of(run_dir: str) -> str:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 from compilediag.fixes.observed import Observed
 from compilediag.fixes.same_answers import results_in
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import plan_of
 from compilediag.rules.variables import added
 from compilediag.runs.supervised.options import RunOptions
@@ -74,13 +73,10 @@ def run_trial(
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
     folder = os.path.join(program.folder, f"{number:02}-{slug}")
     os.makedirs(program.folder, exist_ok=True)
-    path = os.path.join(program.folder, f"{number:02}-{slug}.plan.json")
-    with open(path, "w", encoding="utf-8") as stream:
-        json.dump(dataclasses.asdict(plan), stream, indent=1)
-    output = os.path.join(program.folder, f"{number:02}-{slug}.{OUTPUT}")
+    output = f"{folder}.{OUTPUT}"
     outcome = program.run(
         folder,
-        {**added(variables, program.variables), VARIABLE: path},
+        {**added(variables, program.variables), VARIABLE: _written(plan, f"{folder}.plan.json")},
         keep_caches=keep_caches,
         timeout_s=timeout_s,
         live=None,
@@ -91,39 +87,31 @@ def run_trial(
     return trial_of(name, outcome, output)
 
 
+def _written(plan: TrialPlan, path: str) -> str:
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(dataclasses.asdict(plan), stream, indent=1)
+    return path
+
+
 def trial_of(name: str, outcome: Outcome, output: str) -> Trial:
     """A run that was made as a trial."""
-    receipt, timeline = outcome.receipt, outcome.timeline
+    receipt, timeline, code = outcome.receipt, outcome.timeline, outcome.exit_code
     if receipt is None or timeline is None:
         why = outcome.notes[0] if outcome.notes else "it left no receipt"
-        return Trial(name, None, why, output, 0.0, outcome.stopped, outcome.exit_code)
-    problem = _problem(receipt, outcome.exit_code)
-    observed = Observed(receipt, timeline, problem, results_in(_text(output)))
-    wall_s = receipt.goodput.wall_s if receipt.goodput is not None else None
-    return Trial(
-        name,
-        observed,
-        problem,
-        output,
-        wall_s or 0.0,
-        outcome.stopped,
-        outcome.exit_code,
-        outcome.timed_out,
-    )
-
-
-def _text(path: str) -> str:
-    with contextlib.suppress(OSError), open(path, "rb") as stream:
-        return stream.read(MAX_OUTPUT_BYTES).decode("utf-8", "replace")
-    return ""
-
-
-def _problem(receipt: Receipt, code: int) -> str | None:
-    if receipt.status == "complete" and code == 0:
-        return None
-    reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
-    first = clip(reason.splitlines()[-1], MAX_REASON) if reason else f"exit code {code}"
-    return f"{first} ({receipt.status})" if receipt.status != "failed" else first
+        return Trial(name, None, why, output, 0.0, outcome.stopped, code)
+    problem = None
+    if receipt.status != "complete" or code:
+        reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
+        problem = clip(reason.splitlines()[-1], MAX_REASON) if reason else f"exit code {code}"
+        if receipt.status != "failed":
+            problem = f"{problem} ({receipt.status})"
+    text = ""
+    with contextlib.suppress(OSError), open(output, "rb") as stream:
+        text = stream.read(MAX_OUTPUT_BYTES).decode("utf-8", "replace")
+    observed = Observed(receipt, timeline, problem, results_in(text))
+    wall_s = (receipt.goodput.wall_s if receipt.goodput is not None else None) or 0.0
+    stopped, timed_out = outcome.stopped, outcome.timed_out
+    return Trial(name, observed, problem, output, wall_s, stopped, code, timed_out)
 
 
 def first_run(
@@ -152,9 +140,8 @@ def first_run(
         tempfile.TemporaryDirectory(prefix="compilediag-fix-") as folder,
         caches(keep=keep_caches) as new,
     ):
-        path, output = os.path.join(folder, "plan.json"), os.path.join(folder, OUTPUT)
-        with open(path, "w", encoding="utf-8") as stream:
-            json.dump(dataclasses.asdict(plan or plan_of((), seed=SEED)), stream)
+        path = _written(plan or plan_of((), seed=SEED), os.path.join(folder, "plan.json"))
+        output = os.path.join(folder, OUTPUT)
         options = replace(options, live=None, quiet=True, output_file=output)
         outcome = run(words, options, {**environ, **new, VARIABLE: path})
         trials = os.path.join(outcome.run_dir, below)
