@@ -91,9 +91,8 @@ def plan(
             bucket holds the largest batch.
     """
     _check(counts, k, multiple)
-    top = _largest(max(size for size, count in counts.items() if count), cost, multiple, cap)
-    seen = _split(counts, top)
-    candidates = _candidates(seen, top, cost, multiple)
+    candidates = _candidates(counts, cost, multiple, cap)
+    seen = _split(counts, candidates[-1])
     cheapest = _cheapest_not_smaller(candidates, cost)
     # Calls of sizes that fit a candidate and no smaller one. Those above the first that holds every
     # size are needed for their cost only.
@@ -222,33 +221,26 @@ def _check(counts: Mapping[int, int], k: int, multiple: int) -> None:
         raise BucketsImpossible("no size was seen: there is nothing to choose buckets for")
 
 
-def _largest(needed: int, cost: Cost | None, multiple: int, cap: int | None) -> int:
-    """The largest size that may become a bucket: it holds the largest batch, or is what the cap
-    leaves of it."""
+def _candidates(
+    counts: Mapping[int, int], cost: Cost | None, multiple: int, cap: int | None
+) -> list[int]:
+    """The sizes that may become a bucket, ascending; the last one holds the largest batch, or is
+    what the cap leaves of it."""
+    needed = max(size for size, count in counts.items() if count)
     upper = math.inf if cap is None else cap // multiple * multiple
     if upper < MIN_SIZE:
         raise BucketsImpossible(f"no multiple of {multiple} from {MIN_SIZE} to {cap} exists")
     if cost is None or callable(cost):
-        return int(min(_round_up(max(MIN_SIZE, needed), multiple), upper))
-    known = max((size for size in cost if _allowed(size, multiple) and size <= upper), default=0)
-    if not known or (cap is None and known < needed):
+        top = int(min(_round_up(max(MIN_SIZE, needed), multiple), upper))
+        rounded = (_round_up(max(MIN_SIZE, size), multiple) for size in _split(counts, top))
+        return sorted({size for size in rounded if size <= top} | {top})
+    known = sorted(size for size in cost if MIN_SIZE <= size <= upper and size % multiple == 0)
+    if not known or (cap is None and known[-1] < needed):
         raise BucketsImpossible(
             f"no size with a known cost holds a batch of {needed}: measure one that does, or "
             "give a cap, so that larger batches are split"
         )
     return known
-
-
-def _candidates(seen: Iterable[int], top: int, cost: Cost | None, multiple: int) -> list[int]:
-    """The sizes that may become a bucket, ascending."""
-    if cost is None or callable(cost):
-        rounded = (_round_up(max(MIN_SIZE, size), multiple) for size in seen)
-        return sorted({size for size in rounded if size <= top} | {top})
-    return sorted(size for size in cost if _allowed(size, multiple) and size <= top)
-
-
-def _allowed(size: int, multiple: int) -> bool:
-    return size >= MIN_SIZE and size % multiple == 0
 
 
 def _round_up(size: int, multiple: int) -> int:

@@ -56,7 +56,15 @@ class Outputs:
         leaves: list[Any] = []
         if flatten(result, leaves) != self.structure:
             raise another_structure()
-        shapes = self._shapes.get(bucket) or self._shapes_at(bucket)
+        shapes = self._shapes.get(bucket)
+        if shapes is None:
+            # Of each leaf at these sizes; None for one that is no tensor.
+            shapes = [
+                None if empty is None else _shape(empty, dims, bucket)
+                for empty, dims in zip(self.empty, self.dims, strict=True)
+            ]
+            if len(self._shapes) < MAX_BUCKETS:
+                self._shapes[bucket] = shapes
         for index, (leaf, shape) in enumerate(zip(leaves, shapes, strict=True)):
             if shape is None:
                 if not is_plain(leaf):
@@ -76,16 +84,6 @@ class Outputs:
                     kept = kept.narrow(dim, 0, sizes[axis])
             leaves[index] = kept.clone() if must_copy(leaf) else kept
         return leaves
-
-    def _shapes_at(self, bucket: Sizes) -> list[Any]:
-        """The shape of each leaf at these sizes; None for one that is no tensor."""
-        shapes: list[Any] = [
-            None if empty is None else _shape(empty, dims, bucket)
-            for empty, dims in zip(self.empty, self.dims, strict=True)
-        ]
-        if len(self._shapes) < MAX_BUCKETS:
-            self._shapes[bucket] = shapes
-        return shapes
 
     def joined(self, torch: Any, parts: Sequence[Sequence[Any]]) -> list[Any]:
         """The leaves of the parts of a split batch put together along the first axis."""

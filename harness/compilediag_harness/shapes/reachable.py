@@ -197,28 +197,23 @@ class _Reader:
             )
         self._attributes(path, value)
 
-    def read_sequence(self, path: Path, value: Any) -> None:
-        of: Any = list if is_a(value, list) else collections.deque
-        self._hold(lambda its: refill(of, value, its), lambda: list(value), list(value))
-        self._items(path, value, list(value))
-
-    def read_tuple(self, path: Path, value: Any) -> None:
-        self._items(path, value, list(value))
-
-    def read_set(self, path: Path, value: Any) -> None:
-        if is_a(value, set):
-            self._hold(lambda its: refill(set, value, its), lambda: set(value), set(value))
-        items: set[Any] = set(value)
-        if all(map(is_plain, items)):
-            self.read_value(path.member("*"), items)
-            self._attributes(path, value)
-        else:
-            self._items(path, value, list(items))
-
-    def _items(self, path: Path, value: Any, items: list[Any]) -> None:
-        self.read_value(path, kind_and_size(value))
-        if len(items) > MANY and all(map(is_plain, items)):
-            self.read_value(path.member("*"), items)
+    def read_items(self, path: Path, value: Any) -> None:
+        """Of a list, deque, tuple or set; plain items of a set have no order, and are one value."""
+        is_set = is_a(value, (set, frozenset))
+        copied: Any = set if is_set else list
+        of: Any = next((kind for kind in (list, collections.deque, set) if is_a(value, kind)), None)
+        if of is not None:
+            self._hold(
+                functools.partial(refill, of, value),
+                functools.partial(copied, value),
+                copied(value),
+            )
+        items: list[Any] = list(value)
+        as_one = (is_set or len(items) > MANY) and all(map(is_plain, items))
+        if not (is_set and as_one):
+            self.read_value(path, kind_and_size(value))
+        if as_one:
+            self.read_value(path.member("*"), copied(value))
         else:
             self._follow((path.item(index), item) for index, item in enumerate(items))
         self._attributes(path, value)
@@ -414,9 +409,7 @@ def _readers() -> Iterator[tuple[Any, _Read | None]]:
     yield weakref.ReferenceType, _Reader.read_weak
     yield _WITHOUT_STATE, None
     yield (dict, types.MappingProxyType), _Reader.read_mapping
-    yield (list, collections.deque), _Reader.read_sequence
-    yield tuple, _Reader.read_tuple
-    yield (set, frozenset), _Reader.read_set
+    yield (list, collections.deque, tuple, set, frozenset), _Reader.read_items
     yield threading.local, _Reader.read_object
     yield (queue.Queue, queue.SimpleQueue), _Reader.read_unseen  # other threads wait for them
 

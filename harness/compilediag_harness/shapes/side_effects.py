@@ -55,7 +55,11 @@ class SavedState:
             if not only_modules or path.startswith(_OF_MODULES)
         }
         self._before = self._copies(values)
-        self._changeable = {path: value for path, value in values.items() if _is_changeable(value)}
+        self._changeable = {
+            path: value
+            for path, value in values.items()
+            if hasattr(value, "nbytes") or is_generator(class_of(value))
+        }
         """What can be written to where it is."""
 
     @property
@@ -136,10 +140,6 @@ MAX_BYTES = 1 << 30
 """Of tensors and arrays that are copied, those of modules not counted."""
 
 _OF_MODULES = ("buffer ", "parameter ")
-
-
-def _is_changeable(value: Any) -> bool:
-    return hasattr(value, "nbytes") or is_generator(class_of(value))
 
 
 @dataclass(frozen=True, slots=True)
