@@ -10,10 +10,10 @@ from typing import Any, Literal
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable, Sizes
 from compilediag_harness.shapes.layouts import (
-    Facts,
     FlatCall,
     Layout,
     PaddedLeaf,
+    check_facts,
     layout_of,
     parameters_of,
     sizes_of,
@@ -63,7 +63,8 @@ class PaddedCalls:
         self._tensor: type = torch.Tensor
         self._parameters = parameters_of(settings.function, torch.nn.Module)
         self._layouts: dict[tuple[Structure, Structure], Layout] = {}
-        self._facts = Facts()
+        self._first: dict[str, Any] = {}
+        """What the leaves of the first call were."""
         self._outputs: Outputs | None = None
         self.plan = Planner(settings).plan
         self._buffers = _Buffers()
@@ -127,7 +128,7 @@ class PaddedCalls:
         if layout is None:
             dims = self.settings.dims
             layout = layout_of(dims, structure, leaves, self._parameters, self._tensor)
-        self._facts.check(layout, leaves, self._tensor)
+        check_facts(self._first, layout, leaves, self._tensor)
         sizes = sizes_of(layout, leaves, self.settings.dims.axes)
         self._layouts.setdefault(structure, layout)
         return FlatCall(args, kwargs, leaves, layout, sizes)

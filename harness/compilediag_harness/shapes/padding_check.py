@@ -157,7 +157,7 @@ class _Trials:
         if not isinstance(first, CheckedRun):
             return None
         second = self._try(padded_trial)
-        return RunPair(first, second) if isinstance(second, CheckedRun) else None
+        return (first, second) if isinstance(second, CheckedRun) else None
 
     def _try(self, trial: _Trial) -> CheckedRun | ShapeUnusable | None:
         """None where the function raises; an error where its outputs are not as they were."""

@@ -58,14 +58,13 @@ class Planner:
     """Which calls a batch takes."""
 
     def __init__(self, settings: FixedShapeSettings) -> None:
-        self._axes, self._buckets = settings.dims.axes, settings.buckets
-        self._overflow, self._cost = settings.overflow, settings.cost
+        self._settings, self._axes = settings, settings.dims.axes
         self._splitter: Splitter | None = None
 
     def plan(self, sizes: Sizes) -> list[Part]:
         """The calls of a batch."""
         rows, *rest = sizes
-        row_sizes, *other_sizes = self._buckets
+        row_sizes, *other_sizes = self._settings.buckets
         others: list[int] = []
         for axis, (size, fixed) in enumerate(zip(rest, other_sizes, strict=True), 1):
             if (bucket := holding(size, fixed)) is None:
@@ -77,13 +76,13 @@ class Planner:
         bucket = holding(rows, row_sizes)
         if bucket is not None:
             return [Part(0, sizes, (bucket, *others))]
-        if self._overflow == "error":
+        if self._settings.overflow == "error":
             raise ShapeUnusable(
                 f"the batch has {rows} in {self._axes[0]!r}, the largest size is {row_sizes[-1]}: "
                 'add a larger bucket, or set overflow="chunk" to split it'
             )
         if self._splitter is None:
-            self._splitter = Splitter(row_sizes, self._cost)
+            self._splitter = Splitter(row_sizes, self._settings.cost)
         parts: list[Part] = []
         start = 0
         for bucket in self._splitter.split(rows):

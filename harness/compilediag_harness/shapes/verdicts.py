@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from compilediag_harness.shapes import padding_report
 from compilediag_harness.shapes.dims import row_dim_of
@@ -39,11 +39,8 @@ class CheckedRun:
     gradients: dict[str, Any]
 
 
-class RunPair(NamedTuple):
-    """Two runs of one batch."""
-
-    unpadded: CheckedRun
-    padded: CheckedRun
+RunPair = tuple[CheckedRun, CheckedRun]
+"""Of one batch, unpadded and padded."""
 
 
 @dataclass(frozen=True, slots=True)
