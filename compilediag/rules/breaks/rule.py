@@ -15,7 +15,7 @@ from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.absorption import Absorption, compile_ids
 from compilediag.rules.analysis import Analysis, analysis_rule
 from compilediag.rules.breaks.advice import OwnCall, break_fix
-from compilediag.rules.breaks.text import BreakReport, categories, read_break
+from compilediag.rules.breaks.text import CODES, BreakReport, read_break
 from compilediag.rules.make_finding import make_finding, pick, plural, shorten
 from compilediag.rules.recompiles import TEMPORARY
 from compilediag.timeline.breaks import BreakLine
@@ -45,7 +45,7 @@ class Broken:
     @property
     def code(self) -> str:
         """The category's code; a consequence without a cause falls to its own category."""
-        return categories().codes.get(self.report.category, "CD290")
+        return CODES[self.report.category]
 
     @property
     def eager_frames(self) -> tuple[Frame, ...]:
