@@ -136,6 +136,7 @@ class BreakReport:
         """Id of the cause, "GB0124"."""
         return self.gb_ids[0] if self.gb_ids else None
 
+
 CODES = {item.family: code for code, item in REGISTER.items() if code.startswith("CD2")}
 """Of the categories: "data_dependent_value" to "CD202"."""
 

@@ -148,7 +148,6 @@ _COPIES: dict[str, Callable[[Any, Any], Any]] = {
     "contiguous": lambda _, value: value.contiguous(),
     "channels_last": _with_format("channels_last"),
     "channels_last_3d": _with_format("channels_last_3d"),
-    "clone": lambda _, value: value.clone(),
 }
 """From torch and the tensor; the tensor itself where it is as wanted."""
 
