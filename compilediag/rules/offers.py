@@ -37,8 +37,9 @@ from compilediag.rules import (
 )
 from compilediag.rules.breaks import advice as breaks
 from compilediag.rules.case import Case, case_of
-from compilediag.rules.changes import OVERRIDES, SOURCES, Change, export_line
+from compilediag.rules.changes import OVERRIDES, SOURCES, Change
 from compilediag.rules.sizes import changes as sizes
+from compilediag.rules.variables import export_line
 from compilediag.timeline.timeline import Timeline
 
 # --- settings that need no edit of the program, for those who run code that they cannot change ---

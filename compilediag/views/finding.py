@@ -8,11 +8,11 @@ from compilediag.json_document import Document
 from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.user_line import is_foreign_record, leading_call
+from compilediag.rules.variables import export_line
 from compilediag.views import lookups
 from compilediag.views.compiles import missed_entries
 from compilediag.views.findings import (
     changed_by,
-    export_line,
     part_text,
     title_of,
     when,
@@ -189,7 +189,10 @@ def _judgement(finding: FindingRecord, options: RenderOptions) -> list[tuple[str
         ("seen as", ", ".join(finding.also)),
         ("fix", fix.summary or " "),
         ("note", fix.caveat),
-        *(("no edit", f"{export_line(each)} ({each.risk})") for each in fix.candidates),
+        *(
+            ("no edit", f"{export_line(each.setting, each.value)} ({each.risk})")
+            for each in fix.candidates
+        ),
         *_proof(fix),
     )
     return [(label, options.text(value, 4096)) for label, value in parts if value]
@@ -325,7 +328,7 @@ def finding_document(
         after=None if values is None else values[1],
         finding=finding,
         compiles=tuple(lookups.events(finding, receipt)[:MAX_COMPILES]),
-        environment=tuple(export_line(each) for each in finding.fix.candidates),
+        environment=tuple(export_line(each.setting, each.value) for each in finding.fix.candidates),
         rule=rule,
         next=tuple(following),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from compilediag.receipt.proofs import effect_of, missing_proof
 from compilediag.receipt.schema.compiles import Writer
 from compilediag.receipt.user_line import leading_call
-from compilediag.rules import changes as environment
+from compilediag.rules.variables import export_line, joined
 from compilediag.views import lookups
 from compilediag.views.document import (
     LINE_BREAK,
@@ -27,7 +27,6 @@ from compilediag.views.terminal import change_of
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import (
-        CandidateRecord,
         ChangedAt,
         FindingRecord,
         PartRecord,
@@ -88,7 +87,9 @@ def card_of(
         parts=tuple(filter(None, parts)),
         fix=text(fix.summary, 1000),
         caveat=text(fix.caveat, 1000),
-        settings=tuple(text(export_line(each), LINE_CHARS) for each in fix.candidates),
+        settings=tuple(
+            text(export_line(each.setting, each.value), LINE_CHARS) for each in fix.candidates
+        ),
         proof=_proof(finding, receipt, options),
         refused=tuple((text(each.change), text(each.reason)) for each in fix.refused),
     )
@@ -225,11 +226,6 @@ def when(finding: FindingRecord) -> str:
     return sentence
 
 
-def export_line(candidate: CandidateRecord) -> str:
-    """What to type before the program is started."""
-    return environment.export_line(candidate.setting, candidate.value)
-
-
 def joined_exports(findings: Iterable[FindingRecord]) -> list[str]:
     """The best settings of all findings together, where several need the same variable: the second
     `export` of it would replace the first."""
@@ -237,4 +233,4 @@ def joined_exports(findings: Iterable[FindingRecord]) -> list[str]:
     variables = dict.fromkeys((candidate.setting, candidate.value) for candidate in best)
     if len({setting for setting, _ in variables}) == len(variables):
         return []
-    return [environment.export_line(*each) for each in environment.joined(variables).items()]
+    return [export_line(*each) for each in joined(variables).items()]

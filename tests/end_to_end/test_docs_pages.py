@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from shown_commands import agrees, blocks, commands, environment, run
+from shown_commands import ABORTED, agrees, blocks, commands, environment, run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 COLUMNS = {"pytest": "80"}
@@ -63,3 +63,16 @@ def test_every_command_prints_what_the_page_shows(page: Path, tmp_path: Path) ->
                 wrong.append(f"$ {shown.command}\n{printed}--- shown\n{shown.output}")
     assert not wrong, "\n".join(wrong)
     assert ran
+
+
+def test_a_command_that_torch_aborts_is_run_again_where_nothing_of_ours_is_in_it(
+    tmp_path: Path,
+) -> None:
+    """In the folder as it was; a command of compilediag shows that it was aborted."""
+    twice = f'echo again >> trace; cat trace; [ -e "$SEEN" ] || echo {ABORTED}; touch "$SEEN"'
+    folder = tmp_path / "page"
+    folder.mkdir()
+    for command, printed in ((twice, "again\n"), (f": compilediag; {twice}", ABORTED)):
+        variables = {**environment(), "SEEN": str(tmp_path / f"seen{len(command)}")}
+        assert run(command, folder, variables).endswith(f"{printed.strip()}\n")
+        (folder / "trace").unlink()

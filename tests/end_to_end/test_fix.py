@@ -15,8 +15,7 @@ import pytest
 
 from compilediag.cli import main
 from compilediag.fixes.certificate import judge
-from compilediag.fixes.observed import Certificate, Without
-from compilediag.fixes.subject import subject_of
+from compilediag.fixes.observed import Certificate, Without, subject_of
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.rules.changes import plan_of

@@ -100,7 +100,11 @@ def test_reading_a_receipt_loads_nothing_that_folds_a_run(
 ) -> None:
     """Half a start of gate and diff went into it once."""
     shutil.copy(RECEIPT, tmp_path / "a.json")
-    folding = ("compilediag.timeline.timeline", "compilediag.diagnosis.causes.of_run")
+    folding = (
+        "compilediag.timeline.timeline",
+        "compilediag.diagnosis.causes.of_run",
+        "compilediag_harness.wire",
+    )
     assert heavy_after("-", *arguments, cwd=tmp_path, heavy=folding)[1] == []
 
 

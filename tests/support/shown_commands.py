@@ -60,8 +60,7 @@ def commands(block: Block) -> list[Shown]:
 def run(command: str, folder: Path, environment: dict[str, str]) -> str:
     """What a command prints to stdout and stderr together, as in a folder of the page's reader.
 
-    A command without compilediag that torch aborts is run again, in the folder as it was: nothing of
-    ours was there.
+    A command without compilediag that torch aborts is run again, in the folder as it was.
     """
     with tempfile.TemporaryDirectory() as before:
         shutil.copytree(folder, before, dirs_exist_ok=True, symlinks=True)

@@ -16,8 +16,7 @@ from compilediag.fixes.answers import compare  # noqa: E402
 from compilediag.fixes.certificate import judge  # noqa: E402
 from compilediag.fixes.edits.rewrite import rewrite  # noqa: E402
 from compilediag.fixes.nothing_worse import batches, padding_points  # noqa: E402
-from compilediag.fixes.observed import Observed, Without  # noqa: E402
-from compilediag.fixes.subject import Subject  # noqa: E402
+from compilediag.fixes.observed import Observed, Subject, Without  # noqa: E402
 from compilediag.rules.changes import Edit  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness.blame.source_locations import definition_of  # noqa: E402

@@ -13,6 +13,7 @@ from built_receipt import built, compiled, ended, started, torch_seen
 from screens import screen
 from trace_lines import line
 
+from compilediag.diagnosis.figures.key_difference import digest_of
 from compilediag.diagnosis.findings import Finding
 from compilediag.readers.torch_trace.read import read_trace, trace_of
 from compilediag.readers.torch_trace.scan import PAYLOAD_LIMIT
@@ -28,7 +29,6 @@ from compilediag_harness.wire import (
     CacheSettingsRead,
     CacheWritten,
     Event,
-    digest_of,
     lookup_of,
 )
 

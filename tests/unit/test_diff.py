@@ -15,7 +15,6 @@ from gate_receipts import receipt as made
 from screens import comparison_screen
 from timelines import attempt, false_guard, recompile
 
-from compilediag.compare import diff
 from compilediag.compare.diff import Comparison, FieldChange, compare
 from compilediag.compare.keys import COUNTS, CauseKey
 from compilediag.errors import LanesNotComparable
@@ -188,11 +187,10 @@ def test_a_field_that_an_older_version_lacks_does_not_separate_lanes(
     flag = receipt(
         lambda raw: raw["header"]["lane"]["numerics_flags"].update(matmul_precision="high")
     )
-    path = "lane.numerics_flags.matmul_precision"
-    new_in_1_0 = {f"header.{path}"}
-    monkeypatch.setattr(diff, "unknown_to", lambda _: new_in_1_0.__contains__)
+    path = "numerics_flags.matmul_precision"
+    monkeypatch.setitem(versions.ADDED_TO_LANE, path, (1, 0))
     found = compare(receipt(older), flag)
-    assert found.lane_not_recorded == (FieldChange(path, None, "high"),)
+    assert found.lane_not_recorded == (FieldChange(f"lane.{path}", None, "high"),)
     assert not compare(flag, flag).lane_not_recorded
     with pytest.raises(LanesNotComparable, match="matmul_precision"):
         compare(receipt(), flag)
@@ -203,14 +201,6 @@ def test_a_field_that_an_older_version_lacks_does_not_separate_lanes(
 
     with pytest.raises(LanesNotComparable, match=r"lane\.name"):
         compare(receipt(other), flag)
-
-
-def test_what_a_version_did_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the version that brought each field; what no register knows is of a later one."""
-    known = (versions.Field("a", 1, "A."), versions.Field("b", 2, "B.", since="1.3"))
-    monkeypatch.setattr(versions, "registered_fields", lambda: known)
-    for version, unknown in (("1.0", ["b", "c"]), ("1.3", ["c"]), ("1.10", ["c"])):
-        assert [path for path in "abc" if versions.unknown_to(version)(path)] == unknown
 
 
 def tracked(name: str = "eval/copy", **changes: Any) -> dict[str, Any]:

@@ -22,14 +22,13 @@ from compilediag.rules.changes import (
     Change,
     Declared,
     NumberAsTensor,
-    added,
     declared_by,
-    joined,
     located,
     plan_of,
 )
 from compilediag.rules.limits import sufficient
 from compilediag.rules.offers import changes_for
+from compilediag.rules.variables import added, joined
 from compilediag_harness.wire import ArgumentChange, Location
 from tests.support.built_receipt import built
 from tests.support.receipt_records import (

@@ -11,8 +11,9 @@ import pytest
 
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.rules.diagnose import diagnose
+from compilediag.rules.variables import export_line
 from compilediag.timeline.timeline import Process, Timeline
-from compilediag.views.findings import export_line, joined_exports
+from compilediag.views.findings import joined_exports
 from compilediag_harness.wire import FalseGuard
 from tests.support.timelines import attempt, false_guard, process, recompile, timeline
 
@@ -141,8 +142,8 @@ def finding(*candidates: CandidateRecord) -> FindingRecord:
 
 
 def test_a_line_for_the_shell() -> None:
-    assert export_line(candidate(DYNAMIC, "L['n']")) == f"export {DYNAMIC}=\"L['n']\""
-    assert export_line(candidate("TORCHDYNAMO_X", "1")) == "export TORCHDYNAMO_X=1"
+    assert export_line(DYNAMIC, "L['n']") == f"export {DYNAMIC}=\"L['n']\""
+    assert export_line("TORCHDYNAMO_X", "1") == "export TORCHDYNAMO_X=1"
 
 
 def test_settings_of_several_findings_are_joined() -> None:

@@ -12,6 +12,7 @@ from trace_lines import line
 
 from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.findings import Finding, place_of
+from compilediag.diagnosis.guards.checks import condition_kind
 from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
 from compilediag.diagnosis.guards.size_limits import (
     behind,
@@ -20,7 +21,6 @@ from compilediag.diagnosis.guards.size_limits import (
     holds,
     limit_of,
 )
-from compilediag.diagnosis.guards.tensors import condition_kind
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from compilediag_harness.wire import digest_of
-
 VERSION = "torch_version"
 EXCERPT_CHARS = 60
 """Of a value around the place where it differs."""
@@ -75,6 +73,11 @@ _KINDS = (
     _Kind(r"default_dtype", "the default dtype", "set the same default dtype in every process"),
 )
 _OTHER = _Kind(r"(.+)", "{}", "make it the same in every process")
+
+
+def digest_of(component: str) -> str:
+    """The digest of a component's value."""
+    return component.partition(" ")[0]
 
 
 def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[KeyChange, ...]:

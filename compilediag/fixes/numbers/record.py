@@ -12,8 +12,8 @@ from compilediag.fixes.numbers.first_difference import Difference, Numbers, diff
 from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import NarrowedRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import export_line
 from compilediag.rules.make_finding import make_finding
+from compilediag.rules.variables import export_line
 from compilediag.timeline.timeline import Timeline
 
 VARIABLE = "TORCH_COMPILE_OVERRIDE_BACKENDS"

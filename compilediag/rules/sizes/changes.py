@@ -29,13 +29,13 @@ from compilediag.rules.changes import (
     SOURCES,
     Change,
     Edit,
-    joined,
     setting,
     variable,
 )
 from compilediag.rules.facts import is_branched_on, sizes_changed
 from compilediag.rules.sizes.advice import SAME_TENSOR
 from compilediag.rules.values import AS_TENSOR
+from compilediag.rules.variables import joined
 from compilediag_harness.wire import ArgumentChange, CompileOption
 
 MARK = "maybe_mark_dynamic"

@@ -157,11 +157,6 @@ def lookup_of(info: Mapping[str, Any]) -> Lookup:
     )
 
 
-def digest_of(component: str) -> str:
-    """The digest of a component's value."""
-    return component.partition(" ")[0]
-
-
 def plain_text(value: Any, limit: int) -> str:
     """Text on one line, without addresses of objects; empty where it is none."""
     if not isinstance(value, str):

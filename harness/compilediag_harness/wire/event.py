@@ -24,10 +24,6 @@ LOG_OVER_LIMIT = "    … the log of this process is over its limit"
 """The last line of a process in torch_logs.txt that had more to write."""
 
 
-_GENERATED = re.compile(
-    r"(?:^|[/\\])(?:(?:[^\W\d]\w*\.){2,}\w+_[a-z0-9_]{8}\.py$"
-    r"|(?:transformers|diffusers)_modules[/\\])"
-)
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_\d+", re.DOTALL)
 
 
@@ -171,9 +167,3 @@ def clip_middle(text: str, limit: int) -> str:
         return text
     half = limit // 2
     return f"{text[:half]}… [{len(text) - 2 * half} more characters] …{text[-half:]}"
-
-
-def is_generated(file: str) -> bool:
-    """Whether a package wrote the file: a module that torch_geometric names after one of its own
-    and puts into the temporary folder, or the code of a model that a hub sent (transformers)."""
-    return _GENERATED.search(file) is not None
