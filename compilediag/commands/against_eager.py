@@ -165,7 +165,7 @@ def _saved(
         receipt,
         timeline,
         payoff,
-        pairs.runs,
+        pairs.records,
         fresh_caches=not options.keep_caches,
         secret_values=secrets,
     )

@@ -33,7 +33,6 @@ from compilediag.runs.offline import (
 from compilediag.runs.offline.many_ranks import (
     ReceiptOptions,
     are_many,
-    options_here,
     receipt_of_many,
     workers_at,
 )
@@ -134,7 +133,7 @@ def _receipt_options(options: ReadOptions) -> ReceiptOptions:
     folder_name = os.path.basename(os.path.abspath(options.paths[0]))
     lane = options.name or named_run(folder_name) or folder_name or "analyze"
     elsewhere = options.cluster is not None
-    return options_here(lane, options.world_size, folder, options.warmup, elsewhere=elsewhere)
+    return ReceiptOptions(lane, options.world_size, folder, options.warmup, elsewhere)
 
 
 def _executor(

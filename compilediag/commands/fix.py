@@ -257,10 +257,10 @@ def _fix(
     wanted = tuple(each for each in findings if each.severity != "info")
     campaign = Campaign(
         program,
-        receipt,
-        wanted,
         announcer(quiet=options.quiet),
         options.budget_s,
+        receipt=receipt,
+        wanted=wanted,
         edits_first=options.apply or options.patch is not None,
         quiet=options.quiet,
         rounds=options.rounds or ROUNDS,

@@ -231,7 +231,7 @@ def test_a_program_with_a_fixed_shape_gives_the_same_answers_at_other_sizes():
     (one, first), (other, second) = runs
     assert one == other
     assert [(call, answers[0].shape) for call, answers in outputs_in(first)] == [
-        *((0, (5,)), (1, (0,)), (2, (9,))),
+        *((0, (5,)), (1, (0,)), (2, (9,)))
     ]
     answers = compare(fold([first]), fold([second]))
     assert (answers.difference, answers.conclusive) == (None, True)

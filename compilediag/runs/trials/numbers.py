@@ -104,9 +104,8 @@ def _trial(pairs: Pairs, what: str, plan: TrialPlan) -> Trial:
     Raises:
         Stop: there is no budget for it, or it was interrupted.
     """
-    number = pairs.number
     limit_s = _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S
     trial = make_run(pairs, what, what, plan, limit_s, pairs.first_s)
     if trial.interrupted:
-        raise Stop(f"interrupted in run {number}")
+        raise Stop(f"interrupted in run {pairs.runs}")
     return trial
