@@ -60,9 +60,7 @@ DOCUMENTS = (
     ),
     _of_extension("compilediag.stats", "stats"),
     _of_extension("compilediag.trend", "trend"),
-    DeclaredDocument(
-        "compilediag.plan", "compilediag.rules.fixed_shapes.plan:PlanDocument", "plan"
-    ),
+    DeclaredDocument("compilediag.plan", "compilediag.rules.bucket_plan:PlanDocument", "plan"),
     DeclaredDocument("compilediag.doctor", "compilediag.views.checkup:DoctorDocument", "doctor"),
 )
 

@@ -8,22 +8,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 from built_receipt import finding as built_finding
-from timelines import (
-    FILE,
-    at_limit,
-    attempt,
-    false_guard,
-    log,
-    process,
-    recompile,
-    site,
-    timeline,
-)
+from timelines import FILE, at_limit, attempt, false_guard, log, process, recompile, site, timeline
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.findings import Finding, Severity
-from compilediag.rules.catalogue import ALL_RULES
-from compilediag.rules.diagnose import diagnose
+from compilediag.rules.diagnose import ALL_RULES, diagnose
 from compilediag.rules.recompiles import RecompileRule
 from compilediag.timeline.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
