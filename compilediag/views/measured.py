@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from compilediag.views.compile_time import LABELS
+from compilediag.views.compiles import LABELS
 from compilediag.views.document import Table
 from compilediag.views.format import (
     NOT_MEASURED,

@@ -20,7 +20,7 @@ from compilediag.readers.torch_trace.scan import PAYLOAD_LIMIT
 from compilediag.rules.costs.caches import LARGE_OPS, LOST_CACHE_S, reason_of
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
-from compilediag.views.compile_time import show_compile_time
+from compilediag.views.compiles import show_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import (
     COMPONENTS_KEPT,
