@@ -109,7 +109,9 @@ def _run_child(
             output_file=options.output_file,
         )
     except UsageError:
-        _remove_empty(run.run_dir)
+        with contextlib.suppress(OSError):  # ours, and empty
+            for folder, _, _ in os.walk(run.run_dir, topdown=False):
+                os.rmdir(folder)
         raise
     folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
     provenance = ProvenanceProbe(folder, digests)
@@ -149,12 +151,6 @@ def _live(run: SupervisedRun) -> LiveView | None:
     )
     view.start()
     return view
-
-
-def _remove_empty(run_dir: str) -> None:
-    with contextlib.suppress(OSError):
-        for folder, _, _ in os.walk(run_dir, topdown=False):
-            os.rmdir(folder)
 
 
 def _moved(run: SupervisedRun, kept: KeptFiles) -> tuple[SupervisedRun, tuple[str, ...]]:
