@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import compilediag
-from compilediag_harness.blame.writers import new_session, writers_of_attribute
+from compilediag_harness.blame.reached_by_name import Reach
+from compilediag_harness.blame.writers import CompiledCode, new_session, writers_of_attribute
 
 
 class Adapted(nn.Module):
@@ -303,7 +304,8 @@ def write_argument(net: Net) -> None:
 
 def names(holder: object) -> list[str]:
     new_session()
-    return [writer.function for writer in writers_of_attribute(holder, "weight")]
+    compiled = CompiledCode(new_session.__code__, {"L": {}, "G": {}}, (), Reach())
+    return [writer.function for writer in writers_of_attribute(holder, "weight", compiled)]
 
 
 @pytest.mark.parametrize("kind", [Trainer, Subclass])
