@@ -15,8 +15,7 @@ from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.artifacts import run_artifacts
 from compilediag.runs.checkout import with_sources
-from compilediag.runs.metadata import journal_facts, receipt_identity
-from compilediag.runs.pipeline import Stage, receipt_of, unwatched
+from compilediag.runs.pipeline import Stage, journal_facts, receipt_identity, receipt_of, unwatched
 from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     attach_faults,

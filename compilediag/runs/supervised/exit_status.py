@@ -15,8 +15,8 @@ from typing import NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from compilediag.readers.journal import ProcessJournal
+from compilediag.readers.lines import unix_s
 from compilediag.receipt.schema.receipt import Status
-from compilediag.runs.metadata import unix_s
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.target import Target
 from compilediag_harness.wire import ProcessEnded
