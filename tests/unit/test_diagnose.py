@@ -23,8 +23,7 @@ from timelines import (
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.findings import Finding, Severity
-from compilediag.rules.catalogue import ALL_RULES
-from compilediag.rules.diagnose import diagnose
+from compilediag.rules.diagnose import ALL_RULES, diagnose
 from compilediag.rules.recompiles import RecompileRule
 from compilediag.timeline.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
@@ -96,14 +95,6 @@ def test_blind(run: Timeline, rule: str) -> None:
     """Nothing that was seen is never clean."""
     diagnosis = diagnose(run)
     assert (diagnosis.verdict, diagnosis.findings[0].rule) == ("blind", rule)
-
-
-def test_blind_overrules_findings() -> None:
-    """Found recompiles are shown, but no count is sure while sources disagree."""
-    run = timeline([attempt("0/0"), attempt("0/1", kind="recompile")], text_log=log(9))
-    diagnosis = diagnose(run)
-    assert diagnosis.verdict == "blind"
-    assert [finding.rule for finding in diagnosis.findings] == ["CD903", "CD107"]
 
 
 @pytest.mark.parametrize(

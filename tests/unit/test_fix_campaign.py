@@ -154,11 +154,7 @@ def test_what_does_not_go_together_is_proved_alone(runs: Runs) -> None:
     runs.together_fails = True
     made = campaign()
     results = run_campaign(made)
-    assert runs.made[-3:] == [
-        "all of them together",
-        f"again: {line(N)}",
-        f"again: {line(M)}",
-    ]
+    assert runs.made[-3:] == ["all of them together", f"again: {line(N)}", f"again: {line(M)}"]
     assert proofs(results) == [line("L['n']"), line("L['m']")]
     assert environment_lines(made) == []
     assert made.notes[0].startswith("with all changes together finding 1 is refused: ")

@@ -206,12 +206,6 @@ def test_recorded_hugging_face() -> None:
     assert step_s(log) is None  # it took a tenth of a second, and bars tell whole ones
 
 
-def test_recorded_hugging_face_without_bars() -> None:
-    """Nothing tells the number of a step then: it is not made up."""
-    log = read((DATA / "huggingface_5.23_plain.log").read_bytes())
-    assert (log.ended_steps, log.step_lines, log.whole["samples_per_s"]) == (None, 8, 8457)
-
-
 def test_an_older_hugging_face() -> None:
     """Without quotes, and with a run that was long enough for its bar to tell time."""
     lines = ["\r  0%|          | 0/200 [00:00<?, ?it/s]"]
