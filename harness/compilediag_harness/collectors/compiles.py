@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 from compilediag_harness.base.session import Session
@@ -217,27 +217,20 @@ def repeated_blocks(values: Mapping[str, Any]) -> RepeatedBlocks | None:
     if module_type is None:
         return None
     found: list[RepeatedBlocks] = []
-    for name, value in list(values.items())[:MAX_VALUES]:
-        if isinstance(value, module_type):
-            found += _groups(name, value)
+    for name, root in list(values.items())[:MAX_VALUES]:
+        modules = list(root.named_modules()) if isinstance(root, module_type) else []
+        for path, module in modules if len(modules) <= MAX_MODULES else ():
+            children = [one for one in module.children() if any(True for _ in one.children())]
+            if len(children) < FEWEST:
+                continue
+            kinds = [_kind(child) for child in children]
+            kind, count = Counter(kinds).most_common(1)[0]
+            if count >= FEWEST:
+                one = children[kinds.index(kind)]
+                parts = count * sum(1 for _ in one.modules())
+                where = f"{name}.{path}" if path else name
+                found.append(RepeatedBlocks(where, type(one).__name__, count, parts))
     return max(found, key=lambda each: each.modules, default=None)
-
-
-def _groups(name: str, root: Any) -> Iterable[RepeatedBlocks]:
-    modules = list(root.named_modules())
-    if len(modules) > MAX_MODULES:
-        return
-    for path, module in modules:
-        children = [child for child in module.children() if any(True for _ in child.children())]
-        if len(children) < FEWEST:
-            continue
-        kinds = Counter(map(_kind, children))
-        kind, count = kinds.most_common(1)[0]
-        if count >= FEWEST:
-            one = next(child for child in children if _kind(child) == kind)
-            parts = count * sum(1 for _ in one.modules())
-            where = f"{name}.{path}" if path else name
-            yield RepeatedBlocks(where, type(one).__name__, count, parts)
 
 
 def _kind(module: Any) -> Hashable:
