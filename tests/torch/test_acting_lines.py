@@ -147,10 +147,7 @@ def test_a_method_that_sets_a_name_and_flags() -> None:
     (finding,) = recompiles(run)
     assert (finding.rule, finding.variable, finding.count) == ("CD104", "self.active", 1)
     assert [part.rule for part in finding.parts] == ["CD106"]
-    assert (finding.act.evidence, finding.act.text) == (
-        "probable",
-        "model.set_adapter('de')",
-    )
+    assert (finding.act.evidence, finding.act.text) == ("probable", "model.set_adapter('de')")
 
 
 def test_a_function_that_sets_them_from_outside() -> None:
