@@ -27,8 +27,8 @@ def pytest_configure() -> None:
     # Several programs compute at a time: on cores that are taken, the threads of OpenMP wait for
     # one another in a busy loop.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # inductor's kernels are compiled once, and it does not try out what the processor has: with empty
-    # caches, that is six more runs of the compiler and three of Python in every program.
+    # inductor's kernels are compiled once, and it does not try out what the processor has: with
+    # empty caches, that is six more runs of the compiler and three of Python in every program.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
     compiler = str(Path(__file__).parent / "support" / "compiler")
     if compiler not in os.environ["PATH"]:
