@@ -37,9 +37,8 @@ from compilediag.rules import (
 )
 from compilediag.rules.breaks import advice as breaks
 from compilediag.rules.case import Case, case_of
-from compilediag.rules.changes import OVERRIDES, SOURCES, Change
+from compilediag.rules.changes import OVERRIDES, SOURCES, Change, variable
 from compilediag.rules.sizes import changes as sizes
-from compilediag.rules.variables import export_line
 from compilediag.timeline.timeline import Timeline
 
 # --- settings that need no edit of the program, for those who run code that they cannot change ---
@@ -142,13 +141,7 @@ _WHY: Mapping[str, str] = {
 def changes_for(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...]:
     """What may remove a finding in the receipt's version of torch, in the order of trying."""
     found = [
-        Change(
-            "environment",
-            export_line(item.setting, item.value),
-            item.risk,
-            variables=((item.setting, item.value),),
-            left=1 if "allow_unspec_int" in item.value else 0,
-        )
+        variable(item.setting, item.value, item.risk, left=int("allow_unspec_int" in item.value))
         for item in finding.fix.candidates
     ]
     case = case_of(finding, receipt)
