@@ -170,7 +170,7 @@ def _from_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecor
     for event in receipt.compile.events:
         frame = event.frame
         texts = shapes.setdefault((frame.function, frame.file, frame.line), {})
-        sizes = [each for each in event.causes if (each.rule, each.kind) == ("CD105", "size")]
+        sizes = [each for each in event.causes if each.kind == "size"]
         # The shapes of the arguments that made it compile: "obs=[8, 16], mask=[8]".
         before = ", ".join(f"{each.variable}={each.expected}" for each in sizes if each.expected)
         after = ", ".join(f"{each.variable}={each.actual}" for each in sizes if each.actual)

@@ -279,7 +279,7 @@ def _growing_source(case: Case) -> str | None:
     """A tensor of a module that grows, as a dynamic source: each growth is another branch, and the
     sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
     constant."""
-    if (case.finding.rule, case.kind) != ("CD103", "shape") or case.version < FIRST_WITH_UNBACKED:
+    if case.kind != "shape" or case.version < FIRST_WITH_UNBACKED:
         return None
     dimensions, small = sizes_changed(case.values)
     plain = bool(dimensions) and not small and "," not in case.source
@@ -298,11 +298,11 @@ def dynamic_size(group: Group, version: Version) -> str | None:
     dimensions, small = sizes_changed((cause.expected, cause.actual) for cause in group.causes)
     if not dimensions or small or not LISTABLE.fullmatch(source):
         return None
-    if group.code != "CD105" or group.kind == "marking":
-        # What a module gets in another size: a tensor that grows, a parameter that is replaced.
-        held = (group.code, group.kind) in (("CD103", "shape"), ("CD106", "parameter"))
-        if not held or not new or is_branched_on(group):
-            return None
+    passed = group.code == "CD105" and group.kind != "marking"
+    # What a module gets in another size: a tensor that grows, a parameter that is replaced.
+    held = new and group.kind in ("shape", "parameter") and not is_branched_on(group)
+    if not passed and not held:
+        return None
     if not _STATIC.search(source) and constant_dimensions(group.causes, group.recompiles):
         return None
     return _listed(source, dimensions) if new else source
