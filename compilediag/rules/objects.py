@@ -17,9 +17,9 @@ from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.codes import HELD
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.rules.case import PARAMETER, PLAIN, Case, Key, SourceCall, calls_of, edit_calls
+from compilediag.rules.case import PARAMETER, Case, Key, SourceCall, calls_of, edit_calls
 from compilediag.rules.changes import Change, Edit, dynamo
-from compilediag.rules.facts import is_held_by_package, is_of_hook
+from compilediag.rules.facts import PLAIN, is_held_by_package, is_of_hook
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.recompiles import RecompileRule, Told
 from compilediag.rules.rule import compile_ids

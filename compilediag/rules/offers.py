@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.causes.of_run import RunCauses
@@ -36,7 +36,7 @@ from compilediag.rules import (
     values,
 )
 from compilediag.rules.breaks import advice as breaks
-from compilediag.rules.case import Case, case_of
+from compilediag.rules.case import Case, case_of, torch_version
 from compilediag.rules.changes import OVERRIDES, SOURCES, Change, variable
 from compilediag.rules.sizes import changes as sizes
 from compilediag.timeline.timeline import Timeline
@@ -63,10 +63,7 @@ def with_levers(
 ) -> Iterator[Finding]:
     """The findings, each with the settings that remove it in the run's version of torch."""
     seen = {process.torch.torch for process in timeline.processes if process.torch is not None}
-    try:  # it may not be known, or processes ran different ones
-        version = Version(Version(seen.pop()).base_version) if len(seen) == 1 else None
-    except InvalidVersion:
-        version = None
+    version = torch_version(seen.pop()) if len(seen) == 1 else None  # processes may differ
     groups = {group.id: group for of_code in causes.groups.values() for group in of_code}
     for finding in findings:
         found: list[CandidateRecord] = []

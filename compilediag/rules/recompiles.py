@@ -20,7 +20,7 @@ from compilediag.diagnosis.findings import Act, CauseId, Finding
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import record_from
-from compilediag.rules.facts import ROOT, break_before, passed_for
+from compilediag.rules.facts import PLAIN, ROOT, break_before, passed_for
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
 from compilediag.timeline.ownership import ownership_of
@@ -41,8 +41,6 @@ TEMPORARY = "___"
 
 _KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
 """An argument that a functools.partial holds."""
-_PLAIN = re.compile(r"""[^\W\d]\w*(?:\.\w+|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
-"""An expression that is evaluated again without an effect, and holds the same tensor."""
 
 _BEHIND_BREAK = Advice("remove the graph break at {place}", CARRIED)
 _BEFORE_BREAK = Advice(
@@ -91,7 +89,7 @@ def passed_as(group: Group, variable: str) -> str:
     if root is None or group.code not in ARGUMENTS:
         return variable
     passed = arguments.get(path) or arguments.get(root[0])
-    if passed is None or not _PLAIN.fullmatch(passed):
+    if passed is None or not PLAIN.fullmatch(passed):
         return variable
     return passed if path in arguments else passed + path[root.end() :]
 

@@ -15,7 +15,6 @@ from compilediag.rules import changes, facts
 from compilediag.rules.case import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
-    PLAIN,
     Case,
     argument_of,
     calls_of,
@@ -296,7 +295,7 @@ def filled_changes(case: Case) -> Iterator[Change]:
         if isinstance(owner, ast.Attribute) and owner.attr == name:
             owner = owner.value
         text = ast.unparse(owner)
-        if not PLAIN.fullmatch(text):
+        if not facts.PLAIN.fullmatch(text):
             return
         edits.append(Edit(call.place.file, call.place.line, "before", (f"{text}{path} = {value}",)))
     if edits:

@@ -10,7 +10,7 @@ from compilediag.diagnosis.findings import CauseId, Finding, Severity
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.advice import OwnCall, break_fix
 from compilediag.rules.breaks.text import CODES, BreakReport, read_break
-from compilediag.rules.make_finding import make_finding, pick, plural, shorten
+from compilediag.rules.make_finding import make_finding, pick, plural, short_place, shorten
 from compilediag.rules.recompiles import TEMPORARY
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
 from compilediag.timeline.breaks import BreakLine
@@ -152,8 +152,7 @@ def _own_call(broken: Broken, user_roots: tuple[str, ...]) -> OwnCall | None:
     own = [at for at in broken.compiled_stack if ownership_of(at.file, user_roots) == "user"]
     if entered is None or not own or (own[-1].file, own[-1].line) != (entered.file, entered.line):
         return None
-    file = entered.file.replace("\\", "/").rpartition("/")[2]
-    return OwnCall(shorten(entered.text, 80), f"{file}:{entered.line}")
+    return OwnCall(shorten(entered.text, 80), short_place(entered.file, entered.line))
 
 
 def _line_to_change(broken: Broken, user_roots: tuple[str, ...]) -> Location:
