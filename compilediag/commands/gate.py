@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -29,14 +29,12 @@ from compilediag.compare.gate.ab import (
 from compilediag.compare.gate.baseline import Baseline, read
 from compilediag.compare.gate.baseline_file import find_lock, read_lock
 from compilediag.compare.gate.inconclusive import CodeComparison, compare_code
+from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 from compilediag.option_fields import Given, argument, flag, option, toml_keys
 from compilediag.receipt.contradictions import refuse_contradictions
-
-if TYPE_CHECKING:
-    from compilediag.compare.gate.judgement import Judgement
-    from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.receipt import Receipt
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,15 +59,8 @@ def render_fixes(
     notes: Sequence[str],
     options: RenderOptions,
 ) -> str:
-    """The table of `fix`.
-
-    Args:
-        receipt: whose findings they are.
-        fixes: each finding with what was tried.
-        together: the changes that are proved in one run.
-        notes: what was not done, and why.
-        options: how to draw.
-    """
+    """The table of `fix`: each finding with what was tried, what is proved in one run, and notes on
+    what was not done, and why."""
     proved = [fix for fix in fixes if any(item.proved for item in fix.tried)]
     have = "has" if len(fixes) == 1 else "have"
     head = f"{len(proved)} of {count(len(fixes), 'finding')} {have} a proved change"
