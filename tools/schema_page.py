@@ -1,71 +1,123 @@
-"""receipt.schema.json and receipt.md of docs/reference, from the types and `fields.toml`."""
+"""receipt.schema.json and receipt.md of docs/reference, from the records and what stands beside
+their fields. The page is also the register of ids: those that it has stay, a new field takes the
+next one."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator
-from typing import Any, cast
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
+import msgspec.inspect
 
 from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
-from compilediag.receipt.versions import Field, registered_fields
+from compilediag.receipt.schema.record import Record
 
 SCHEMA_FILE, PAGE_FILE = "receipt.schema.json", "receipt.md"
 
+_PAGE = Path(__file__).parents[1] / "docs" / "reference" / PAGE_FILE
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Field(NamedTuple):
+    """One field at one place of a receipt."""
+
+    path: str
+    """"[]" after a key marks a list, "{}" a map of any names."""
+    meaning: str
+    record: type[msgspec.Struct] | None
+    """Of what is in it."""
+
+
+def fields(kind: type[msgspec.Struct] = Receipt, prefix: str = "") -> Iterator[Field]:
+    """Every field of a record and of those in it, in the order of the file."""
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    for field in info.fields:
+        inside, mark = _inside(field.type)
+        path = f"{prefix}{field.encode_name}{mark}"
+        yield Field(path, meanings(kind)[field.name], inside)
+        if inside is not None:
+            yield from fields(inside, f"{path}.")
+
+
+def _inside(info: msgspec.inspect.Type) -> tuple[type[msgspec.Struct] | None, str]:
+    """The record in a type, and the mark of what holds it."""
+    if isinstance(info, msgspec.inspect.UnionType):
+        found = map(_inside, info.types)
+        return next((each for each in found if each != (None, "")), (None, ""))
+    if isinstance(info, msgspec.inspect.VarTupleType):
+        return _inside(info.item_type)[0], "[]"
+    if isinstance(info, msgspec.inspect.DictType):
+        return _inside(info.value_type)[0], "{}"
+    return (info.cls if isinstance(info, msgspec.inspect.StructType) else None), ""
+
+
+@cache
+def meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """What the fields of a record mean, by name: "#:" beside a field, or above it."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        comments: list[str] = []
+        for line in inspect.getsource(base).splitlines() if issubclass(base, Record) else ():
+            code, _, comment = line.partition("#:")
+            comments += [comment.strip()] if comment else []
+            if comments and (name := re.match(r" {4}(\w+):", code)):
+                found[name[1]] = " ".join(comments)
+                comments = []
+    return found
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a receipt, meanings included. Unknown fields are allowed everywhere."""
     (root,), parts = msgspec.json.schema_components((Receipt,), ref_template="#/$defs/{name}")
-    for part in parts.values():  # from 3.13 on Python itself removes the indentation of docstrings
-        if "description" in part:
-            part["description"] = inspect.cleandoc(part["description"])
-    schema: dict[str, Any] = {
+    records = {Receipt, *(field.record for field in fields() if field.record is not None)}
+    for record in records:
+        part = parts[record.__name__]
+        # From 3.13 on Python itself removes the indentation of docstrings.
+        part["description"] = inspect.cleandoc(part["description"])
+        for name, member in part["properties"].items():
+            if "$ref" in member:
+                # Beside "$ref" older validators ignore what follows.
+                member["allOf"] = [{"$ref": member.pop("$ref")}]
+            member["description"] = meanings(record)[name]
+    return {
         "$schema": _DIALECT,
         "title": f"compilediag receipt {SCHEMA_VERSION}",
         **root,
         "$defs": dict(sorted(parts.items())),
     }
-    meanings = {field.path: field.meaning for field in registered_fields()}
-    _describe(schema, "Receipt", "", meanings)
-    return schema
 
 
-def _describe(schema: dict[str, Any], name: str, prefix: str, meanings: dict[str, str]) -> None:
-    """Writes the meaning of each field beside its type.
+def ids(page: str) -> dict[str, int]:
+    """The ids of a page, by path."""
+    return {
+        path: int(number)
+        for path, number in re.findall(r"^\| `(\S+)` \| (\d+) ", page, re.MULTILINE)
+    }
 
-    A definition used at several places (a frame, a place) keeps the meanings of the first.
+
+def next_id(page: str) -> int:
+    """The id that the next new field takes."""
+    return int(re.findall(r"next free id is\s+(\d+)", page)[0])
+
+
+def page(before: str) -> str:
+    """docs/reference/receipt.md: every field with its id and meaning, section by section.
+
+    Args:
+        before: the page as it is, of which ids are kept.
     """
-    for key, member in schema["$defs"][name]["properties"].items():
-        mark = next((m for m in ("", "[]", "{}") if f"{prefix}{key}{m}" in meanings), None)
-        if mark is None or "description" in member:
-            continue
-        if "$ref" in member:
-            # Beside "$ref" older validators ignore what follows.
-            member["allOf"] = [{"$ref": member.pop("$ref")}]
-        member["description"] = meanings[f"{prefix}{key}{mark}"]
-        for inner in _references(member):
-            _describe(schema, inner, f"{prefix}{key}{mark}.", meanings)
-
-
-def _references(member: Any) -> Iterator[str]:
-    if isinstance(member, dict):
-        for key, value in cast(dict[str, Any], member).items():
-            if key == "$ref":
-                yield str(value).rpartition("/")[2]
-            elif key != "default":
-                yield from _references(value)
-    elif isinstance(member, list):
-        for value in cast(list[Any], member):
-            yield from _references(value)
-
-
-def page() -> str:
-    """docs/reference/receipt.md: every field with its id and meaning, section by section."""
-    fields = registered_fields()
+    found = list(fields())
+    known = ids(before)
+    free = next_id(before)
+    new = [field.path for field in found if field.path not in known]
+    known |= {path: free + position for position, path in enumerate(new)}
     lines = [
         "<!-- Written by `make docs`; change the code instead. -->",
         f"# The receipt, version {SCHEMA_VERSION}",
@@ -77,8 +129,8 @@ def page() -> str:
         "`header.run.redactions`.",
         "",
         "In paths `[]` is every element of a list, `{}` every value of a map of any names. The id",
-        "of a field never moves; its name may. The JSON Schema is",
-        f"[{SCHEMA_FILE}]({SCHEMA_FILE}).",
+        "of a field never moves; its name may. The next free id is",
+        f"{free + len(new)}. The JSON Schema is [{SCHEMA_FILE}]({SCHEMA_FILE}).",
         "",
         "## Versions",
         "",
@@ -93,25 +145,22 @@ def page() -> str:
         "  false; a file that ends in the middle is refused and left as it is.",
     ]
     section = None
-    for field in fields:
+    first: dict[str, str] = {}
+    for field in found:
         top = field.path.split(".")[0]
-        head = top if any(other.path.startswith(f"{top}.") for other in fields) else ""
+        head = top if any(other.path.startswith(f"{top}.") for other in found) else ""
         if head != section:
             section = head
             title = f"`{head}`" if head else "Top level"
             lines += ["", f"## {title}", "", "| field | id | meaning |", "|---|---|---|"]
-        lines.append(_row(field))
+        as_there = f"As `{first.setdefault(field.meaning, field.path)}`."
+        again = first[field.meaning] != field.path and len(as_there) < len(field.meaning)
+        meaning = as_there if again else field.meaning.replace("|", "\\|")
+        lines.append(f"| `{field.path}` | {known[field.path]} | {meaning} |")
     return "\n".join(lines) + "\n"
-
-
-def _row(field: Field) -> str:
-    meaning = field.meaning.replace("|", "\\|")
-    if field.since != "1.0":
-        meaning += f" Since {field.since}."
-    return f"| `{field.path}` | {field.id} | {meaning} |"
 
 
 def rendered() -> dict[str, str]:
     """File name to content of both files."""
     schema = json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
-    return {SCHEMA_FILE: schema, PAGE_FILE: page()}
+    return {SCHEMA_FILE: schema, PAGE_FILE: page(_PAGE.read_text(encoding="utf-8"))}

@@ -103,7 +103,7 @@ def run_against_eager(options: RunOptions) -> int:
         receipt,
         timeline,
         payoff,
-        made.runs,
+        made.records,
         fresh_caches=not options.keep_caches,
         secret_values=secrets,
     )

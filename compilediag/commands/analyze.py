@@ -31,8 +31,8 @@ from compilediag.runs.offline import (
     workers_worth,
 )
 from compilediag.runs.offline.many_ranks import (
+    ReceiptOptions,
     are_many,
-    options_here,
     receipt_of_many,
     workers_at,
 )
@@ -143,7 +143,7 @@ def _analyzed(
     folder_name = os.path.basename(os.path.abspath(options.paths[0]))
     lane = options.name or named_run(folder_name) or folder_name or "analyze"
     elsewhere = options.cluster is not None
-    settings = options_here(lane, options.world_size, folder, options.warmup, elsewhere=elsewhere)
+    settings = ReceiptOptions(lane, options.world_size, folder, options.warmup, elsewhere)
     if are_many(sources) and not options.tlparse:
         receipt = receipt_of_many(sources, settings, executor, trainers)
         write_receipt(receipt, receipt_in(settings.folder))

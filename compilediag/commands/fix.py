@@ -41,7 +41,6 @@ from compilediag.runs.trials.campaign import (
 )
 from compilediag.runs.trials.one import Trial, campaign_folder, first_run
 from compilediag.runs.trials.results import as_json, environment_lines, plan_as_json, save
-from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
 from compilediag.runs.trials.state import ROUNDS, Campaign, Result
 from compilediag.runs.work_progress import WorkProgress
@@ -248,10 +247,10 @@ def _fix(
     wanted = tuple(each for each in findings if each.severity != "info")
     campaign = Campaign(
         program,
-        receipt,
-        wanted,
         announcer(quiet=options.quiet),
         options.budget_s,
+        receipt=receipt,
+        wanted=wanted,
         edits_first=options.apply or options.patch is not None,
         quiet=options.quiet,
         rounds=options.rounds or ROUNDS,
@@ -277,7 +276,7 @@ def _edit(options: RunOptions, campaign: Campaign) -> None:
     """Writes the edits that are proved together."""
     if not options.apply and options.patch is None:
         return
-    changes = edited_files(campaign, campaign.together)
+    changes = campaign.edited_files(campaign.together)
     if not changes:
         why = "no edit is proved"
         alone = [int(key[1:]) for key, change in campaign.proved.items() if change.edits]

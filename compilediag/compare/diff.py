@@ -42,7 +42,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
 from compilediag.receipt.user_line import is_foreign, leading_call
-from compilediag.receipt.versions import unknown_to, version_of
+from compilediag.receipt.versions import ADDED_TO_LANE, version_of
 
 _VARYING = frozenset({"load_avg_1m", "TORCHINDUCTOR_CACHE_DIR"})
 """Facts that differ between any two runs; torch itself sets the variable when it compiles."""
@@ -291,12 +291,9 @@ def _lane_changes(
     older = min(before, after, key=lambda item: version_of(item.schema_version) or (0, 0))
     if not found or before.schema_version == after.schema_version:
         return found, ()
-    lane, is_new = lane_fields(older), unknown_to(older.schema_version)
-    absent = {
-        item.path
-        for item in found
-        if lane.get(item.path.removeprefix("lane.")) is None and is_new(f"header.{item.path}")
-    }
+    lane, written = lane_fields(older), version_of(older.schema_version) or (0, 0)
+    later = {path for path, since in ADDED_TO_LANE.items() if since > written}
+    absent = {f"lane.{path}" for path in later if lane.get(path) is None}
     return (
         tuple(item for item in found if item.path not in absent),
         tuple(item for item in found if item.path in absent),

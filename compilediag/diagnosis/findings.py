@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from compilediag.diagnosis.codes import info
 from compilediag.receipt.schema.compiles import (
     ActRecord,
     ChangedAt,
@@ -65,19 +66,17 @@ class Cause:
 
     rule: str
     """The code of its family, "CD103"."""
-    family: str
-    """The slug of the code with underscores, "lazy_buffer"; keys of `recompiles_by_family`."""
-    kind: str | None
+    kind: str | None = None
     """Refinement within the family, such as "zero_one" of CD118 or "grad_mode" of CD111."""
-    source: str
-    variable: str
+    source: str = ""
+    variable: str = ""
     """As the user would write it: "pos.pe", "capture", "x"."""
-    guard: str
-    expected: str | None
-    actual: str | None
-    location: Location | None
+    guard: str = ""
+    expected: str | None = None
+    actual: str | None = None
+    location: Location | None = None
     """The line to blame: the user's line of the guard, never the alias path."""
-    primary: bool
+    primary: bool = True
     """Belongs to the nearest cache entry and is first in the order of decision."""
     writers: tuple[Location, ...] = ()
     confidence: Confidence = "exact"
@@ -97,6 +96,11 @@ class Cause:
     """How the value was seen to change; then `writers` is what was seen, where that has a line."""
     changed_by: tuple[UserCall, ...] = ()
     """The program's lines that probably did: they call, by its name, a function that writes it."""
+
+    @property
+    def family(self) -> str:
+        """The slug of the code with underscores, "lazy_buffer"; keys of `recompiles_by_family`."""
+        return info(self.rule).family
 
     @property
     def value(self) -> str:

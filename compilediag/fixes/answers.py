@@ -99,20 +99,15 @@ def unstable(before: Timeline, again: Timeline) -> frozenset[Key] | None:
             continue
         if other is None or key[2] != _STATE:
             return None
+        same_kind = (answer.kind, answer.dtype) == (other[1].kind, other[1].dtype)
         if _may_round(answer, other[1]):
             tensors.add(_at_any_call(key))
-        elif _are_plain(answer, other[1]):
+        elif same_kind and answer.kind != "tensor":
             others.add(_at_any_call(key))
         else:
             return None
     every = {_at_any_call(key) for key, (_, answer) in ours.items() if answer.kind == "tensor"}
     return frozenset(tensors | others) if len(tensors) <= UNSTABLE_SHARE * len(every) else None
-
-
-def _are_plain(before: Answer, after: Answer) -> bool:
-    """Both are values of Python's, of one type."""
-    kinds = {(item.kind, item.dtype) for item in (before, after)}
-    return len(kinds) == 1 and before.kind != "tensor"
 
 
 def _at_any_call(key: Key) -> Key:
@@ -214,10 +209,8 @@ def _named(
     key: Key, name: str, answers: Iterable[Answer]
 ) -> Iterator[tuple[Key, tuple[str, Answer]]]:
     for answer in answers:
-        yield (
-            (*key, answer.path),
-            (f"{name}{answer.path and ', '}{answer.path.lstrip('.')}", answer),
-        )
+        within = f"{name}{answer.path and ', '}{answer.path.lstrip('.')}"
+        yield (*key, answer.path), (within, answer)
 
 
 def _is_gone(key: Key, theirs: Mapping[Key, object]) -> bool:

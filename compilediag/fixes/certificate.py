@@ -13,11 +13,17 @@ from statistics import median
 
 from compilediag.compare.gate.ab import MIN_ROUNDS
 from compilediag.fixes.nothing_worse import compiled_point, others_point, padding_points
-from compilediag.fixes.observed import Certificate, Observed, Without, proof_figure, worst
+from compilediag.fixes.observed import (
+    Certificate,
+    Observed,
+    Subject,
+    Without,
+    count_in,
+    proof_figure,
+    worst,
+)
 from compilediag.fixes.same_answers import answers_point
-from compilediag.fixes.subject import Subject, count_in
 from compilediag.receipt.schema.compiles import ProofPoint
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NOTHING_DECLARED, Declared
 
 UNRESOLVED = 1.0
@@ -58,9 +64,12 @@ def judge(
 
 
 def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]) -> ProofPoint:
+    # What is imported may differ from run to run, and data that the program writes.
+    before = baseline.receipt.header.provenance.source_sha256
     for run in runs:
-        if (changed := _changed_file(baseline.receipt, run.receipt)) is not None:
-            return ProofPoint("applied", False, f"{changed} was edited while changes were tried")
+        for name, digest in run.receipt.header.provenance.source_sha256.items():
+            if name.endswith(".py") and before.get(name, digest) != digest:
+                return ProofPoint("applied", False, f"{name} was edited while changes were tried")
         outcomes = sorted(run.timeline.trial_applied, key=lambda each: each.problem is not None)
         applied = {each.change: each.problem for each in outcomes}
         for label in labels:
@@ -69,14 +78,6 @@ def _applied(baseline: Observed, runs: Sequence[Observed], labels: Sequence[str]
             if applied[label] is not None:
                 return ProofPoint("applied", False, f"not applied: {label}: {applied[label]}")
     return ProofPoint("applied", True, "the change was applied")
-
-
-def _changed_file(before: Receipt, after: Receipt) -> str | None:
-    """A source file that was another one in a later run. What is imported may differ, and data that
-    the program writes."""
-    old, new = (each.header.provenance.source_sha256 for each in (before, after))
-    both = (name for name in old if name in new and name.endswith(".py"))
-    return next((name for name in both if old[name] != new[name]), None)
 
 
 def _finding(
@@ -108,17 +109,17 @@ def time_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
     """Compiling, and steps with an interval where there are enough."""
     figures = [
         worst("compile", baseline, runs, lambda run: run.receipt.compile.time_s.total, "s"),
-        worst("first compiles", baseline, runs, _first_compiles, "s"),
+        worst(
+            "first compiles",
+            baseline,
+            runs,
+            lambda run: run.receipt.compile.time_s.first_compile,
+            "s",
+        ),
         worst("step", baseline, runs, _step, "s"),
     ]
-    text = _interval(baseline, runs)
-    return ProofPoint(
-        "time", None, text, tuple(figure for figure in figures if figure.after is not None)
-    )
-
-
-def _first_compiles(run: Observed) -> float | None:
-    return run.receipt.compile.time_s.first_compile
+    known = tuple(figure for figure in figures if figure.after is not None)
+    return ProofPoint("time", None, _interval(baseline, runs), known)
 
 
 def _step(run: Observed) -> float | None:
@@ -130,29 +131,25 @@ def _step(run: Observed) -> float | None:
 def _interval(baseline: Observed, runs: Sequence[Observed]) -> str:
     """The change of the step time between steps of the same number, where there are enough."""
     before = {(s.process, s.number): s.wall_s for s in baseline.timeline.steps if not s.compile_s}
-    ratios = [
+    ratios = sorted(
         math.log(step.wall_s / before[step.process, step.number])
         for run in runs
         for step in run.timeline.steps[1:]
         if not step.compile_s
         and step.wall_s > 0
         and before.get((step.process, step.number), 0.0) > 0
-    ]
-    if len(ratios) < MIN_ROUNDS:
+    )
+    count = len(ratios)
+    if count < MIN_ROUNDS:
         return "too few quiet steps to compare their time"
-    ordered = sorted(ratios)
-    low, high = _median_bounds(len(ordered))
-    change, least, most = (math.expm1(x) for x in (median(ordered), ordered[low], ordered[high]))
-    if most - least > UNRESOLVED:
-        return "step time not resolved by one run each"
-    return f"step {change:+.0%} [{least:+.0%}, {most:+.0%}], one run each"
-
-
-def _median_bounds(count: int) -> tuple[int, int]:
-    """Indices of the order statistics between which the median lies 98 times in a hundred, by the
-    normal approximation of the binomial."""
+    # The order statistics between which the median lies 98 times in a hundred, by the normal
+    # approximation of the binomial.
     half = math.ceil(2.326 * math.sqrt(count) / 2)
-    return max(0, count // 2 - half), min(count - 1, (count - 1) // 2 + half)
+    bounds = max(0, count // 2 - half), min(count - 1, (count - 1) // 2 + half)
+    change, *ends = (math.expm1(x) for x in (median(ratios), *(ratios[at] for at in bounds)))
+    if ends[1] - ends[0] > UNRESOLVED:
+        return "step time not resolved by one run each"
+    return f"step {change:+.0%} [{ends[0]:+.0%}, {ends[1]:+.0%}], one run each"
 
 
 def cost_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
@@ -160,7 +157,13 @@ def cost_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:
     figures = [
         worst("guards of a call", baseline, runs, _guard_time, "µs"),
         worst("synchronisations a step", baseline, runs, _syncs),
-        worst("host memory", baseline, runs, _memory, "bytes"),
+        worst(
+            "host memory",
+            baseline,
+            runs,
+            lambda run: run.receipt.memory and run.receipt.memory.host_peak_bytes,
+            "bytes",
+        ),
     ]
     known = tuple(each for each in figures if each.before is not None and each.after is not None)
     return ProofPoint("cost", None, "stated, not judged", known)
@@ -178,8 +181,3 @@ def _syncs(run: Observed) -> float | None:
     if section is None or not section.sampled_steps:
         return None
     return round(sum(line.count for line in section.lines) / section.sampled_steps, 1)
-
-
-def _memory(run: Observed) -> float | None:
-    section = run.receipt.memory
-    return section.host_peak_bytes if section is not None else None

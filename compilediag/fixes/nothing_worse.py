@@ -3,21 +3,23 @@ whether as much is compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from compilediag.compare.changes import changes_between
-from compilediag.compare.keys import (
-    BreakKey,
-    CauseKey,
-    break_key,
-    cause_key,
-    function_key,
-    portable_file,
-)
+from compilediag.compare.keys import BreakKey, break_key, cause_key, function_key, portable_file
 from compilediag.diagnosis.causes.recompile import COMBINATION
 from compilediag.fixes.answers import functions_by_order
-from compilediag.fixes.observed import Observed, proof_figure, worst
-from compilediag.fixes.subject import Subject, count_in, finding_key
+from compilediag.fixes.observed import (
+    Observed,
+    Place,
+    Subject,
+    count_in,
+    finding_key,
+    place_in,
+    proof_figure,
+    worst,
+)
 from compilediag.receipt.schema.compiles import FrameName, ProofPoint
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
@@ -26,11 +28,10 @@ from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.frames import is_compile
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.padding_report import HARMFUL, HARMLESS, judged
-from compilediag_harness.wire import Location, PaddingChecked, resumed_function
+from compilediag_harness.wire import Location, resumed_function
 
 _GENERATED = "<eval_with_key>"
 """How the files of captured graphs begin."""
-
 
 COUNTS = {
     "recompiles": "all recompiles",
@@ -40,14 +41,11 @@ COUNTS = {
 }
 """Of the whole run: none may grow."""
 
-
 Named = tuple[str | None, str | None, str]
 """A variable by file and function."""
 
-
 _LATE_HOOK = "CD115"
 """The rule for recompiles because of hooks."""
-
 
 _JUDGED = ("CD1", "CD2", "CD3")
 """Findings that are counted, not timed: a new one makes a change worse."""
@@ -61,26 +59,29 @@ def others_point(
         worst(shown, baseline, runs, lambda run, name=name: getattr(run.receipt.compile, name))
         for name, shown in COUNTS.items()
     ]
-    recordings = worst("CUDA graph recordings", baseline, runs, _recordings)
+    recordings = worst(
+        "CUDA graph recordings",
+        baseline,
+        runs,
+        lambda run: run.receipt.cudagraph and run.receipt.cudagraph.recordings,
+    )
     if recordings.before is not None or recordings.after is not None:
         figures.append(recordings)
-    if declared.unlimits:
-        every = worst("compiles", baseline, runs, lambda run: run.receipt.compile.compiles)
-        figures.append(every)
+    splits = max(len(_splits(run.receipt, declared.disables)) for run in runs)
+    more: dict[str, float] = {COUNTS["graph_breaks"]: splits}
+    if declared.unlimits or declared.corrects:
+        more[COUNTS["recompiles"]] = math.inf
+    if declared.unlimits:  # those of frames at the limit may be more
+        figures.append(worst("compiles", baseline, runs, lambda run: run.receipt.compile.compiles))
+        more["compiles"] = math.inf
     shown = tuple(figures)
     for figure in figures:
-        if figure.name == "compiles":  # those of frames at the limit may be more
-            continue
-        if figure.name == COUNTS["recompiles"] and (declared.unlimits or declared.corrects):
-            continue
-        splits = max(len(_splits(run.receipt, declared.disables)) for run in runs)
-        expected = splits if figure.name == COUNTS["graph_breaks"] else 0
-        if (figure.after or 0) > (figure.before or 0) + expected:
+        if (figure.after or 0) > (figure.before or 0) + more.get(figure.name, 0):
             grown = f"{figure.name} {figure.before or 0:g} → {figure.after:g}"
             return ProofPoint("others", False, f"something else got worse: {grown}", shown)
     for run in runs:
-        more = _without_end(subject, baseline, run) if declared.unlimits else None
-        if worse := more or _new_in(subject, baseline, run, declared):
+        endless = _without_end(subject, baseline, run) if declared.unlimits else None
+        if worse := endless or _new_in(subject, baseline, run, declared):
             return ProofPoint("others", False, f"something else got worse: {worse}", shown)
     return ProofPoint("others", True, "nothing else got worse", shown)
 
@@ -109,7 +110,7 @@ def _without_end(subject: Subject, baseline: Observed, run: Observed) -> str | N
     )
     if after > before:
         return f"compiles {before} → {after}, but for frames that ran eager at the limit"
-    about = freed | {_place_of_key(subject.key)}
+    about = freed | {place_in(subject.key)}
     steps = [event.step for event in run.receipt.compile.events if _place(event.frame) in about]
     last = max((step.number for step in run.timeline.steps), default=None)
     if last is None or None in steps:
@@ -120,52 +121,49 @@ def _without_end(subject: Subject, baseline: Observed, run: Observed) -> str | N
     return None
 
 
-def _guarded_in(
-    frames: set[tuple[str | None, str | None]], receipt: Receipt
-) -> set[tuple[str | None, str | None]]:
-    """Where the guards stand for which these frames recompiled."""
-    return {
-        (key.file, key.function)
-        for event in receipt.compile.events
-        if _place(event.frame) in frames
-        for key in map(cause_key, event.causes)
-    }
-
-
-def _place(frame: FrameName) -> tuple[str | None, str | None]:
+def _place(frame: FrameName) -> Place:
     return portable_file(frame.file), function_key(frame.function)
 
 
-def _place_of_key(key: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """Of a finding without a cause or break of its own (`finding_key`)."""
-    return (key[2], key[3]) if len(key) > 3 else (None, None)
-
-
-def _recordings(run: Observed) -> float | None:
-    section = run.receipt.cudagraph
-    return section.recordings if section is not None else None
+def _limited(receipt: Receipt) -> set[Place]:
+    """Frames that reached the recompile limit, as causes name their place."""
+    return {
+        place_in(finding_key(item))
+        for item in receipt.findings
+        if item.rule == "CD152" and item.location is not None
+    }
 
 
 def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Declared) -> str | None:
     """What is worse in a run with the change, beside the counts of the whole run. What a frame
     recompiles for that ran eager at the limit before is no worse: it is compiled at last."""
+    before, after = baseline.receipt.compile, run.receipt.compile
     changes = changes_between(baseline.known.lane, run.known.lane)
-    unlimited = _limited(baseline.receipt) - _limited(run.receipt)
-    splits = _splits(run.receipt, declared.disables)
+    excused = _limited(baseline.receipt) - _limited(run.receipt)
     if declared.unlimits:
         # No other frame has more compiles: guards of what these frames call are theirs.
-        unlimited |= _guarded_in(unlimited, run.receipt)
-    fewer = _is_fewer(subject, baseline, run)
-    joined = _are_joined(baseline, run)
-    known = set[Named]().union(
-        *(_named(key) for key, change in changes.causes.items() if fewer and change.count_before)
-    )
+        freed = (event for event in after.events if _place(event.frame) in {*excused})
+        keys = [cause_key(cause) for event in freed for cause in event.causes]
+        excused |= {(key.file, key.function) for key in keys}
+    # There are fewer recompiles, by as many as the finding had. Those that had two causes may have
+    # another name now, and are no more than before.
+    gone = count_in(subject, baseline.receipt) - count_in(subject, run.receipt)
+    fewer = after.recompiles <= before.recompiles - gone
+    known = set[Named]()
     for key, change in changes.causes.items():
-        hidden = (key.file, key.function) in unlimited or _is_known(_named(key), known)
-        hidden |= joined or (declared.corrects and key.rule == _LATE_HOOK)
+        if fewer and change.count_before:
+            known |= _variables(key.file, key.function, key.variable)
+    # Without a graph break, what stood behind it is part of the frame before it, and guards have
+    # other names there: of as many recompiles none is new.
+    joined = after.graph_breaks < before.graph_breaks and after.recompiles <= before.recompiles
+    for key, change in changes.causes.items():
+        met = _variables(key.file, key.function, key.variable)
+        hidden = joined or (key.file, key.function) in excused or (bool(met) and met <= known)
+        hidden |= declared.corrects and key.rule == _LATE_HOOK
         if change.count_after > change.count_before and key not in subject.causes and not hidden:
             times = f"{change.count_before} → {change.count_after}"
             return f"recompiles for {key.variable} ({key.rule}) {times}"
+    splits = _splits(run.receipt, declared.disables)
     for key, change in changes.breaks.items():
         if change.kind == "new" and key not in splits:
             return f"a new graph break in {key.function}: {key.reason}"
@@ -173,26 +171,9 @@ def _new_in(subject: Subject, baseline: Observed, run: Observed, declared: Decla
         if change.kind == "new":
             return f"{key.function} runs eager"
     if declared.corrects:
-        unlimited |= _of_late_hooks(run.receipt)
-    return _new_finding(baseline.receipt, run.receipt, unlimited, known, joined=joined)
-
-
-def _is_fewer(subject: Subject, baseline: Observed, run: Observed) -> bool:
-    """There are fewer recompiles, by as many as the finding had. Those that had two causes may have
-    another name now, and are no more than before."""
-    gone = count_in(subject, baseline.receipt) - count_in(subject, run.receipt)
-    return run.receipt.compile.recompiles <= baseline.receipt.compile.recompiles - gone
-
-
-def _are_joined(baseline: Observed, run: Observed) -> bool:
-    """Without a graph break, what stood behind it is part of the frame before it, and guards have
-    other names there: of as many recompiles none is new."""
-    before, after = baseline.receipt.compile, run.receipt.compile
-    return after.graph_breaks < before.graph_breaks and after.recompiles <= before.recompiles
-
-
-def _named(key: CauseKey) -> set[Named]:
-    return _variables(key.file, key.function, key.variable)
+        keys = [finding_key(item) for item in run.receipt.findings if item.rule == _LATE_HOOK]
+        excused |= {place_in(key) for key in keys}
+    return _new_finding(baseline.receipt, run.receipt, excused, known, joined=joined)
 
 
 def _variables(file: str | None, function: str | None, shown: str | None) -> set[Named]:
@@ -202,72 +183,46 @@ def _variables(file: str | None, function: str | None, shown: str | None) -> set
     return {(file, function, name) for name in names if name}
 
 
-def _is_known(variables: set[Named], known: set[Named]) -> bool:
-    return bool(variables) and variables <= known
-
-
 def _new_finding(
-    before: Receipt,
-    after: Receipt,
-    unlimited: set[tuple[str | None, str | None]],
-    variables: set[Named],
-    *,
-    joined: bool,
+    before: Receipt, after: Receipt, excused: set[Place], known: set[Named], *, joined: bool
 ) -> str | None:
-    known = {finding_key(finding) for finding in before.findings}
+    had = {finding_key(finding) for finding in before.findings}
     causes = {cause.finding for event in after.compile.events for cause in event.causes}
     for finding in after.findings:
         key = finding_key(finding)
-        file, function = key[2:] if len(key) > 2 else (None, None)
-        met = _variables(file, function, finding.variable)
-        again = finding.rule == COMBINATION and _is_known(met, variables)
-        hidden = key[2:] in unlimited or again or (joined and finding.id in causes)
+        met = _variables(*place_in(key), finding.variable)
+        again = finding.rule == COMBINATION and bool(met) and met <= known
+        hidden = key[2:] in excused or again or (joined and finding.id in causes)
         judged = finding.severity != "info" and finding.rule.startswith(_JUDGED)
-        if judged and not hidden and key not in known:
+        if judged and not hidden and key not in had:
             return f"a new finding, {finding.rule}: {finding.title or finding.slug}"
     return None
-
-
-def _of_late_hooks(receipt: Receipt) -> set[tuple[str | None, str | None]]:
-    keys = [finding_key(item) for item in receipt.findings if item.rule == _LATE_HOOK]
-    return {(key[2], key[3]) for key in keys if len(key) > 3}
-
-
-def _limited(receipt: Receipt) -> set[tuple[str | None, str | None]]:
-    """Frames that reached the recompile limit, as causes name their place."""
-    return {
-        (portable_file(item.location.file), function_key(item.location.function))
-        for item in receipt.findings
-        if item.rule == "CD152" and item.location is not None
-    }
 
 
 def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Declared) -> ProofPoint:
     """As much is compiled, and as often called: nothing recompiles in a program that
     compiles nothing. Where a hook is left to Python, at least half of the operations must be there:
     the change itself takes some, and how many is not known."""
-    operations = 0.5 if declared.disables else 1.0
-    measures: tuple[tuple[str, float, Callable[[Observed], float]], ...] = (
-        ("graph operations", operations, lambda run: _operations(run.timeline)),
-        ("compiled calls", 1.0, lambda run: _calls(run.timeline)),
-        ("steps", 1.0, lambda run: len(run.timeline.steps)),
+    measures: tuple[tuple[str, float, Callable[[Timeline], float]], ...] = (
+        ("graph operations", 0.5 if declared.disables else 1.0, _operations),
+        ("compiled calls", 1.0, _calls),
+        ("steps", 1.0, lambda timeline: len(timeline.steps)),
     )
-    figures = [
-        proof_figure(name, measure(baseline), min(map(measure, runs)))
+    figures = tuple(
+        proof_figure(name, measure(baseline.timeline), min(measure(run.timeline) for run in runs))
         for name, _, measure in measures
-    ]
+    )
     for figure, (_, share, _) in zip(figures, measures, strict=True):
         if (figure.after or 0) < share * (figure.before or 0):
             fewer = f"{figure.name} {figure.before:g} → {figure.after:g}"
-            return ProofPoint(
-                "compiled", False, f"less is compiled or called: {fewer}", tuple(figures)
-            )
+            return ProofPoint("compiled", False, f"less is compiled or called: {fewer}", figures)
     if not figures[0].after:
-        return ProofPoint("compiled", False, "nothing is compiled", tuple(figures))
-    gone = _not_compiled(baseline, runs)
-    if gone:
-        return ProofPoint("compiled", False, f"{gone} is no longer compiled", tuple(figures))
-    return ProofPoint("compiled", True, "as much is compiled and called", tuple(figures))
+        return ProofPoint("compiled", False, "nothing is compiled", figures)
+    with_change = [_with_graphs(run.timeline) for run in runs]
+    for key, name in _with_graphs(baseline.timeline).items():
+        if any(key not in compiled for compiled in with_change):
+            return ProofPoint("compiled", False, f"{name} is no longer compiled", figures)
+    return ProofPoint("compiled", True, "as much is compiled and called", figures)
 
 
 def _operations(timeline: Timeline) -> int:
@@ -291,27 +246,12 @@ def _calls(timeline: Timeline) -> int:
     return called + sum(map(batches, timeline.fixed_shapes)) - eager
 
 
-def _not_compiled(baseline: Observed, runs: Iterable[Observed]) -> str | None:
-    """A function that the program calls compiled and that has no graph with the change."""
-    for key, name in _with_graphs(baseline.timeline).items():
-        if any(key not in _with_graphs(run.timeline) for run in runs):
-            return name
-    return None
-
-
 def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
     """The functions that the program calls compiled and that have a graph."""
-    compiled = {
-        (item.frame.file, item.frame.line)
-        for item in timeline.compiles
-        if is_compile(item) and item.graph_ops
-    }
+    frames = [item.frame for item in timeline.compiles if is_compile(item) and item.graph_ops]
+    compiled = {(frame.file, frame.line) for frame in frames}
     # What follows a split is a part of the function too.
-    parts = {
-        (item.frame.file, resumed_function(item.frame.function))
-        for item in timeline.compiles
-        if is_compile(item) and item.graph_ops
-    }
+    parts = {(frame.file, resumed_function(frame.function)) for frame in frames}
     called = [item.function for item in timeline.invocations]
     return {
         key: place.function
@@ -328,8 +268,20 @@ def padding_points(
     fails where a check in any run found harm, where one could not tell, and where nothing was
     padded or checked."""
     for function in functions:
-        before = _shapes_of(function, baseline)
-        yield _point(before, [_shapes_of(function, run) for run in runs])
+        by_run = [_shapes_of(function, run) for run in runs]
+        waste = [_waste(shapes) for shapes in by_run if shapes]
+        before = _waste(_shapes_of(function, baseline))
+        figures = (proof_figure("padding", before, max(waste, default=None), "%"),)
+        shapes = [shape for of_run in by_run for shape in of_run]
+        problem = next((found for shape in shapes for found in _problems(shape)), None)
+        if not all(by_run):
+            problem = "nothing was padded"
+        if problem is not None:
+            yield ProofPoint("padding", False, problem, figures)
+            continue
+        contents = min(len(check.probes) for shape in shapes for check in shape.checks)
+        sentence = f"padding is harmless: {contents} contents of it gave the same"
+        yield ProofPoint("padding", True, sentence, figures)
 
 
 def _shapes_of(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
@@ -342,20 +294,6 @@ def _shapes_of(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
         and f"/{shape.function.file}".endswith(file)
         and shape.elements
     ]
-
-
-def _point(before: Sequence[FixedShapeRun], runs: Sequence[Sequence[FixedShapeRun]]) -> ProofPoint:
-    waste = [_waste(shapes) for shapes in runs if shapes]
-    figures = (proof_figure("padding", _waste(before), max(waste, default=None), "%"),)
-    if not all(runs):
-        return ProofPoint("padding", False, "nothing was padded", figures)
-    shapes = [shape for of_run in runs for shape in of_run]
-    problem = next((found for shape in shapes for found in _problems(shape)), None)
-    if problem is not None:
-        return ProofPoint("padding", False, problem, figures)
-    contents = min(len(check.probes) for shape in shapes for check in shape.checks)
-    sentence = f"padding is harmless: {contents} contents of it gave the same"
-    return ProofPoint("padding", True, sentence, figures)
 
 
 def batches(shape: FixedShapeRun) -> int:
@@ -376,17 +314,17 @@ def _problems(shape: FixedShapeRun) -> Iterator[str]:
         yield f"whether padding harms {name} was not checked"
     for check in shape.checks:
         verdict = judged(check.kinds, check.unseen, check.probes)
-        if verdict == "unsafe":
-            yield f"padding is unsafe for {name}: {_why(check, harmful=True)}"
-        elif verdict != "safe":
-            yield f"whether padding harms {name} is unknown: {_why(check, harmful=False)}"
-
-
-def _why(check: PaddingChecked, *, harmful: bool) -> str:
-    """The first result for which it is so."""
-    for path, kind, note in zip(check.outputs, check.kinds, check.notes, strict=True):
-        if (kind in HARMFUL) if harmful else (kind not in HARMLESS):
-            return f"{path or 'the result'} ({kind}): {note}"
-    if check.unseen:
-        return f"{check.unseen[0]} cannot be looked into"
-    return "no other padding could be tried"
+        if verdict == "safe":
+            continue
+        unsafe = verdict == "unsafe"
+        known = f"whether padding harms {name} is unknown"
+        if unsafe:
+            known = f"padding is unsafe for {name}"
+        why = "no other padding could be tried"
+        if check.unseen:
+            why = f"{check.unseen[0]} cannot be looked into"
+        for path, kind, note in zip(check.outputs, check.kinds, check.notes, strict=True):
+            if (kind in HARMFUL) if unsafe else (kind not in HARMLESS):
+                why = f"{path or 'the result'} ({kind}): {note}"
+                break
+        yield f"{known}: {why}"

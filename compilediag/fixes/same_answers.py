@@ -158,10 +158,9 @@ def same_result(before: str, after: str) -> bool:
     if _TOKENS.sub("#", before) != _TOKENS.sub("#", after):
         return False
     pairs = zip(_TOKENS.findall(before), _TOKENS.findall(after), strict=True)
-    return all(_close(float(old), float(new)) for old, new in pairs)
-
-
-def _close(old: float, new: float) -> bool:
-    if math.isnan(old) or math.isnan(new):
-        return math.isnan(old) and math.isnan(new)
-    return math.isclose(old, new, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+    numbers = [(float(old), float(new)) for old, new in pairs]
+    return all(
+        math.isclose(old, new, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+        or (math.isnan(old) and math.isnan(new))
+        for old, new in numbers
+    )

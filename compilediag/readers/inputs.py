@@ -160,9 +160,11 @@ def _candidates(given: str) -> Iterator[_Candidate]:
         if _JOURNAL_NAME.fullmatch(os.path.basename(file.name))
     }
     for file in files:
-        run = _run_above(os.path.dirname(file.name), runs) if file.name else None
+        # The outermost run directory that contains it; a trace in there holds the same run again.
+        parts = file.name.split("/")[:-1]
+        above = ("/".join(parts[:depth]) for depth in range(len(parts) + 1))
+        run = next((path for path in above if file.name and path in runs), None)
         if run is not None:
-            # A trace in the run's folder holds the same run a second time.
             folder = join(location, run)
             yield _Candidate(folder, known=Input(folder, RUN))
             continue
@@ -173,54 +175,33 @@ def _candidates(given: str) -> Iterator[_Candidate]:
         yield _Candidate(path, named=not file.name, known=known)
 
 
-def _run_above(folder: str, runs: set[str]) -> str | None:
-    """The outermost run directory that contains a folder."""
-    parts = folder.split("/") if folder else []
-    folders = ("/".join(parts[:depth]) for depth in range(len(parts) + 1))
-    return next((path for path in folders if path in runs), None)
-
-
 def _by_name(path: str) -> Input | None:
     """A trace under the name that torch gives it need not be examined."""
     return Input(path, TRACE) if _TRACE_NAME.search(os.path.basename(path)) else None
 
 
 def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Input:
+    """A file in a folder is recognised by its beginning only. Of those that the user named, any
+    text that is no trace is taken for a text log until all of it is read: a trainer's output may
+    begin after any number of other lines."""
+    path, named = candidate.path, candidate.named
     if candidate.known is not None:
         return candidate.known
-    if candidate.named:
-        return _named(candidate.path, trainers)
-    return _in_folder(candidate.path, trainers)
-
-
-def _named(path: str, trainers: TrainLogReader | None) -> Input:
-    """A file that the user named: any text that is no trace is taken for a text log until all of it
-    is read. A trainer's output may begin after any number of other lines."""
     stream = open_stream(path, HEAD_BYTES)
     head = stream.head()
-    if _JOURNAL_LINE.match(head):
+    if named and _JOURNAL_LINE.match(head):
         return Input(parent(path), RUN)
     kind = _kind_of(path, head)
-    if kind != FOREIGN:
-        return Input(path, kind, may_train=kind == TEXT)
-    if stream.problem is not None and not head:
+    if kind == TRACE or (not named and path.endswith(DOCUMENTS)):
+        return Input(path, kind)
+    if stream.problem and not head and (named or is_uri(path) or os.path.isfile(path)):
         return Input(path, UNREADABLE, stream.problem)
-    if head and b"\0" not in head:
+    if named and kind == TEXT:
+        return Input(path, TEXT, may_train=True)
+    if named and head and b"\0" not in head:
         return Input(path, TEXT, may_train=True, assumed=not _shows_steps(head, trainers))
-    return Input(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
-
-
-def _in_folder(path: str, trainers: TrainLogReader | None) -> Input:
-    """A file in a folder, recognised by its beginning only."""
-    stream = open_stream(path, HEAD_BYTES)
-    head = stream.head()
-    kind = _kind_of(path, head)
-    if path.endswith(DOCUMENTS):
-        return Input(path, kind)
-    if stream.problem is not None and not head and (is_uri(path) or os.path.isfile(path)):
-        return Input(path, UNREADABLE, stream.problem)
-    if kind == TRACE:
-        return Input(path, kind)
+    if named:
+        return Input(path, FOREIGN, "it holds nothing of torch's" if head else "it is empty")
     if not _shows_steps(head, trainers):
         return Input(path, kind)
     return Input(path, TRAIN if kind == FOREIGN else TEXT, may_train=True)
@@ -272,27 +253,25 @@ def train_logs_in(sources: Iterable[Input], trainers: TrainLogReader | None) -> 
 def with_train_logs(sources: Iterable[Input], logs: Logs) -> tuple[Input, ...]:
     """The sources, each with its final kind: a text without a message of torch's is a trainer's
     output and no second opinion, for its silence would contradict a trace."""
-    return tuple(
-        replace(source, kind=TRAIN)
-        if source.kind == TEXT and source.path in logs and not _has_torch_messages(source.path)
-        else source
-        for source in sources
-    )
+    found: list[Input] = []
+    for source in sources:
+        is_trains = source.kind == TEXT and source.path in logs
+        if is_trains and not _has_torch_messages(source.path):
+            found.append(replace(source, kind=TRAIN))
+        else:
+            found.append(source)
+    return tuple(found)
 
 
 def _has_torch_messages(path: str) -> bool:
     """Whether a recompile or a break was logged there; each process opens with two events."""
-    chunks = open_stream(path).chunks()
-    tagged = any(tag in chunk for chunk in _overlapping(chunks) for tag in _TORCH_TAGS)
-    return tagged and any(len(item.events) > 2 for item in read_text_events(path))
-
-
-def _overlapping(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks, each with the end of the one before, so that no tag is cut in two."""
     end = b""
-    for chunk in chunks:
-        yield end + chunk
-        end = (end + chunk)[-64:]
+    for chunk in open_stream(path).chunks():
+        text = end + chunk  # so that no tag is cut in two
+        if any(tag in text for tag in _TORCH_TAGS):
+            return any(len(item.events) > 2 for item in read_text_events(path))
+        end = text[-64:]
+    return False
 
 
 def merge(logs: Logs) -> TrainLog | None:

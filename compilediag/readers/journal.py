@@ -8,6 +8,7 @@ has a cap.
 from __future__ import annotations
 
 import binascii
+import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -90,7 +91,12 @@ def read_journal(path: str) -> ProcessJournal:
 def read_run(run_dir: str) -> tuple[ProcessJournal, ...]:
     """Every journal of a run directory, ordered by the start of its process."""
     journals = [read_journal(join(run_dir, name)) for name in journal_names(run_dir)]
-    return tuple(sorted(journals, key=_start_order))
+
+    def start(journal: ProcessJournal) -> tuple[bool, str, str]:
+        started = journal.started
+        return (started is None, started.started_utc if started else "", journal.name)
+
+    return tuple(sorted(journals, key=start))
 
 
 def journal_names(run_dir: str) -> list[str]:
@@ -109,22 +115,17 @@ def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
     sequence, _, payload = body.partition(b" ")
     if not sequence.isdigit() or len(sequence) > 15:
         return BadLine("bad_json")
-    return _decode_payload(int(sequence), payload)
-
-
-def _decode_payload(sequence: int, payload: bytes) -> tuple[int, Event] | BadLine:
-    bad = BadLine("bad_json", sequence)
-    fields = parse_object(payload)
+    number, fields = int(sequence), parse_object(payload)
     kind = fields.get("k") if fields is not None else None
     if not isinstance(kind, str):
-        return bad
+        return BadLine("bad_json", number)
     known = KINDS.get(kind)
     if known is None:
-        return BadLine("unknown_kind", sequence)
+        return BadLine("unknown_kind", number)
     try:
-        return sequence, msgspec.convert(fields, known)
+        return number, msgspec.convert(fields, known)
     except (msgspec.ValidationError, RecursionError, OverflowError):
-        return bad
+        return BadLine("bad_json", number)
 
 
 def _collect(name: str, lines: Iterable[Line]) -> ProcessJournal:
@@ -158,11 +159,6 @@ def _collect(name: str, lines: Iterable[Line]) -> ProcessJournal:
     return ProcessJournal(name, tuple(event for _, event in events), torn, lost)
 
 
-def _start_order(journal: ProcessJournal) -> tuple[bool, str, str]:
-    started = journal.started
-    return (started is None, started.started_utc if started else "", journal.name)
-
-
 READ_BYTES = 1 << 20
 """Most bytes of one file in one poll; what is left comes with the next."""
 
@@ -186,21 +182,20 @@ class _Position:
             self.rest = b""
             self.bad += 1
             self.unnumbered += 1
-        return [event for line in lines if line and (event := self._event(line)) is not None]
-
-    def _event(self, line: bytes) -> Event | None:
-        decoded = decode_line(line)
-        if isinstance(decoded, BadLine):
-            sequence, event = decoded.sequence, None
-            self.bad += 1
-        else:
-            sequence, event = decoded
-        if sequence is None:
-            self.unnumbered += 1
-        else:
-            self.numbered += 1
-            self.max_sequence = max(self.max_sequence, sequence)
-        return event
+        events: list[Event] = []
+        for decoded in (decode_line(line) for line in lines if line):
+            if isinstance(decoded, BadLine):
+                sequence = decoded.sequence
+                self.bad += 1
+            else:
+                sequence, event = decoded
+                events.append(event)
+            if sequence is None:
+                self.unnumbered += 1
+            else:
+                self.numbered += 1
+                self.max_sequence = max(self.max_sequence, sequence)
+        return events
 
     @property
     def lost(self) -> int:
@@ -224,31 +219,24 @@ class JournalTail:
         names; a new journal comes after those already known."""
         names = journal_names(self._run_dir)
         for name in names:
-            if len(self._positions) < self._max_files:
-                self._positions.setdefault(name, _Position(self._begin(name)))
+            if name not in self._positions and len(self._positions) < self._max_files:
+                position = self._positions[name] = _Position()
+                with contextlib.suppress(OSError):
+                    if self._from_end:
+                        position.offset = size_of(join(self._run_dir, name))
         self._from_end = False
         self.files_left_out = max(0, len(names) - self._max_files)
-        return {name: self._read(name, max_bytes) for name in self._positions}
+        added: dict[str, list[Event]] = {}
+        for name, position in self._positions.items():
+            added[name] = []
+            if (file := open_regular(join(self._run_dir, name))) is not None:
+                with file:
+                    file.seek(position.offset)
+                    added[name] = position.take(file.read(max_bytes))
+        return added
 
     @property
     def records_lost(self) -> int:
         """Records that are damaged or missing in what was read so far. Threads write side by side:
         a record still being written counts until it is there."""
         return sum(position.lost for position in self._positions.values())
-
-    def _begin(self, name: str) -> int:
-        if not self._from_end:
-            return 0
-        try:
-            return size_of(os.path.join(self._run_dir, name))
-        except OSError:
-            return 0
-
-    def _read(self, name: str, max_bytes: int) -> list[Event]:
-        file = open_regular(os.path.join(self._run_dir, name))
-        if file is None:
-            return []
-        position = self._positions[name]
-        with file:
-            file.seek(position.offset)
-            return position.take(file.read(max_bytes))

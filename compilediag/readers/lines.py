@@ -1,6 +1,6 @@
 """Chunks of bytes split into lines of bounded length, in linear time whatever the bytes are; and
 what stands on lines of any kind: JSON as torch and Python write it, with NaN and with bytes that
-are not UTF-8; terminal escapes, names of ranks."""
+are not UTF-8; terminal escapes."""
 
 from __future__ import annotations
 
@@ -61,15 +61,6 @@ def parse_list(payload: bytes) -> list[Any] | None:
     return cast(list[Any], value) if isinstance(value, list) else None
 
 
-RANK = re.compile(
-    r"[ \t]{0,16}(?:\[(?P<name>[A-Za-z_-]{1,32}\d{1,9})\]:?"  # torchrun: [rank0]: or [default0]:
-    r"|\[\d{1,9},(?P<mpi>\d{1,9})\]<std(?:out|err)>:"  # mpirun --tag-output: [1,0]<stdout>:
-    r"|(?P<label>\d{1,6}):(?= ))[ \t]?"  # srun --label: 0:
-)
-"""The name that a launcher puts before each line of a rank."""
-
-_BEGINS = frozenset("[ \t0123456789")
-
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]{0,16}[ -/]?[@-~]|[@-Z\\-_])")
 
 
@@ -109,12 +100,3 @@ def plain_text(raw: bytes) -> str:
     """A line as text, without terminal escapes; bytes that are not UTF-8 are replaced."""
     text = raw.decode("utf-8", "replace")
     return _ESCAPE.sub("", text) if "\x1b" in text else text
-
-
-def named_rank(text: str) -> tuple[str | None, str]:
-    """The name of the rank that wrote the line, "rank0" or "7", and the rest of the line."""
-    found = RANK.match(text) if text[:1] in _BEGINS else None
-    if found is None:
-        return None, text
-    name = found["name"] or found["mpi"] or found["label"]
-    return name, text[found.end() :]

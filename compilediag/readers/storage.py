@@ -64,7 +64,11 @@ class PlainStream:
         self.problem = None
         remote = is_uri(self.path)
         try:
-            file = open_uri(self.path, self.block_bytes) if remote else open_regular(self.path)
+            if remote:
+                system, path = file_system(self.path)
+                file = cast(BinaryIO, system.open(path, "rb", block_size=self.block_bytes))
+            else:
+                file = open_regular(self.path)
             if file is None:
                 self.problem = "it cannot be opened, or is no regular file"
                 return
@@ -156,9 +160,6 @@ def _zstandard() -> Callable[[], Any] | None:
 CHAIN = "::"
 """Joins the links of a chained URI: "simplecache::s3://bucket/runs"."""
 
-BATCH_FILES = 200
-"""Files requested together."""
-
 _LOCAL = ("file://", "local://")
 
 
@@ -232,7 +233,12 @@ def files_below(location: str) -> Iterator[FoundFile]:
                     yield FoundFile(name if start == "." else f"{start}/{name}")
         return
     found = listing(location)
-    for name in sorted(found, key=_folder_first):
+
+    def folder_first(name: str) -> list[tuple[bool, str]]:
+        *folders, file = name.split("/")
+        return [*((True, folder) for folder in folders), (False, file)]
+
+    for name in sorted(found, key=folder_first):
         openable = CHAIN not in name and ".." not in name.split("/")
         yield FoundFile(name, found[name] == 0, openable)
 
@@ -253,11 +259,6 @@ def listing(location: str) -> dict[str, int | None]:
         for path, info in found.items()
         if path.startswith(root) and info.get("type", "file") == "file"
     }
-
-
-def _folder_first(name: str) -> list[tuple[bool, str]]:
-    *folders, file = name.split("/")
-    return [*((True, folder) for folder in folders), (False, file)]
 
 
 def join(location: str, name: str) -> str:
@@ -313,20 +314,6 @@ def open_regular(path: str) -> BinaryIO | None:
         return os.fdopen(fd, "rb")
     os.close(fd)
     return None
-
-
-def open_uri(location: str, block_bytes: int | None = None) -> BinaryIO:
-    """The file at a URI opened for reading, `block_bytes` at a time (fsspec's own by default).
-
-    Raises:
-        UsageError: what fsspec needs for this protocol is not installed.
-        OSError: the file cannot be opened.
-    """
-    system, path = file_system(location)
-    try:
-        return cast(BinaryIO, system.open(path, "rb", block_size=block_bytes))
-    except Exception as error:
-        raise OSError(error_text(error)) from error
 
 
 def size_of(location: str) -> int:

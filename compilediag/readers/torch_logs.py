@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from compilediag.readers.journal import ProcessJournal, with_loss, with_problem
 from compilediag.readers.lines import plain_text, split_lines
 from compilediag.readers.storage import open_stream
+from compilediag.timeline.compiles import unmeasured
 from compilediag.timeline.timeline import TextLog
 from compilediag_harness.wire import (
     LINES_LEFT_OUT,
@@ -44,7 +45,7 @@ PREFIX = re.compile(
     r"\d\d:\d\d:\d\d\.\d{1,9} (?P<pid>\d{1,20}) "
     r"[^\]\n]{1,4096}:\d{1,9}\](?: \[(?P<id>!?[\d/_]{1,64})\])?(?: \[(?P<tag>__\w{1,64})\])?) ?"
 )
-RECOMPILING = re.compile(r"Recompiling function .{1,4096} in .{1,4096}:\d{1,9}\s{0,4}$")
+_RECOMPILING = re.compile(r"Recompiling function (.{1,4096}) in (.{1,4096}):(\d{1,9})\s{0,4}$")
 _BREAK_LINE = re.compile(
     r"Graph break (?:\([^)]{1,200}\) )?in user code at "
     r"(?P<file>.{1,4096}):(?P<line>\d{1,9})\s{0,4}$"
@@ -55,7 +56,7 @@ _STACK_LINE = re.compile(
     r' {2}File "(?P<file>.{1,4096})", line (?P<line>\d{1,9})(?:, in .{0,4096})?$'
 )
 _TRACEBACK = "Traceback (most recent call last)"
-LIMIT = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
+_LIMIT = re.compile(r"torch\._dynamo hit config\.\w{0,32}(?:recompile|cache_size)_limit\b")
 _PROFILE = re.compile(r"get_code_state .{0,4096} hit (?:local|remote)\b")
 _LEFT_OUT = re.compile(re.escape(LINES_LEFT_OUT).replace(r"\{\}", r"(\d{1,9})") + "$")
 _LOOKS_LIKE_OURS = re.compile(
@@ -122,71 +123,56 @@ class _Reader:
             self.unknown += _LOOKS_LIKE_OURS.search(line) is not None
             return
         self.log_lines += 1
-        pid, key, text = prefix["pid"], prefix["key"], line[prefix.end() :]
-        tag = prefix["tag"] or ""
+        pid, key, tag, text = prefix["pid"], prefix["key"], prefix["tag"], line[prefix.end() :]
+        message = self._open.get(pid)
+        if message is not None and message.key != key:
+            message = None
         if left_out := _LEFT_OUT.match(text):
             self.left_out += int(left_out[1])
         elif text == LOG_OVER_LIMIT:
             self.over_limit = True
-        elif tag.startswith("__recompiles"):
-            self._recompile_line(pid, key, text)
+        elif tag is None:
+            if _LIMIT.match(text):
+                self.limits += 1
+            elif _PROFILE.match(text) and len(self.profiles) < PROFILE_LIMIT:
+                self.profiles.append(text[:512])
         elif tag == "__graph_breaks":
-            self._break_line(pid, key, text)
-        elif not tag:
-            self._plain_line(text)
+            self._break_line(pid, key, text, message)
+        elif tag.startswith("__recompiles"):
+            if _RECOMPILING.match(text):
+                self._begin(pid, _Message(key, "recompile"))
+                self.recompiling += 1
+            elif message is None or not (text.startswith("    ") or not text.strip()):
+                self.unknown += 1
 
     def close(self) -> None:
         """Ends every open message: the site of a skip report is known only then."""
-        for pid in tuple(self._open):
-            self._end(pid)
+        self.sites |= {each.site for each in self._open.values() if each.site is not None}
 
-    def _end(self, pid: str) -> None:
-        message = self._open.pop(pid, None)
-        if message is not None and message.site is not None:
-            self.sites.add(message.site)
+    def _begin(self, pid: str, message: _Message) -> None:
+        before = self._open.get(pid)
+        if before is not None and before.site is not None:
+            self.sites.add(before.site)
+        self._open[pid] = message
 
-    def _begin(self, pid: str, key: str, kind: str) -> None:
-        self._end(pid)
-        self._open[pid] = _Message(key, kind)
-
-    def _continues(self, pid: str, key: str) -> _Message | None:
-        message = self._open.get(pid)
-        return message if message is not None and message.key == key else None
-
-    def _recompile_line(self, pid: str, key: str, text: str) -> None:
-        if RECOMPILING.match(text):
-            self._begin(pid, key, "recompile")
-            self.recompiling += 1
-        elif not self._continues(pid, key) or not (text.startswith("    ") or not text.strip()):
-            self.unknown += 1
-
-    def _break_line(self, pid: str, key: str, text: str) -> None:
+    def _break_line(self, pid: str, key: str, text: str, message: _Message | None) -> None:
         if site := _BREAK_LINE.match(text):
-            self._begin(pid, key, "break")
+            self._begin(pid, _Message(key, "break"))
             self.sites.add((site["file"], int(site["line"])))
         elif _SKIP.match(text):
-            self._begin(pid, key, "skip")
+            self._begin(pid, _Message(key, "skip"))
         elif _NO_BREAK.match(text):
             # An error of the backend; its graph break follows as a message of its own.
-            self._begin(pid, key, "error")
-        elif (message := self._continues(pid, key)) is None:
+            self._begin(pid, _Message(key, "error"))
+        elif message is None:
             self.unknown += 1
-        elif message.kind == "skip":
-            _skip_line(message, text)
-
-    def _plain_line(self, text: str) -> None:
-        if LIMIT.match(text):
-            self.limits += 1
-        elif _PROFILE.match(text) and len(self.profiles) < PROFILE_LIMIT:
-            self.profiles.append(text[:512])
-
-
-def _skip_line(message: _Message, text: str) -> None:
-    """The user's stack comes first, innermost frame last; Dynamo's own traceback follows."""
-    if text.startswith(_TRACEBACK):
-        message.kind = "traceback"
-    elif frame := _STACK_LINE.match(text):
-        message.site = (frame["file"], int(frame["line"]))
+        elif message.kind != "skip":
+            pass
+        # The user's stack comes first, innermost frame last; Dynamo's own traceback follows.
+        elif text.startswith(_TRACEBACK):
+            message.kind = "traceback"
+        elif frame := _STACK_LINE.match(text):
+            message.site = (frame["file"], int(frame["line"]))
 
 
 MESSAGES_KEPT = 20_000
@@ -208,7 +194,6 @@ NOT_IN_A_LOG = {
 _CAUSE = re.compile(r"\s{0,16}(?:- ){1,2}(?=!?\d{1,9}/)")
 _BREAK = re.compile(r"Graph break\b")
 _REPEATED = "user stack suppressed due to duplicate graph break"
-_RECOMPILED = re.compile(r"Recompiling function (.{1,4096}) in (.{1,4096}):(\d{1,9})\s{0,4}$")
 
 
 def read_text_events(path: str) -> tuple[ProcessJournal, ...]:
@@ -255,15 +240,27 @@ class _Process:
     def take(self, prefix: re.Match[str], text: str) -> None:
         """One line of the log."""
         tag = prefix["tag"] or ""
-        begins = RECOMPILING.match(text) or (tag == "__graph_breaks" and _BREAK.match(text))
+        begins = _RECOMPILING.match(text) or (tag == "__graph_breaks" and _BREAK.match(text))
         if prefix["key"] != self._key or begins:
             self._end()
             self._key, self._id = prefix["key"], (prefix["id"] or "").partition("_")[0]
         if tag.startswith("__recompiles") or tag == "__graph_breaks":
             if len(self._lines) < MESSAGE_LINES:
                 self._lines.append(text)
-        elif not tag and LIMIT.match(text):
-            self._limit(text)
+        elif not tag and _LIMIT.match(text):
+            warning = clip(text, 4096)
+            self.events.append(WarningSeen(self._t, 0, self._id, "torch._dynamo", warning))
+            index = self._rows.get(self._id)
+            row = None if index is None else self.events[index]
+            if index is not None and isinstance(row, Compiled):
+                self.events[index] = replace(
+                    row, guarded=False, fail_type="RecompileLimit", fail_reason=text
+                )
+
+    @property
+    def _t(self) -> float:
+        """A log has no clock that a run has: the place among the events stands for the time."""
+        return float(len(self.events))
 
     def opening(self) -> tuple[Event, ...]:
         """What can be said of the process itself."""
@@ -289,67 +286,28 @@ class _Process:
             return
         if len(self.events) >= 2 * MESSAGES_KEPT:
             self.lost += 1
-        elif found := _RECOMPILED.match(lines[0]):
-            frame = Location(found[2], int(found[3]), found[1])
-            self._recompile(frame, _reasons(lines[1:]))
+        elif found := _RECOMPILING.match(lines[0]):
+            self._recompile(Location(found[2], int(found[3]), found[1]), lines[1:])
         elif _BREAK.match(lines[0]):
-            text = "\n".join(lines)
-            t = float(len(self.events))
-            self.events.append(
-                GraphBroke(t, 0, self._id, self.epoch, clip(text), _REPEATED in lines[0])
-            )
+            text, repeated = clip("\n".join(lines)), _REPEATED in lines[0]
+            self.events.append(GraphBroke(self._t, 0, self._id, self.epoch, text, repeated))
 
-    def _recompile(self, frame: Location, reasons: tuple[str, ...]) -> None:
+    def _recompile(self, frame: Location, lines: Iterable[str]) -> None:
         """torch was about to compile; that it did is assumed unless a limit is reported as hit."""
         if self._id in self._rows:
             self.epoch += 1
             self._rows.clear()
-        t = float(len(self.events))
-        self.events.append(Recompiled(t, 0, self._id, self.epoch, frame, reasons, (), 0.0))
+        # Each line with a compile id begins a reason, other lines are its stack.
+        found: list[str] = []
+        for line in lines:
+            cause = _CAUSE.match(line)
+            if cause is not None:
+                found.append(line[cause.end() :])
+            elif found and line.lstrip().startswith("- "):
+                found[-1] += "\n" + line.lstrip().removeprefix("- ")
+        reasons = tuple(clip(text, 4096) for text in found[:8])
+        at = (self._t, 0, self._id, self.epoch, frame)
+        self.events.append(Recompiled(*at, reasons, (), 0.0))
         self._rows[self._id] = len(self.events)
-        self.events.append(_row(t, self._id, self.epoch, frame, reasons))
-
-    def _limit(self, text: str) -> None:
-        self.events.append(
-            WarningSeen(float(len(self.events)), 0, self._id, "torch._dynamo", clip(text, 4096))
-        )
-        index = self._rows.get(self._id)
-        row = None if index is None else self.events[index]
-        if index is not None and isinstance(row, Compiled):
-            self.events[index] = replace(
-                row, guarded=False, fail_type="RecompileLimit", fail_reason=text
-            )
-
-
-def _reasons(lines: Iterable[str]) -> tuple[str, ...]:
-    """The printed reasons: each line with a compile id begins one, other lines are its stack."""
-    found: list[str] = []
-    for line in lines:
-        cause = _CAUSE.match(line)
-        if cause is not None:
-            found.append(line[cause.end() :])
-        elif found and line.lstrip().startswith("- "):
-            found[-1] += "\n" + line.lstrip().removeprefix("- ")
-    return tuple(clip(text, 4096) for text in found[:8])
-
-
-def _row(
-    t: float, compile_id: str, epoch: int, frame: Location, reasons: tuple[str, ...]
-) -> Compiled:
-    return Compiled(
-        t=t,
-        step=0,
-        compile_id=compile_id,
-        epoch=epoch,
-        frame=frame,
-        forward=True,
-        guarded=True,
-        seconds=0.0,
-        backend_s=None,
-        graph_ops=None,
-        guards=None,
-        cache_size=None,
-        recompile_reason=reasons[0] if reasons else None,
-        fail_type=None,
-        fail_reason=None,
-    )
+        reason = reasons[0] if reasons else None
+        self.events.append(replace(unmeasured(*at), guarded=True, recompile_reason=reason))

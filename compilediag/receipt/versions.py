@@ -1,4 +1,4 @@
-"""The versions of the receipt format: the register of its fields, and how each version is read.
+"""The versions of the receipt format, and how each is read.
 
 A newer minor version is read without the fields that are new in it; a newer major version is
 refused. No field was renamed so far: who renames one says with `msgspec.field(name=)` how it is
@@ -7,9 +7,7 @@ written, and reads both names where the old one was released.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -21,38 +19,9 @@ MAX_DIGITS = 6
 """Of a part of a version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field. The id never moves and is never used again."""
-
-    path: str
-    """"[]" after a key marks a list, "{}" a map of any names."""
-    id: int
-    meaning: str
-    since: str = "1.0"
-
-
-def registered_fields() -> tuple[Field, ...]:
-    """Every field of `fields.toml`, in the order of the file."""
-    from importlib.resources import files
-
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
-    text = files("compilediag.receipt").joinpath("fields.toml").read_text(encoding="utf-8")
-    table = tomllib.loads(text)["fields"]
-    return tuple(msgspec.convert({"path": path, **entry}, Field) for path, entry in table.items())
-
-
-def unknown_to(version: str) -> Callable[[str], bool]:
-    """Whether receipts of that version have no field of a path. A path that is not registered is
-    of a version later than this one."""
-    written = version_of(version) or (0, 0)
-    fields = ((field.path, version_of(field.since) or (0, 0)) for field in registered_fields())
-    known = {path for path, since in fields if since <= written}
-    return lambda path: path not in known
+ADDED_TO_LANE: dict[str, tuple[int, int]] = {}
+"""Fields of the lane that came after 1.0, by path ("numerics_flags.mode"), with the version that
+brought each: receipts before it have no value of it."""
 
 
 def version_of(text: object) -> tuple[int, int] | None:

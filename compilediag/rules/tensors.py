@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.guards.tensors import keys_of
+from compilediag.diagnosis.guards.checks import keys_of
 from compilediag.rules.case import Case
 from compilediag.rules.changes import Change
 from compilediag.rules.facts import is_field_of_argument, memory_format

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compilediag.timeline.compiles import Compile, CompileId
 from compilediag.timeline.ownership import ownership_of
@@ -66,20 +66,35 @@ def break_sites(
             if place is not None:
                 reports = sites.setdefault(BreakLine(place.file, place.line), [])
                 reports.append((part.index, place.function, event))
-    return tuple(
-        BreakSite(
-            file=at.file,
-            line=at.line,
-            function=next((function for _, function, _ in reports if function), ""),
-            text=reports[0][2].text,
-            count=len(reports),
-            compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),
-            first_step=reports[0][2].step,
-            processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
-            **_entering(at, reports, entered, user_roots),
+    found: list[BreakSite] = []
+    for at, reports in sites.items():
+        first = reports[0][2]
+        ids = [
+            CompileId(process, event.epoch, _ATTEMPT.sub("", event.compile_id))
+            for process, _, event in reports
+        ]
+        compiled = next((entered[each] for each in ids if each in entered), None)
+        call, thread = (compiled.entered_at, compiled.entered_from) if compiled else (None, "")
+        inside = _inside(at, first.text, user_roots)
+        if inside is not None and (
+            call is None or (inside.file, inside.line) != (call.file, call.line)
+        ):
+            call, thread = inside, ""
+        found.append(
+            BreakSite(
+                file=at.file,
+                line=at.line,
+                function=next((function for _, function, _ in reports if function), ""),
+                text=first.text,
+                count=len(reports),
+                compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),
+                first_step=first.step,
+                processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
+                entered_at=call,
+                entered_from=thread,
+            )
         )
-        for at, reports in sites.items()
-    )
+    return tuple(found)
 
 
 def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> UserCall | None:
@@ -87,33 +102,10 @@ def _inside(at: BreakLine, text: str, user_roots: Sequence[str]) -> UserCall | N
     if ownership_of(at.file, user_roots) == "user":
         return None
     above = text.split("\nTraceback (most recent call last)", maxsplit=1)[0]
-    own = [
-        UserCall(file, int(line), name.strip(), source.strip())
-        for file, line, name, source in _STACK_CODE.findall(above)
-        if ownership_of(file, user_roots) == "user"
-    ]
-    return own[-1] if own else None
-
-
-def _entering(
-    at: BreakLine,
-    reports: Sequence[tuple[int, str, GraphBroke]],
-    compiles: Mapping[CompileId, Compile],
-    user_roots: Sequence[str],
-) -> dict[str, Any]:
-    """The call of what was compiled; the line inside it where that is another one."""
-    ids = [
-        CompileId(process, event.epoch, _ATTEMPT.sub("", event.compile_id))
-        for process, _, event in reports
-    ]
-    found = next((compiles[each] for each in ids if each in compiles), None)
-    call = found.entered_at if found is not None else None
-    inside = _inside(at, reports[0][2].text, user_roots)
-    if inside is not None and (
-        call is None or (inside.file, inside.line) != (call.file, call.line)
-    ):
-        return {"entered_at": inside}
-    return {} if found is None else {"entered_at": call, "entered_from": found.entered_from}
+    for file, line, name, source in reversed(_STACK_CODE.findall(above)):
+        if ownership_of(file, user_roots) == "user":
+            return UserCall(file, int(line), name.strip(), source.strip())
+    return None
 
 
 @lru_cache(maxsize=1024)

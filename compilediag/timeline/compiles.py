@@ -101,38 +101,46 @@ def frame_id_of(compile_id: str) -> str:
 def compiles_of(part: ProcessEvents) -> list[Compile]:
     """The attempts of one process, each with the question torch asked before it."""
     questions = {(item.epoch, item.compile_id): item for item in part.of(Recompiled)}
-    rows, torch = rows_of_frames(part), part.last(TorchSeen)
-    backward_s = _backward_seconds(rows)
+    rows, torch = rows_of(part, ahead=False), part.last(TorchSeen)
+    # Lazily compiled backwards bear the compile id of their forward.
+    backward_s: dict[tuple[int, str], float] = {}
+    for row in rows:
+        if not row.forward:
+            key = (row.epoch, row.compile_id)
+            backward_s[key] = backward_s.get(key, 0.0) + row.seconds
     has_rows = torch is None or torch.hooks.get("metrics_rows", True)
     # Rows made of a text log have no graph either: there a break means nothing for its frame.
     broken_ids = {(item.epoch, item.compile_id) for item in part.of(GraphBroke) if has_rows}
     made: list[Compile] = []
     for reported in rows:
-        row = _corrected(reported, broken_ids)
-        key = (row.epoch, row.compile_id)
+        row, key = reported, (reported.epoch, reported.compile_id)
+        if row.forward and row.guarded and row.graph_ops is None and key in broken_ids:
+            # A frame given up at a break in a loop is not compiled, though 2.7 calls it guarded: it
+            # has a break and no graph, not even an empty one. Later versions report it themselves.
+            reason = row.fail_reason or "a graph break in a loop: the whole frame runs eager"
+            row = replace(row, guarded=False, fail_reason=reason)
         question = questions.pop(key, None) if row.forward else None
         made.append(_compile(row, question, backward_s.get(key, 0.0)))
     # A question without a row: the process died, or the compile raised before its row was made.
     starts = {(item.epoch, item.compile_id): item for item in part.of(CompileStarted)}
     for key, item in questions.items():
-        row = _missing_row(item, starts.get(key))
+        at = (item.t, item.step, item.compile_id, item.epoch, item.frame)
+        row = replace(unmeasured(*at), fail_reason=NO_ROW, process=item.process)
+        if (start := starts.get(key)) is not None:
+            row = replace(row, entered_at=start.entered_at, entered_from=start.entered_from)
         made.append(_compile(row, item, 0.0))
     made.sort(key=lambda item: item.t)
     return made
 
 
-def rows_of_frames(part: ProcessEvents) -> list[Compiled]:
-    """The metrics rows of frames that run in this process."""
-    return [row for row, ahead in _split(part) if not ahead]
+def unmeasured(t: float, step: int, compile_id: str, epoch: int, frame: Location) -> Compiled:
+    """An attempt of which torch gave no metrics, and that ended without guarded code."""
+    known = (t, step, compile_id, epoch, frame)
+    return Compiled(*known, True, False, 0.0, None, None, None, None, None, None, None)
 
 
-def ahead_of_time_of(part: ProcessEvents) -> list[Compiled]:
-    """The other rows."""
-    return [row for row, ahead in _split(part) if ahead]
-
-
-def _split(part: ProcessEvents) -> list[tuple[Compiled, bool]]:
-    """Each row, and whether it was compiled ahead of time.
+def rows_of(part: ProcessEvents, *, ahead: bool) -> list[Compiled]:
+    """The metrics rows of frames that run in this process, or of what was compiled ahead of time.
 
     torch says so nowhere. A strict export has a row without compile id and code; AOTInductor has
     one without code, under the id that the next frame will bear too. So has the attempt of a frame
@@ -150,86 +158,39 @@ def _split(part: ProcessEvents) -> list[tuple[Compiled, bool]]:
         failed_in_frame = (row.epoch, frame_id_of(row.compile_id)) in framed
         return not row.compile_id or row.fail_type is None or not failed_in_frame
 
-    return [(row, is_ahead(row)) for row in rows]
+    return [row for row in rows if is_ahead(row) == ahead]
 
 
 def _compile(row: Compiled, question: Recompiled | None, backward_s: float) -> Compile:
     recompile = None
-    if row.forward and (question is not None or row.recompile_reason is not None):
+    if row.forward and question is None and row.recompile_reason is not None:
+        # The row's own reason stands for it.
+        at = (row.t, row.step, row.compile_id, row.epoch, row.frame)
+        reasons = (str(row.recompile_reason),)
+        question = Recompiled(*at, reasons, (), 0.0, NO_QUESTION, process=row.process)
+    if row.forward and question is not None:
         recompile = extended(
-            question or _missing_question(row),
+            question,
             Recompile,
             seconds=row.seconds + backward_s if row.guarded else 0.0,
             produced=row.guarded,
             entered_at=row.entered_at,
             entered_from=row.entered_from,
         )
-    return extended(row, Compile, kind=_kind(row, recompile), recompile=recompile)
-
-
-def _corrected(row: Compiled, broken_ids: set[tuple[int, str]]) -> Compiled:
-    """A frame given up at a break in a loop is not compiled, though 2.7 calls it guarded: it has a
-    break and no graph, not even an empty one. Later versions report that themselves."""
-    given_up = row.graph_ops is None and (row.epoch, row.compile_id) in broken_ids
-    if not (row.forward and row.guarded and given_up):
-        return row
-    reason = row.fail_reason or "a graph break in a loop: the whole frame runs eager"
-    return replace(row, guarded=False, fail_reason=reason)
-
-
-def _backward_seconds(rows: Sequence[Compiled]) -> dict[tuple[int, str], float]:
-    """Seconds of lazily compiled backwards, which bear the compile id of their forward."""
-    seconds: dict[tuple[int, str], float] = {}
-    for row in rows:
-        if not row.forward:
-            key = (row.epoch, row.compile_id)
-            seconds[key] = seconds.get(key, 0.0) + row.seconds
-    return seconds
-
-
-def _missing_question(row: Compiled) -> Recompiled:
-    """torch's question as far as the row's own reason replaces it."""
-    at = (row.t, row.step, row.compile_id, row.epoch, row.frame)
-    reasons = (str(row.recompile_reason),)
-    return Recompiled(*at, reasons, (), 0.0, NO_QUESTION, process=row.process)
-
-
-def _missing_row(question: Recompiled, start: CompileStarted | None) -> Compiled:
-    return Compiled(
-        t=question.t,
-        step=question.step,
-        compile_id=question.compile_id,
-        epoch=question.epoch,
-        frame=question.frame,
-        forward=True,
-        guarded=False,
-        seconds=0.0,
-        backend_s=None,
-        graph_ops=None,
-        guards=None,
-        cache_size=None,
-        recompile_reason=None,
-        fail_type=None,
-        fail_reason=NO_ROW,
-        entered_at=None if start is None else start.entered_at,
-        entered_from="" if start is None else start.entered_from,
-        process=question.process,
-    )
+    if not row.forward:
+        kind = "backward"
+    elif _is_at_limit(row):
+        kind = "limit"
+    elif not row.guarded:
+        kind = "failed"
+    else:
+        kind = "first" if recompile is None else "recompile"
+    return extended(row, Compile, kind=kind, recompile=recompile)
 
 
 def _is_at_limit(row: Compiled) -> bool:
     texts = (row.fail_type, row.fail_reason)
     return any(_AT_LIMIT.search(text) for text in texts if text is not None)
-
-
-def _kind(row: Compiled, recompile: Recompile | None) -> str:
-    if not row.forward:
-        return "backward"
-    if _is_at_limit(row):
-        return "limit"
-    if not row.guarded:
-        return "failed"
-    return "first" if recompile is None else "recompile"
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,46 +64,32 @@ def _device(process: int, device: int, reads: Sequence[DeviceMemoryRead]) -> Dev
         for name, value in read.peak.items():
             peak[name] = max(peak.get(name, 0), value)
     steady = [read for read in reads if read.step >= STEADY_FROM_STEP]
-    return DeviceUse(
-        process=process,
-        device=device,
-        last=reads[-1],
-        peak=peak,
-        growth=_growth(steady),
-        hint=_hint(reads[-1], steady),
-    )
-
-
-def _growth(steady: Sequence[DeviceMemoryRead]) -> GrowingBucket | None:
-    """Pools before their sum, because they are more specific."""
-    if len(steady) < 2:
-        return None
-    grown = _grown(steady)
+    grown: dict[str, int] = {}
+    if len(steady) >= 2:
+        first, last = steady[0].current, steady[-1].current
+        grown = {name: last[name] - first[name] for name in last if name in first}
+    # Pools before their sum, because they are more specific.
     pools = {name: value for name, value in grown.items() if "." in name} or grown
     bucket = max(pools, key=lambda name: pools[name], default=None)
-    if bucket is None or pools[bucket] <= 0:
-        return None
-    return GrowingBucket(
-        bucket=bucket,
-        grown_bytes=pools[bucket],
-        first_step=steady[0].step,
-        last_step=steady[-1].step,
-    )
+    growth = None
+    if bucket is not None and pools[bucket] > 0:
+        growth = GrowingBucket(
+            bucket=bucket,
+            grown_bytes=pools[bucket],
+            first_step=steady[0].step,
+            last_step=steady[-1].step,
+        )
+    hint = _hint(reads[-1], grown, steady[0].step if steady else 0)
+    return DeviceUse(process, device, reads[-1], peak, growth, hint)
 
 
-def _grown(steady: Sequence[DeviceMemoryRead]) -> dict[str, int]:
-    first, last = steady[0].current, steady[-1].current
-    return {name: last[name] - first[name] for name in last if name in first}
-
-
-def _hint(last: DeviceMemoryRead, steady: Sequence[DeviceMemoryRead]) -> str | None:
+def _hint(last: DeviceMemoryRead, grown: Mapping[str, int], since_step: int) -> str | None:
     """The gravest of what the counters show."""
     ooms, retries = last.counts.get("num_ooms", 0), last.counts.get("num_alloc_retries", 0)
     if ooms:
         return f"out of memory {ooms} times"
     if retries:
         return f"the allocator emptied its cache and tried again {retries} times: memory is tight"
-    grown = _grown(steady) if len(steady) >= 2 else {}
     reserved, allocated = grown.get("reserved_bytes", 0), grown.get("allocated_bytes", 0)
     if reserved >= MIN_BYTES and allocated < FLAT * reserved:
         return (
@@ -114,7 +100,7 @@ def _hint(last: DeviceMemoryRead, steady: Sequence[DeviceMemoryRead]) -> str | N
     if split >= MIN_BYTES and split >= SPLIT_SHARE * held:
         return f"fragmentation: {split / held:.0%} of reserved is in unused split blocks"
     if allocated >= MIN_BYTES:
-        return f"allocated grew by {_mib(allocated)} MiB since step {steady[0].step}"
+        return f"allocated grew by {_mib(allocated)} MiB since step {since_step}"
     return None
 
 
@@ -204,25 +190,25 @@ def lines_of(
         for site in sample.sites:
             if wanted(site):
                 grouped.setdefault((site.place, site.kind), []).append((sample.step, site))
-    return tuple(sorted(map(_line, grouped.values()), key=lambda line: -line.count))
-
-
-def _line(found: Sequence[tuple[int, SyncSite]]) -> SyncLine:
-    """Reads of one kind on one line, each with its step."""
-    sites = [site for _, site in found]
-    by_step: Counter[int] = Counter()
-    for step, site in found:
-        by_step[step] += site.count
-    seconds = [site.seconds for site in sites if site.seconds is not None]
-    return SyncLine(
-        place=sites[0].place,
-        kind=sites[0].kind,
-        loop=next((site.loop for site in reversed(sites) if site.loop is not None), None),
-        count=sum(by_step.values()),
-        most=max(by_step.values()),
-        steps=tuple(sorted(by_step)),
-        seconds=sum(seconds) if len(seconds) == len(sites) else None,
-    )
+    lines: list[SyncLine] = []
+    for (place, kind), found in grouped.items():
+        by_step: Counter[int] = Counter()
+        for step, site in found:
+            by_step[step] += site.count
+        loops = [site.loop for _, site in found if site.loop is not None]
+        seconds = [site.seconds for _, site in found if site.seconds is not None]
+        lines.append(
+            SyncLine(
+                place=place,
+                kind=kind,
+                loop=loops[-1] if loops else None,
+                count=sum(by_step.values()),
+                most=max(by_step.values()),
+                steps=tuple(sorted(by_step)),
+                seconds=sum(seconds) if len(seconds) == len(found) else None,
+            )
+        )
+    return tuple(sorted(lines, key=lambda line: -line.count))
 
 
 _SKIP = re.compile(r"skipping cudagraphs? due to (?P<reason>.+)", re.DOTALL | re.IGNORECASE)
@@ -292,34 +278,27 @@ def cudagraphs_of(
     recorded = [event for event in events if isinstance(event, CudagraphRecorded)]
     batches = [event for event in events if isinstance(event, CudagraphsRan)]
     last = batches[-1] if batches else None
+    sums: dict[str, list[int]] = {}
+    for batch in batches:
+        rows = zip(batch.compile_ids, batch.recordings, batch.replays, batch.warmups, strict=False)
+        for compile_id, *more in rows:
+            total = sums.get(compile_id, [0, 0, 0])
+            sums[compile_id] = [a + b for a, b in zip(total, more, strict=True)]
+    # Of a process that was killed the last batch is missing: what was recorded one by one counts.
+    for compile_id, count in Counter(item.compile_id for item in recorded).items():
+        total = sums.setdefault(compile_id, [0, 0, 0])
+        total[0] = max(total[0], count)
     return [
         CudagraphRun(
             process=process,
             recorded=tuple(recorded),
-            counts=_counts(recorded, batches),
+            counts={compile_id: GraphCounts(*total) for compile_id, total in sums.items()},
             skips=None if last is None else last.skips,
             live_graphs=None if last is None else last.live_graphs,
             pool_bytes=None if last is None else last.pool_bytes,
             lost=None if last is None else last.lost,
         )
     ]
-
-
-def _counts(
-    recorded: Iterable[CudagraphRecorded], batches: Iterable[CudagraphsRan]
-) -> dict[str, GraphCounts]:
-    """Of a process that was killed the last batch is missing: what was recorded one by one
-    counts."""
-    sums: dict[str, GraphCounts] = {}
-    for batch in batches:
-        rows = zip(batch.compile_ids, batch.recordings, batch.replays, batch.warmups, strict=False)
-        for compile_id, *counts in rows:
-            total = sums.get(compile_id, GraphCounts(0, 0, 0))
-            sums[compile_id] = GraphCounts(*(a + b for a, b in zip(total, counts, strict=True)))
-    for compile_id, count in Counter(item.compile_id for item in recorded).items():
-        total = sums.get(compile_id, GraphCounts(0, 0, 0))
-        sums[compile_id] = total._replace(recordings=max(total.recordings, count))
-    return sums
 
 
 def skip_reason(text: str) -> str | None:

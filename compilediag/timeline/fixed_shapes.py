@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from compilediag_harness.wire import (
     FixedShapeCompiled,
@@ -123,20 +123,38 @@ def fixed_shapes_of(process: int, events: Iterable[FixedShapeEvent]) -> list[Fix
 
 def _run(process: int, number: int, events: Sequence[FixedShapeEvent]) -> FixedShapeRun:
     used = _of(FixedShapeUsed, events)
-    calls = [call for batch in used for call in _calls(batch)]
-    asked, other_batches = _asked(calls)
+    sums: dict[tuple[int, ...], list[int]] = {}
+    real: dict[tuple[int, ...], int] = {}
+    asked: dict[tuple[int, ...], int] = {}
+    other_batches = 0
+    for batch in used:
+        # Old journals lack the last two.
+        in_graphs = itertools.chain(batch.in_graphs, itertools.repeat(0))
+        batches = itertools.chain(batch.asked, itertools.repeat(()))
+        columns = (batch.sizes, batch.run, batch.counts, in_graphs, batches)
+        for sizes, run_sizes, calls, graphs, batch_sizes in zip(*columns, strict=False):
+            size, run, came = tuple(sizes), tuple(run_sizes), tuple(batch_sizes)
+            elements = math.prod(size)
+            added = (calls, calls * elements, graphs, graphs * elements)
+            sums[run] = [a + b for a, b in zip(sums.get(run, [0] * 4), added, strict=True)]
+            kept = size if size in real or len(real) < SIZES_KEPT else run
+            real[kept] = real.get(kept, 0) + calls
+            if came in asked or (came and len(asked) < ASKED_KEPT):
+                asked[came] = asked.get(came, 0) + calls
+            elif came:
+                other_batches += calls
     return FixedShapeRun(
         process=process,
         number=number,
         function=events[0].function,
         axes=used[-1].axes if used else (),
         buckets=used[-1].buckets if used else (),
-        sizes=_sizes(calls),
+        sizes=tuple(SizeRun(run, *total) for run, total in sorted(sums.items())),
         warmed=tuple(_of(FixedShapeWarmed, events)),
         late=tuple(_of(FixedShapeCompiled, events)),
         checks=tuple(_of(PaddingChecked, events)),
         loops=tuple(_of(RowsRun, events)),
-        real=_real(calls),
+        real=real,
         priced=bool(used) and used[-1].priced,
         dims=used[-1].dims if used else (),
         asked=asked,
@@ -147,53 +165,3 @@ def _run(process: int, number: int, events: Sequence[FixedShapeEvent]) -> FixedS
 
 def _of(kind: type[Kind], events: Iterable[object]) -> list[Kind]:
     return [event for event in events if isinstance(event, kind)]
-
-
-class _Calls(NamedTuple):
-    """Calls with equal sizes."""
-
-    real: tuple[int, ...]
-    run: tuple[int, ...]
-    calls: int
-    in_graphs: int
-    asked: tuple[int, ...]
-    """The sizes of the batch they were made for; empty where that is not recorded."""
-
-
-def _calls(batch: FixedShapeUsed) -> Iterator[_Calls]:
-    # Old journals lack the last two.
-    in_graphs = itertools.chain(batch.in_graphs, itertools.repeat(0))
-    asked = itertools.chain(batch.asked, itertools.repeat(()))
-    columns = (batch.sizes, batch.run, batch.counts, in_graphs, asked)
-    for real, run, count, graphs, sizes in zip(*columns, strict=False):
-        yield _Calls(tuple(real), tuple(run), count, graphs, tuple(sizes))
-
-
-def _sizes(calls: Iterable[_Calls]) -> tuple[SizeRun, ...]:
-    sums: dict[tuple[int, ...], list[int]] = {}
-    for call in calls:
-        elements = math.prod(call.real)
-        added = (call.calls, call.calls * elements, call.in_graphs, call.in_graphs * elements)
-        sums[call.run] = [a + b for a, b in zip(sums.get(call.run, [0] * 4), added, strict=True)]
-    return tuple(SizeRun(run, *total) for run, total in sorted(sums.items()))
-
-
-def _real(calls: Iterable[_Calls]) -> dict[tuple[int, ...], int]:
-    counts: dict[tuple[int, ...], int] = {}
-    for call in calls:
-        kept = call.real if call.real in counts or len(counts) < SIZES_KEPT else call.run
-        counts[kept] = counts.get(kept, 0) + call.calls
-    return counts
-
-
-def _asked(calls: Iterable[_Calls]) -> tuple[dict[tuple[int, ...], int], int]:
-    counts: dict[tuple[int, ...], int] = {}
-    others = 0
-    for call in calls:
-        if not call.asked:
-            continue
-        if call.asked in counts or len(counts) < ASKED_KEPT:
-            counts[call.asked] = counts.get(call.asked, 0) + call.calls
-        else:
-            others += call.calls
-    return counts, others

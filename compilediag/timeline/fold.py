@@ -8,9 +8,9 @@ from typing import TypeVar
 from compilediag.timeline.breaks import break_sites
 from compilediag.timeline.caches import caches_of, precompiled_of
 from compilediag.timeline.compiles import (
-    ahead_of_time_of,
     compile_memory_of,
     compiles_of,
+    rows_of,
     warm_calls_of,
 )
 from compilediag.timeline.devices import cudagraphs_of, devices_of, sample_of
@@ -110,7 +110,7 @@ def fold(
         processes=tuple(_process(part) for part in parts),
         frames=tuple(frames_of(compiles)),
         compiles=compiles,
-        ahead_of_time=tuple(item for part in parts for item in ahead_of_time_of(part)),
+        ahead_of_time=tuple(item for part in parts for item in rows_of(part, ahead=True)),
         recompiles=tuple(item.recompile for item in compiles if item.recompile is not None),
         breaks=break_sites(parts, compiles, user_roots),
         caches=tuple(found for part in parts if (found := caches_of(part)) is not None),

@@ -6,7 +6,7 @@ mask."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
@@ -22,8 +22,6 @@ from compilediag_harness.wire import (
 _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
 """One tensor of a call, as the harness writes it: "[8, 16]" by position, "mask=[8]" by name."""
 
-Tensor = tuple[str, tuple[int, ...]]
-
 
 def varying_sizes(
     shapes: Iterable[tuple[str | None, int]], names: Sequence[str] = ()
@@ -34,22 +32,45 @@ def varying_sizes(
         shapes: the shapes of calls as the harness writes them, with how often.
         names: the tensors by argument, where that is known.
     """
-    calls: dict[tuple[Tensor, ...], int] = {}
-    other_calls = 0
+    # Only calls that have the same tensors, in number, name and rank, can be compared.
+    kinds: dict[tuple[tuple[str, int], ...], dict[tuple[tuple[int, ...], ...], int]] = {}
+    all_calls = 0
     for text, count in shapes:
+        all_calls += count
         tensors = None if text is None else _tensors(text)
-        if tensors is None:
-            other_calls += count
-        else:
-            calls[tensors] = calls.get(tensors, 0) + count
-    kept = _most_frequent_kind(calls)
-    other_calls += sum(calls.values()) - sum(kept.values())
-    return _varying(kept, names, other_calls)
+        if tensors is not None:
+            of_kind = kinds.setdefault(tuple((path, len(sizes)) for path, sizes in tensors), {})
+            key = tuple(sizes for _, sizes in tensors)
+            of_kind[key] = of_kind.get(key, 0) + count
+    kind = max(kinds, key=lambda each: sum(kinds[each].values()), default=())
+    calls = kinds.get(kind, {})
+    if len(calls) < 2:
+        return None
+    # By argument where that is known, else the name it was given by, else its index.
+    labels = [path or str(index) for index, (path, _) in enumerate(kind)]
+    if len(names) == len(kind) == len(set(names)):
+        labels = list(names)
+    columns: dict[tuple[int, ...], list[str]] = {}
+    for index, label in enumerate(labels):
+        for dim in range(kind[index][1]):
+            column = tuple(sizes[index][dim] for sizes in calls)
+            if len(set(column)) > 1:
+                columns.setdefault(column, []).append(f"{label}:{dim}")
+    counts: dict[tuple[int, ...], int] = {}
+    for changing, count in zip(zip(*columns, strict=True), calls.values(), strict=True):
+        counts[changing] = counts.get(changing, 0) + count
+    ordered = sorted(counts)
+    return VaryingSizesRecord(
+        dims=tuple(tuple(places) for places in columns.values()),
+        sizes=tuple(ordered),
+        counts=tuple(counts[sizes] for sizes in ordered),
+        other_calls=all_calls - sum(calls.values()),
+    )
 
 
-def _tensors(text: str) -> tuple[Tensor, ...] | None:
+def _tensors(text: str) -> list[tuple[str, tuple[int, ...]]] | None:
     """None where a shape has no plain sizes: symbolic, nested, of a subclass, or cut off."""
-    found: list[Tensor] = []
+    found: list[tuple[str, tuple[int, ...]]] = []
     end = 0
     while end < len(text):
         match = _TENSOR.match(text, end)
@@ -60,51 +81,7 @@ def _tensors(text: str) -> tuple[Tensor, ...] | None:
             return None
         found.append((match["path"] or "", tuple(int(size) for size in sizes)))
         end = match.end()
-    return tuple(found)
-
-
-def _most_frequent_kind(
-    calls: Mapping[tuple[Tensor, ...], int],
-) -> dict[tuple[Tensor, ...], int]:
-    """Only calls that have the same tensors, in number, name and rank, can be compared."""
-    kinds: dict[tuple[tuple[str, int], ...], dict[tuple[Tensor, ...], int]] = {}
-    for tensors, count in calls.items():
-        kind = tuple((path, len(sizes)) for path, sizes in tensors)
-        kinds.setdefault(kind, {})[tensors] = count
-    return max(
-        kinds.values(), key=lambda kind: sum(kind.values()), default=dict[tuple[Tensor, ...], int]()
-    )
-
-
-def _varying(
-    calls: Mapping[tuple[Tensor, ...], int], names: Sequence[str], other_calls: int
-) -> VaryingSizesRecord | None:
-    if len(calls) < 2:
-        return None
-    columns: dict[tuple[int, ...], list[str]] = {}
-    first = next(iter(calls))
-    for index, label in enumerate(_labels(first, names)):
-        for dim in range(len(first[index][1])):
-            column = tuple(tensors[index][1][dim] for tensors in calls)
-            if len(set(column)) > 1:
-                columns.setdefault(column, []).append(f"{label}:{dim}")
-    counts: dict[tuple[int, ...], int] = {}
-    for sizes, count in zip(zip(*columns, strict=True), calls.values(), strict=True):
-        counts[sizes] = counts.get(sizes, 0) + count
-    ordered = sorted(counts)
-    return VaryingSizesRecord(
-        dims=tuple(tuple(places) for places in columns.values()),
-        sizes=tuple(ordered),
-        counts=tuple(counts[sizes] for sizes in ordered),
-        other_calls=other_calls,
-    )
-
-
-def _labels(tensors: Sequence[Tensor], names: Sequence[str]) -> list[str]:
-    """By argument where that is known, else the name it was given by, else its index."""
-    if len(names) == len(tensors) == len(set(names)):
-        return list(names)
-    return [path or str(index) for index, (path, _) in enumerate(tensors)]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,50 +166,43 @@ def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[C
     """Each callable of one process once, in the order they were first called."""
     sums: dict[int, _Sum] = {}
     for batch in batches:
-        _add(batch, sums)
-    return [_summed(process, item) for item in sums.values()]
-
-
-def _add(batch: CompiledCallsMade, sums: dict[int, _Sum]) -> None:
-    functions = dict(zip(batch.numbers, batch.functions, strict=False))
-    tensors = dict(zip(batch.numbers, batch.tensors, strict=False))
-    rows = list(_rows(batch))
-    for number, shape, count in rows:
-        item = sums.setdefault(number, _Sum(functions.get(number, OTHERS)))
-        item.tensors = item.tensors or tensors.get(number, ())
-        item.shapes[shape] = item.shapes.get(shape, 0) + count
-    for number, padded in zip(batch.numbers, batch.padded, strict=False):
-        if number in sums:
-            sums[number].padded += padded
-    for index, at in zip(batch.order, batch.at, strict=False):
-        if 0 <= index < len(rows):
-            number, (_, samples, elements), _ = rows[index]
-            sums[number].at.append((at, samples, elements))
-
-
-def _rows(batch: CompiledCallsMade) -> Iterator[tuple[int, Shape, int]]:
-    kinds = list(zip(batch.shapes, batch.samples, batch.elements, strict=False))
-    columns = (batch.callables, batch.shape_places, batch.counts)
-    for number, index, count in zip(*columns, strict=False):
-        yield number, kinds[index] if 0 <= index < len(kinds) else (None, None, None), count
-
-
-def _summed(process: int, item: _Sum) -> Calls:
-    counted = sorted(item.shapes.items(), key=lambda pair: -pair[1])
-    return Calls(
-        process=process,
-        function=item.function,
-        calls=sum(item.shapes.values()),
-        shapes=tuple(
-            ShapeCount(shapes, count, samples, elements)
-            for (shapes, samples, elements), count in counted
-        ),
-        at=tuple(at for at, _, _ in item.at),
-        samples_at=tuple(samples for _, samples, _ in item.at),
-        elements_at=tuple(elements for _, _, elements in item.at),
-        tensors=item.tensors,
-        padded=item.padded,
-    )
+        functions = dict(zip(batch.numbers, batch.functions, strict=False))
+        tensors = dict(zip(batch.numbers, batch.tensors, strict=False))
+        kinds = list(zip(batch.shapes, batch.samples, batch.elements, strict=False))
+        rows: list[tuple[int, Shape]] = []
+        columns = (batch.callables, batch.shape_places, batch.counts)
+        for number, index, count in zip(*columns, strict=False):
+            shape = kinds[index] if 0 <= index < len(kinds) else (None, None, None)
+            rows.append((number, shape))
+            item = sums.setdefault(number, _Sum(functions.get(number, OTHERS)))
+            item.tensors = item.tensors or tensors.get(number, ())
+            item.shapes[shape] = item.shapes.get(shape, 0) + count
+        for number, padded in zip(batch.numbers, batch.padded, strict=False):
+            if number in sums:
+                sums[number].padded += padded
+        for index, at in zip(batch.order, batch.at, strict=False):
+            if 0 <= index < len(rows):
+                number, (_, samples, elements) = rows[index]
+                sums[number].at.append((at, samples, elements))
+    return [
+        Calls(
+            process=process,
+            function=item.function,
+            calls=sum(item.shapes.values()),
+            shapes=tuple(
+                ShapeCount(shapes, count, samples, elements)
+                for (shapes, samples, elements), count in sorted(
+                    item.shapes.items(), key=lambda pair: -pair[1]
+                )
+            ),
+            at=tuple(at for at, _, _ in item.at),
+            samples_at=tuple(samples for _, samples, _ in item.at),
+            elements_at=tuple(elements for _, _, elements in item.at),
+            tensors=item.tensors,
+            padded=item.padded,
+        )
+        for item in sums.values()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,38 +16,29 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from compilediag_harness.wire import (
-    CacheLookedUp,
-    CacheWritten,
     CadenceAsked,
     CadenceDeclared,
     CadenceFired,
-    CollectivesPlanned,
-    Compiled,
-    CompileMemoryRead,
-    CompileStarted,
+    CallShadowed,
     CudagraphRecorded,
     CudagraphsRan,
-    DynamoReset,
+    DeviceMemoryRead,
     Event,
-    EvidenceLost,
     FixedShapeCompiled,
     FixedShapeUsed,
     FixedShapeWarmed,
-    FrameSkipped,
-    GraphBroke,
-    GuardsEvaluated,
+    HazardsChecked,
+    InterruptLost,
     KneeMeasured,
+    OutputsSampled,
     PaddingChecked,
-    PrecompiledCalled,
-    PrecompiledLoaded,
-    Recompiled,
     RowsRun,
-    SizesGuarded,
     SpanEnded,
     SpansEnded,
+    StepEvent,
     StepsEnded,
-    SyncsSampled,
-    WarningSeen,
+    UnguardedChanged,
+    Witnessed,
 )
 
 Kind = TypeVar("Kind")
@@ -64,33 +55,18 @@ _FAMILIES: dict[type, type] = {
 }
 """Kinds whose order among each other is kept, and the kind under which all of a family are."""
 
-_IN_A_STEP = (
-    CacheLookedUp,
-    CacheWritten,
-    CadenceAsked,
-    CollectivesPlanned,
-    Compiled,
-    CompileMemoryRead,
-    CompileStarted,
-    CudagraphRecorded,
-    DynamoReset,
-    EvidenceLost,
-    FixedShapeCompiled,
-    FixedShapeWarmed,
-    FrameSkipped,
-    GraphBroke,
-    GuardsEvaluated,
-    PaddingChecked,
-    PrecompiledCalled,
-    PrecompiledLoaded,
-    Recompiled,
-    RowsRun,
-    SizesGuarded,
-    SpanEnded,
-    SyncsSampled,
-    WarningSeen,
+_AFTERWARDS = (
+    CadenceDeclared,
+    CallShadowed,
+    DeviceMemoryRead,
+    HazardsChecked,
+    InterruptLost,
+    KneeMeasured,
+    OutputsSampled,
+    UnguardedChanged,
+    Witnessed,
 )
-"""Recorded when they happen. The others are recorded after the step they are about has ended."""
+"""Recorded after the step they are about has ended. The others are recorded when they happen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +105,17 @@ def extended(record: Any, kind: type[Kind], /, **more: Any) -> Kind:
 def unbatch(events: Iterable[Event]) -> Iterator[Event]:
     """The events, with each batch of spans as its spans, in the order they ended."""
     for event in events:
-        if isinstance(event, SpansEnded):
-            yield from _spans(event)
-        else:
+        if not isinstance(event, SpansEnded):
             yield event
-
-
-def _spans(batch: SpansEnded) -> Iterator[SpanEnded]:
-    kinds = list(zip(batch.names, batch.depths, batch.threads, batch.phases, strict=False))
-    columns = (batch.kinds, batch.steps, batch.starts_ns, batch.walls_ns)
-    for kind, step, start_ns, wall_ns in zip(*columns, strict=False):
-        if 0 <= kind < len(kinds):
-            name, depth, thread, phase = kinds[kind]
-            start, wall_s = start_ns / 1e9, wall_ns / 1e9
-            yield SpanEnded(start + wall_s, step, name, start, wall_s, depth, thread, phase or None)
+            continue
+        kinds = list(zip(event.names, event.depths, event.threads, event.phases, strict=False))
+        columns = (event.kinds, event.steps, event.starts_ns, event.walls_ns)
+        for kind, step, start_ns, wall_ns in zip(*columns, strict=False):
+            if 0 <= kind < len(kinds):
+                name, depth, thread, phase = kinds[kind]
+                start, wall_s = start_ns / 1e9, wall_ns / 1e9
+                about = (name, start, wall_s, depth, thread, phase or None)
+                yield SpanEnded(start + wall_s, step, *about)
 
 
 def assign_steps(events: Iterable[Event]) -> tuple[Event, ...]:
@@ -156,16 +129,16 @@ def assign_steps(events: Iterable[Event]) -> tuple[Event, ...]:
             numbers += range(batch.first, batch.first + len(batch.ends))
     if not ends:
         return events
-    return tuple(_assigned(event, ends, numbers) for event in events)
-
-
-def _assigned(event: Event, ends: list[float], numbers: list[int]) -> Event:
-    if isinstance(event, _IN_A_STEP):
-        return replace(event, step=_step_at(event.t, event.step, ends, numbers))
-    if isinstance(event, CadenceFired):
-        fired = zip(event.at, event.steps, strict=False)
-        return replace(event, steps=tuple(_step_at(t, step, ends, numbers) for t, step in fired))
-    return event
+    made: list[Event] = []
+    for event in events:
+        if isinstance(event, StepEvent) and not isinstance(event, _AFTERWARDS):
+            event = replace(event, step=_step_at(event.t, event.step, ends, numbers))  # noqa: PLW2901
+        elif isinstance(event, CadenceFired):
+            fired = zip(event.at, event.steps, strict=False)
+            steps = tuple(_step_at(t, step, ends, numbers) for t, step in fired)
+            event = replace(event, steps=steps)  # noqa: PLW2901
+        made.append(event)
+    return tuple(made)
 
 
 def _step_at(t: float, recorded: int, ends: list[float], numbers: list[int]) -> int:

@@ -198,7 +198,13 @@ def groups_of(process: int, events: Iterable[CadenceEvent]) -> tuple[CadenceGrou
                 for index, step, number in zip(event.name, event.steps, numbers, strict=False):
                     if index < len(event.names):
                         _add(fires.setdefault(event.names[index], []), number, step)
-    spans = {name: _spans(firings) for name, firings in fires.items()}
+    spans: dict[str, dict[int, int]] = {}
+    for name, firings in fires.items():
+        # First steps, each once and in order, to the last ones; the next firing ends one.
+        ordered = sorted(firings, key=lambda item: (item.first, item.last))
+        own = spans[name] = {firing.first: firing.last for firing in ordered}
+        for start, following in pairwise(list(own)):
+            own[start] = min(own[start], following - 1)
     return tuple(
         CadenceGroup(
             process=process,
@@ -227,14 +233,3 @@ def _add(firings: list[_Firing], number: int, step: int) -> None:
         firings[-1].last = step
     else:
         firings.append(_Firing(number, step, step))
-
-
-def _spans(firings: Iterable[_Firing]) -> dict[int, int]:
-    """First steps, each once and in order, to the last ones; the next firing ends one."""
-    spans: dict[int, int] = {}
-    for firing in sorted(firings, key=lambda item: (item.first, item.last)):
-        spans[firing.first] = firing.last
-    starts = list(spans)
-    for start, following in pairwise(starts):
-        spans[start] = min(spans[start], following - 1)
-    return spans

@@ -168,7 +168,14 @@ class Timeline:
         """Index of the process whose step times and wall time stand for the run: the lowest rank
         that made steps, else that compiled, else that imported torch. Ranks do the same work side
         by side: their seconds are not added up."""
-        return _lead_of(self)
+        steppers = {step.process for step in self.steps}
+        compilers = {attempt.process for attempt in self.compiles}
+        importers = {process.index for process in self.processes if process.torch is not None}
+        ranks = {process.index: process.rank or 0 for process in self.processes}
+        candidates = steppers or compilers or importers
+        if candidates:
+            return min(candidates, key=lambda index: (ranks.get(index, 0), index))
+        return self.processes[0].index if self.processes else 0
 
     @cached_property
     def counts(self) -> Counts:
@@ -195,17 +202,6 @@ class Timeline:
     def counted_recompiles(self) -> tuple[Recompile, ...]:
         """The recompiles that count: a failed guard, and guarded code at the end."""
         return tuple(item for item in self.recompiles if item.produced)
-
-
-def _lead_of(timeline: Timeline) -> int:
-    steppers = {step.process for step in timeline.steps}
-    compilers = {attempt.process for attempt in timeline.compiles}
-    importers = {process.index for process in timeline.processes if process.torch is not None}
-    ranks = {process.index: process.rank or 0 for process in timeline.processes}
-    for candidates in (steppers, compilers, importers):
-        if candidates:
-            return min(candidates, key=lambda index: (ranks.get(index, 0), index))
-    return timeline.processes[0].index if timeline.processes else 0
 
 
 def ranks_present(timeline: Timeline) -> tuple[int, ...]:

@@ -15,8 +15,7 @@ import pytest
 
 from compilediag.cli import main
 from compilediag.fixes.certificate import judge
-from compilediag.fixes.observed import Certificate, Without
-from compilediag.fixes.subject import subject_of
+from compilediag.fixes.observed import Certificate, Without, subject_of
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.rules.changes import plan_of
@@ -226,8 +225,7 @@ def test_edits_are_made_when_they_are_proved(
     assert edited == EDITED.replace(
         "import compile, ones\n", "import compile, ones\nimport torch\n"
     ).replace(
-        "    call(batch)\n",
-        "    torch._dynamo.maybe_mark_dynamic(batch, 0)\n    call(batch)\n",
+        "    call(batch)\n", "    torch._dynamo.maybe_mark_dynamic(batch, 0)\n    call(batch)\n"
     ).replace("add(ones(4) * n for n in (1, 2))", "add(list(ones(4) * n for n in (1, 2)))")
     assert program.stat().st_mode & 0o777 == 0o755
     program.write_text(EDITED, encoding="utf-8")

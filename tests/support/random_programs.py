@@ -134,7 +134,7 @@ class Piece:
         if self.kind == "optional" and self.storage in ("attribute", "argument"):
             codes = {"CD103" if self.storage == "attribute" else "CD114"}
         spelled = {
-            "attribute": (f"self.{self.name}", f"inner.{self.name}", f"Sequential[1].{self.name}"),
+            "attribute": (f"self.{self.name}", f"inner.{self.name}", f"Sequential[1].{self.name}")
         }.get(self.storage, (self.name,))
         if self.storage == "global":  # read in another module, it is spelled with its own
             spelled += tuple(f"program_{number}.{self.name}" for number in _numbers(variable))
@@ -688,10 +688,7 @@ def _judge_recompile(truth: Expected, told: Sequence[frozenset[int] | None]) -> 
 
 
 def _judge_findings(
-    program: Program,
-    seen: WatchResult,
-    wanted: set[frozenset[int]],
-    unsure: set[frozenset[int]],
+    program: Program, seen: WatchResult, wanted: set[frozenset[int]], unsure: set[frozenset[int]]
 ) -> Judged:
     """Each cause that was new once has a finding of its own, and there are no others."""
     problems: list[str] = []
@@ -714,8 +711,7 @@ def _judge_findings(
 
 def _sum(one: Judged, other: Judged) -> Judged:
     return Judged(
-        one.problems + other.problems,
-        *(a + b for a, b in zip(one[1:], other[1:], strict=True)),
+        one.problems + other.problems, *(a + b for a, b in zip(one[1:], other[1:], strict=True))
     )
 
 

@@ -478,8 +478,7 @@ def test_sizes_are_chosen_from_what_was_observed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "sizes"),
-    [("powers_of_two:20", (2, 4, 8, 16, 32)), ("multiples_of_8:20", (8, 16, 24))],
+    ("rule", "sizes"), [("powers_of_two:20", (2, 4, 8, 16, 32)), ("multiples_of_8:20", (8, 16, 24))]
 )
 def test_sizes_can_be_given_by_rule(rule: str, sizes: tuple[int, ...]) -> None:
     """Common grids need no list."""

@@ -235,7 +235,8 @@ def test_shapes_and_callables_beyond_the_limits_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is lost but the detail; what is not known is not added up."""
-    monkeypatch.setattr(invocations, "BATCH_S", math.inf)  # the limit is one of each record
+    # The limit is one of each record.
+    monkeypatch.setattr("compilediag_harness.base.session.BATCH_S", math.inf)
     monkeypatch.setattr(invocations, "MAX_SHAPES", 3)
     monkeypatch.setattr(invocations, "MAX_CALLABLES", 1)
     compiled = torch.compile(lambda x: x.sum(), backend="eager", dynamic=True)
@@ -288,14 +289,14 @@ def test_calls_belong_to_the_step_they_begin_in() -> None:
     """A call at the very end of a step begins the next; those outside all steps are in none."""
     at = (0.0, 0.5, 1.0, 1.2, 3.0)
     told = batch(3.0, callables=(0,), shape_places=(0,), counts=(5,), order=(0,) * 5, at=at)
-    (model,) = invocations_in(fold([[told, steps()]]))
+    ((_, model),) = invocations_in(fold([[told, steps()]]))
     assert model.per_step == PerStep(steps=3, min=0, median=2, max=2)
     assert (model.samples, model.elements) == (40, 160)
 
 
 def test_without_steps_there_is_nothing_per_step() -> None:
     """Null, and not zero."""
-    model, _ = invocations_in(fold([[batch(1.0)]]))
+    (_, model), _ = invocations_in(fold([[batch(1.0)]]))
     assert model.per_step is None
 
 

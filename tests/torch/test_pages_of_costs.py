@@ -36,8 +36,7 @@ from compilediag_harness.wire import Event, TrialPlan  # noqa: E402
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),
     pytest.mark.filterwarnings(
-        "ignore:`torch.jit:DeprecationWarning",
-        "ignore:dynamo_pgo force disabled:UserWarning",
+        "ignore:`torch.jit:DeprecationWarning", "ignore:dynamo_pgo force disabled:UserWarning"
     ),
 ]
 

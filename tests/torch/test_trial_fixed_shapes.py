@@ -16,8 +16,7 @@ from compilediag.fixes.answers import compare  # noqa: E402
 from compilediag.fixes.certificate import judge  # noqa: E402
 from compilediag.fixes.edits.rewrite import rewrite  # noqa: E402
 from compilediag.fixes.nothing_worse import batches, padding_points  # noqa: E402
-from compilediag.fixes.observed import Observed, Without  # noqa: E402
-from compilediag.fixes.subject import Subject  # noqa: E402
+from compilediag.fixes.observed import Observed, Subject, Without  # noqa: E402
 from compilediag.rules.changes import Edit  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness.blame.source_locations import definition_of  # noqa: E402
@@ -232,7 +231,7 @@ def test_a_program_with_a_fixed_shape_gives_the_same_answers_at_other_sizes():
     (one, first), (other, second) = runs
     assert one == other
     assert [(call, answers[0].shape) for call, answers in outputs_in(first)] == [
-        *((0, (5,)), (1, (0,)), (2, (9,))),
+        *((0, (5,)), (1, (0,)), (2, (9,)))
     ]
     answers = compare(fold([first]), fold([second]))
     assert (answers.difference, answers.conclusive) == (None, True)

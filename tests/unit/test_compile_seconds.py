@@ -132,11 +132,7 @@ def test_each_thread_has_its_own() -> None:
 
 
 def _timing(ph: str, name: str, at_us: float, of: int = 0) -> bytes:
-    payload = b'{\n"name": "%s",\n"ts": %.1f,\n"ph": "%s"\n}' % (
-        name.encode(),
-        at_us,
-        ph.encode(),
-    )
+    payload = b'{\n"name": "%s",\n"ts": %.1f,\n"ph": "%s"\n}' % (name.encode(), at_us, ph.encode())
     return line(b'{"chromium_event": {}, "frame_id": %d, "frame_compile_id": 0}' % of, payload)
 
 

@@ -98,14 +98,6 @@ def test_blind(run: Timeline, rule: str) -> None:
     assert (diagnosis.verdict, diagnosis.findings[0].rule) == ("blind", rule)
 
 
-def test_blind_overrules_findings() -> None:
-    """Found recompiles are shown, but no count is sure while sources disagree."""
-    run = timeline([attempt("0/0"), attempt("0/1", kind="recompile")], text_log=log(9))
-    diagnosis = diagnose(run)
-    assert diagnosis.verdict == "blind"
-    assert [finding.rule for finding in diagnosis.findings] == ["CD903", "CD107"]
-
-
 @pytest.mark.parametrize(
     ("severity", "verdict"), [("info", "clean"), ("warning", "findings"), ("error", "findings")]
 )

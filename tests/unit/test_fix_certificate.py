@@ -10,9 +10,8 @@ import pytest
 
 from compilediag.fixes.answers import compare
 from compilediag.fixes.certificate import judge
-from compilediag.fixes.observed import Certificate, Observed, Without
+from compilediag.fixes.observed import Certificate, Observed, Subject, Without, count_in, subject_of
 from compilediag.fixes.same_answers import needs_float64
-from compilediag.fixes.subject import Subject, count_in, subject_of
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     CompileSection,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from built_receipt import compiled
 
-from compilediag.timeline.breaks import break_place
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import (
     Compiled,
@@ -97,38 +95,6 @@ def test_a_loop_that_broke_ran_eager_although_2_7_calls_it_guarded() -> None:
         "forward": True,
         "helper": False,
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        (
-            (
-                "Graph break in user code at a.py:6\nGraph Break Reason: x\n\nUser code:\n"
-                '  File "main.py", line 30, in <module>\n  File "a.py", line 6, in forward\n'
-            ),
-            Location("a.py", 6, "forward"),
-        ),
-        (
-            (
-                "Graph break (user stack suppressed due to duplicate graph break) in user code at "
-                "a.py:6\nGraph Break Reason: x"
-            ),
-            Location("a.py", 6, ""),
-        ),
-        (
-            (
-                'Graph break: skip: from user code at:\n  File "a.py", line 26, in <lambda>\n'
-                '    f()\nTraceback (most recent call last):\n  File "torch/x.py", line 1, in y\n'
-            ),
-            Location("a.py", 26, "<lambda>"),
-        ),
-        ("Graph break", None),
-    ],
-)
-def test_where_a_break_is(text: str, place: Location | None) -> None:
-    """The headline of torch, else the innermost line of the user's stack, never torch's own."""
-    assert break_place(text) == place
 
 
 def test_repeats_of_a_break_are_one_site() -> None:

@@ -71,8 +71,7 @@ def values_of(count: int, limit: int = 8) -> Timeline:
 
 
 @pytest.mark.parametrize(
-    ("count", "limit", "expected"),
-    [(5, 8, False), (6, 8, True), (8, 8, True), (8, 64, False)],
+    ("count", "limit", "expected"), [(5, 8, False), (6, 8, True), (8, 8, True), (8, 64, False)]
 )
 def test_near_the_limit(count: int, limit: int, expected: bool) -> None:
     """From three quarters of the limit on the frame is named, with the room that is left."""

@@ -17,10 +17,7 @@ from compilediag.timeline.fold import fold
 from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline
 from compilediag.views.ranks import headline, ranks_named
-from compilediag_harness.wire import (
-    CacheLookedUp,
-    CollectivesPlanned,
-)
+from compilediag_harness.wire import CacheLookedUp, CollectivesPlanned
 
 
 def summarised(run: Timeline) -> tuple[RankSummary, ...]:

@@ -1,76 +1,60 @@
-"""The register of fields, and the pages made from it: complete, stable, never stale."""
+"""The fields of a receipt, their ids and pages: complete, stable, never stale."""
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import jsonschema
-import msgspec
-import msgspec.inspect
 import pytest
 from receipt_schema import json_schema
 
-from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.versions import registered_fields
-
 ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
 DATA = Path(__file__).parents[1] / "data"
 
 
-def test_every_field_is_registered_once() -> None:
-    """The code and the register know the same fields: none is without an id and a meaning."""
-    assert sorted(field.path for field in registered_fields()) == sorted(
-        _paths(msgspec.inspect.type_info(Receipt), "")
-    )
+@pytest.fixture
+def schema_page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The tool that writes the pages."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    return importlib.import_module("schema_page")
 
 
-def _paths(info: Any, prefix: str) -> Iterator[str]:
-    """Every path of a record: "[]" after a key marks a list, "{}" a map of any names."""
-    for field in info.fields:
-        record, mark = _record_inside(field.type)
-        yield f"{prefix}{field.encode_name}{mark}"
-        if record is not None:
-            yield from _paths(record, f"{prefix}{field.encode_name}{mark}.")
-
-
-def _record_inside(info: Any) -> tuple[Any, str]:
-    if isinstance(info, msgspec.inspect.UnionType):
-        inside = map(_record_inside, info.types)
-        return next((each for each in inside if each != (None, "")), (None, ""))
-    if isinstance(info, msgspec.inspect.VarTupleType):
-        return _record_inside(info.item_type)[0], "[]"
-    if isinstance(info, msgspec.inspect.DictType):
-        return _record_inside(info.value_type)[0], "{}"
-    return (info if isinstance(info, msgspec.inspect.StructType) else None), ""
-
-
-def test_ids_are_unique_and_sentences_end() -> None:
-    """An id belongs to one field; a meaning is one line that ends like a sentence."""
-    fields = registered_fields()
-    ids = [field.id for field in fields]
-    assert len(set(ids)) == len(ids)
+def test_ids_are_unique_and_sentences_end(schema_page: ModuleType) -> None:
+    """Every field has an id of its own, below the next free one, and a meaning that ends like a
+    sentence."""
+    fields, page = list(schema_page.fields()), (REFERENCE / schema_page.PAGE_FILE).read_text()
+    ids: dict[str, int] = schema_page.ids(page)
+    assert list(ids) == [field.path for field in fields]
+    assert len(set(ids.values())) == len(ids)
+    assert max(ids.values()) < schema_page.next_id(page)
     assert [field.path for field in fields if not field.meaning.endswith(".")] == []
 
 
-def test_released_ids_never_move() -> None:
+def test_released_ids_never_move(schema_page: ModuleType) -> None:
     """Fields of released versions keep their ids: compared with the file made at the release."""
-    released = json.loads((DATA / "receipt-fields-1.0.json").read_text(encoding="utf-8"))
-    now = {field.id: field for field in registered_fields()}
-    assert {path: now[number].path for path, number in released.items()} == {
-        path: path for path in released
-    }
+    released: dict[str, int] = json.loads((DATA / "receipt-fields-1.0.json").read_text())
+    ids = schema_page.ids((REFERENCE / schema_page.PAGE_FILE).read_text())
+    assert {path: ids[path] for path in released} == released
 
 
-def test_pages_are_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_field_takes_the_next_id(schema_page: ModuleType) -> None:
+    """Also where the page has lost a field with a greater id than all that are left."""
+    page = (REFERENCE / schema_page.PAGE_FILE).read_text()
+    number = schema_page.ids(page)["checks"]
+    without = page.replace(f"| `checks` | {number} |", "| `gone` | 1 |")
+    now, free = schema_page.page(without), schema_page.next_id(page)
+    assert schema_page.ids(now)["checks"] == free
+    assert schema_page.next_id(now) == free + 1
+
+
+def test_pages_are_fresh(schema_page: ModuleType) -> None:
     """docs/reference/ holds what the code says; `make docs` writes the pages again."""
-    monkeypatch.syspath_prepend(ROOT / "tools")
-    pages: dict[str, str] = importlib.import_module("schema_page").rendered()
-    for name, content in pages.items():
-        assert (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") == content, name
+    for name, content in schema_page.rendered().items():
+        assert (REFERENCE / name).read_text(encoding="utf-8") == content, name
 
 
 def test_the_schema_is_a_schema() -> None:

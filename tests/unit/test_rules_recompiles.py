@@ -17,13 +17,7 @@ from compilediag.rules.facts import decides_by
 from compilediag.rules.objects.advice import unguarded_change
 from compilediag.rules.sizes.marks import since_first_call
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import (
-    EntryDiff,
-    FalseGuard,
-    Location,
-    UnguardedChanged,
-    UserCall,
-)
+from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UnguardedChanged, UserCall
 
 RULES: tuple[Rule, ...] = (*RECOMPILE_RULES, unguarded_change)
 PAGES = Path(__file__).parents[2] / "docs" / "rules"

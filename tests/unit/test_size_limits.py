@@ -12,25 +12,14 @@ from trace_lines import line
 
 from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.findings import Finding, place_of
+from compilediag.diagnosis.guards.checks import condition_kind
 from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
-from compilediag.diagnosis.guards.size_limits import (
-    behind,
-    excluding,
-    fixing,
-    holds,
-    limit_of,
-)
-from compilediag.diagnosis.guards.tensors import condition_kind
+from compilediag.diagnosis.guards.size_limits import behind, excluding, fixing, holds, limit_of
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import (
-    FalseGuard,
-    Location,
-    SizeGuard,
-    SizesGuarded,
-)
+from compilediag_harness.wire import FalseGuard, Location, SizeGuard, SizesGuarded
 
 X, W = "L['x'].size()[0]", "L['w'].size()[0]"
 LINE = Location(FILE, 12, "helper")
@@ -295,11 +284,7 @@ def test_an_export_names_its_dim() -> None:
     )
     diagnosed = diagnose(run)
     (finding,) = diagnosed.findings
-    assert (finding.rule, finding.location, finding.variable) == (
-        "CD154",
-        AT,
-        "x.size()[0]",
-    )
+    assert (finding.rule, finding.location, finding.variable) == ("CD154", AT, "x.size()[0]")
     assert "as torch suggests (b = 4)" in finding.fix.summary
     assert "one graph" not in finding.fix.summary
     assert diagnosed.verdict == "findings"

@@ -17,13 +17,7 @@ from compilediag.rules.diagnose import diagnose
 from compilediag.rules.steps import data_loading, syncs, timer_scope
 from compilediag.timeline.devices import SyncSite, sample_of
 from compilediag.timeline.recorded import CadenceGroup
-from compilediag.timeline.timeline import (
-    Compile,
-    DeviceStep,
-    SampledStep,
-    Step,
-    Timeline,
-)
+from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 
 LINE = Location(FILE, 20, "targets")
@@ -49,24 +43,6 @@ def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int =
 
 
 # --- CD301 ---
-
-
-def test_a_loop_of_reads_is_named_with_its_lines() -> None:
-    """All lines of one loop are one finding; it counts the step that held most."""
-    other = replace(LINE, line=21)
-    run = timeline(
-        syncs=(
-            sample(3, read(10), read(10, other, kind="bool")),
-            sample(4, read(4), read(4, other, kind="bool")),
-            sample(5),
-        )
-    )
-    (finding,) = found(syncs.find_sync_loops, run)
-    assert finding.location == place_of(Location(FILE, 18, "targets"))
-    assert (finding.count, finding.steps, finding.cost_s) == (28, (3, 4), None)
-    assert finding.evidence["most_in_a_step"] == 20
-    assert finding.evidence["sampled_steps"] == 3
-    assert finding.title == "20 synchronisations in a step in a loop: .item() and bool()"
 
 
 def test_a_line_that_a_caller_repeats_is_named_itself() -> None:
@@ -118,29 +94,6 @@ def test_a_doctored_record_keeps_what_all_tuples_tell() -> None:
     assert sample_of(0, replace(event, counts=(-1,))).sites == ()
 
 
-def test_seconds_of_reads_add_up_or_are_not_known() -> None:
-    """Those of a line over its steps, and of all lines; one that was not timed, or a step that held
-    more than was counted, leaves them unknown. Journals of before hold none."""
-    places = (LINE, replace(LINE, line=30))
-    kinds, loops, counts = ("item", "tolist"), (0, 0), (5, 1)
-    event = SyncsSampled(1.0, 2, True, True, places, kinds, loops, ((), ()), counts, (0.5, 0.25))
-    before = replace(event, step=3, seconds=())
-    cut = replace(event, step=4, complete=False)
-    empty = SyncsSampled(1.0, 5, True, True, (), (), (), (), ())
-    samples = [sample_of(0, item) for item in (event, before, cut, empty)]
-    assert [item.seconds for item in samples] == [0.75, None, None, 0.0]
-    assert [site.seconds for site in samples[2].sites] == [0.5, 0.25]
-    for kept, lines, whole in (
-        ((samples[0], samples[3]), [0.5, 0.25], 0.75),
-        ((samples[0], samples[2]), [1.0, 0.5], None),
-        (samples, [None, None], None),
-    ):
-        run = timeline(syncs=tuple(kept))
-        section = syncs_section(run)
-        assert section is not None
-        assert ([line.seconds for line in section.lines], section.seconds) == (lines, whole)
-
-
 # --- CD302 ---
 
 
@@ -188,17 +141,6 @@ def test_a_timed_span_must_not_hold_compiles() -> None:
 
 
 # --- CD303 ---
-
-
-def test_reads_in_the_models_time_are_found() -> None:
-    """The span's name is what claims it, wherever it stands among the open ones."""
-    run = timeline(syncs=(sample(3, read(20, spans=("step", "lens_forward", "pairs"))),))
-    (finding,) = found(timer_scope.find_reads_in_model_time, run)
-    assert (finding.variable, finding.location, finding.count) == (
-        "lens_forward",
-        place_of(LINE),
-        20,
-    )
 
 
 def test_other_spans_may_hold_reads() -> None:
@@ -277,16 +219,6 @@ def periodic(
     return timeline(compiles, steps=made, cadences=tuple(groups))
 
 
-def test_firings_that_compile_are_told_by_group() -> None:
-    """Each group with the steps in which torch compiled; a collision is in both."""
-    groups = (group("norms", 0, 8, 16, 24, 32, every=8), group("rank", 0, 12, 24, 36, every=12))
-    run = periodic([8, 12, 24], groups, extra_s=0.01)
-    norms, rank = found(cadences.find_cadence_recompiles, run)
-    assert (norms.variable, norms.steps, norms.evidence["compile_s"]) == ("norms", (8, 24), 2.0)
-    assert (rank.variable, rank.steps) == ("rank", (12, 24))
-    assert norms.title == "2 of 4 firings of `norms` are slow because torch compiles"
-
-
 @pytest.mark.parametrize(
     "run",
     [
@@ -341,13 +273,6 @@ def test_costs_that_are_not_known_are_not_told(fires: tuple[int, ...], extra_s: 
 
 def waiting(wait_s: float | None, steps: int = 8, **more: Any) -> Timeline:
     return timeline(steps=tuple(step(n, data_wait_s=wait_s, **more) for n in range(steps)))
-
-
-def test_steps_that_wait_for_data() -> None:
-    """Half of the usual step; the seconds are all that was waited."""
-    (finding,) = found(data_loading.find_data_bound_steps, waiting(0.006))
-    assert finding.title == "60% of the usual step is waiting for data"
-    assert finding.cost_s == pytest.approx(0.048)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from compilediag.errors import UsageError
 from compilediag.extensions.train_logs.patterns import (
+    RANK,
     LinePattern,
     built_in,
     patterns_in,
@@ -18,7 +19,6 @@ from compilediag.extensions.train_logs.patterns import (
 )
 from compilediag.extensions.train_logs.read import train_log_of
 from compilediag.extensions.train_logs.receipt_parts import steady_rate, steady_step_s
-from compilediag.readers.lines import RANK
 
 MINE = """
 [[line]]

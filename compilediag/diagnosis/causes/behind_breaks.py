@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.compiles import Compile, CompileId, FrameId
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import Location, UserCall, resumed_function
+from compilediag_harness.wire import resumed_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,13 @@ class BehindBreaks:
 
 def behind_breaks(timeline: Timeline) -> BehindBreaks:
     """Works out which frames are behind which break, in the order in which they were compiled."""
-    sites = _sites(timeline)
+    # The break that a compile met, the last of several; a restart belongs to its compile.
+    sites = {
+        (process, compile_id.partition("_")[0]): site.at
+        for site in timeline.breaks
+        for process in site.processes
+        for compile_id in site.compile_ids
+    }
     broken: dict[Hashable, BreakLine] = {}
     behind: dict[FrameId, BreakLine] = {}
     found: dict[CompileId, BreakLine] = {}
@@ -50,8 +56,12 @@ def behind_breaks(timeline: Timeline) -> BehindBreaks:
     for item in sorted(timeline.compiles, key=lambda each: each.t) if sites else ():
         if not item.forward:
             continue
-        thread = item.process, item.epoch
-        caller = _caller(item.frame, item.entered_at)
+        thread, whole = (item.process, item.epoch), whole_function(item.frame.function)
+        # What must have broken for the frame to be one of its own: the function that it is the
+        # rest of, else the one that calls it.
+        caller = item.entered_at and (item.entered_at.file, item.entered_at.function)
+        if whole != item.frame.function:
+            caller = item.frame.file, whole
         before = broken.get((*thread, caller))
         if before is not None and item.kind == "first":
             behind.setdefault(item.key, before)
@@ -60,28 +70,9 @@ def behind_breaks(timeline: Timeline) -> BehindBreaks:
         site = sites.get((item.process, item.compile_id))
         if site is not None:
             broke.add(item.id)
-            broken[(*thread, (item.frame.file, whole_function(item.frame.function)))] = site
+            broken[(*thread, (item.frame.file, whole))] = site
     compiles = {item.id: item for item in timeline.compiles if item.forward} if found else {}
     return BehindBreaks(found, frozenset(broke), compiles)
-
-
-def _sites(timeline: Timeline) -> dict[tuple[int, str], BreakLine]:
-    """The break that a compile met, the last one where it met several; a restart belongs to its
-    compile."""
-    return {
-        (process, compile_id.partition("_")[0]): site.at
-        for site in timeline.breaks
-        for process in site.processes
-        for compile_id in site.compile_ids
-    }
-
-
-def _caller(frame: Location, entered: UserCall | None) -> Hashable:
-    """The function that must have broken for the frame to be one of its own: the one that it is the
-    rest of, else the one that calls it."""
-    if resumed_function(frame.function) is not None:
-        return frame.file, whole_function(frame.function)
-    return None if entered is None else (entered.file, entered.function)
 
 
 def whole_function(name: str) -> str:

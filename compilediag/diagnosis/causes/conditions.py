@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of
+from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of, keys_of
 from compilediag.diagnosis.guards.families import Decision, GuardContext, decide
 from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
 from compilediag.diagnosis.guards.source import GuardPath, display_name, path_of
-from compilediag.diagnosis.guards.tensors import keys_of
 from compilediag.timeline.ownership import ownership_of
-from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
+from compilediag_harness.wire import EntryDiff, FalseGuard, Location
 
 _LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")
 
@@ -50,7 +49,8 @@ def conditions_of(
     entry: EntryDiff, reasons: Iterable[str], frame: Location | None
 ) -> tuple[Condition, ...]:
     """The conditions of one cache entry. Where it has no leaves, those of what torch printed."""
-    printed = _printed_for(entry.compile_id, reasons)
+    every = (parse_reason(text) for text in reasons)
+    printed = next((each for each in every if each.compile_id == entry.compile_id), None)
     guards = entry.guards or ((false_guard_of(printed),) if printed is not None else ())
     found = (condition_of(false, at, frame, printed) for at, false in enumerate(guards))
     return tuple(part for condition in found for part in _modes_of(condition))
@@ -94,7 +94,8 @@ def condition_of(
     printed: PrintedReason | None = None,
 ) -> Condition:
     """Decides everything about one false guard; `printed` is torch's reason for its entry."""
-    own = printed if printed is not None and _same_text(false.text, printed.expression) else None
+    same = printed is not None and _LOCAL.sub(r"\1", false.text) == printed.expression
+    own = printed if same else None
     guard = _read(false, printed)
     place = false.user or (own.location if own else None)
     expected = false.expected or guard.expected
@@ -116,8 +117,17 @@ def condition_of(
     decision = decide(guard, known)
     if decision.kind == "inference_mode":
         expected, actual = ("off", "on") if false.facts.inference_mode else ("on", "off")
-    hint = false.hint or (own.hint if own else None)
-    variable = _variable(guard, decision, false, hint, frame)
+    variable = ""
+    if guard.check == "aliasing" and guard.key:
+        variable = _LOCAL.sub(r"\1", guard.key)
+    elif decision.code == "CD111" and (guard.check == "state" or decision.kind == "inference_mode"):
+        variable = decision.kind or "global state"
+    elif decision.code == "CD112":
+        variable = "backend"
+    elif guard.subject is not None:
+        hint = false.hint or (own.hint if own else None)
+        in_torch = frame is not None and ownership_of(frame.file) == "torch"
+        variable = display_name(guard.subject, false.facts, hint, in_torch=in_torch)
     text = false.line_text or (own.user_line if own else None)
     return Condition(
         *(false, guard, decision, variable, expected, actual, place, position, text), false.novel
@@ -137,40 +147,9 @@ def _read(false: FalseGuard, printed: PrintedReason | None) -> Guard:
     has_path = guard.path is not None and guard.check not in ("tensor", "tensor_type")
     if path is not None and path.scope != "state" and not has_path:
         guard = replace(guard, path=path)
-    if guard.aspect == "autocast" and _leaves_autograd(guard, false.facts):
-        guard = replace(guard, aspect="inference")
+    if guard.aspect == "autocast" and false.facts.inference_mode is not None:
+        # Inference mode and autocast changed at once: torch guards autocast by itself too.
+        changed = keys_of(guard.expected or "") ^ keys_of(guard.actual or "")
+        if any(key.startswith("Autograd") for key in changed):
+            guard = replace(guard, aspect="inference")
     return guard
-
-
-def _leaves_autograd(guard: Guard, facts: GuardFacts) -> bool:
-    """Inference mode and autocast changed at once: torch guards autocast by itself too."""
-    before, after = keys_of(guard.expected or ""), keys_of(guard.actual or "")
-    left = any(key.startswith("Autograd") for key in before ^ after)
-    return facts.inference_mode is not None and left
-
-
-def _variable(
-    guard: Guard, decision: Decision, false: FalseGuard, hint: str | None, frame: Location | None
-) -> str:
-    if guard.check == "aliasing" and guard.key:
-        return _LOCAL.sub(r"\1", guard.key)
-    if decision.code == "CD111" and (guard.check == "state" or decision.kind == "inference_mode"):
-        return decision.kind or "global state"
-    if decision.code == "CD112":
-        return "backend"
-    subject = guard.subject
-    in_torch = frame is not None and ownership_of(frame.file) == "torch"
-    named = subject is not None
-    return display_name(subject, false.facts, hint, in_torch=in_torch) if named else ""
-
-
-def _same_text(text: str, printed: str) -> bool:
-    return _LOCAL.sub(r"\1", text) == printed
-
-
-def _printed_for(compile_id: str, reasons: Iterable[str]) -> PrintedReason | None:
-    for text in reasons:
-        reason = parse_reason(text)
-        if reason.compile_id == compile_id:
-            return reason
-    return None

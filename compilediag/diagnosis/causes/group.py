@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence, shown_writers
 from compilediag.timeline.timeline import Recompile
@@ -29,6 +29,10 @@ class Group:
     another guard of the same value, in other values."""
     act: Act | None = None
     """The line that changed several values, where it is known."""
+
+    def with_follower(self, other: Group) -> Group:
+        """With another group, and what follows from that, as what the same act changed."""
+        return replace(self, follows=(*self.follows, *other.parts))
 
     @property
     def parts(self) -> tuple[Group, ...]:

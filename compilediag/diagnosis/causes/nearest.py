@@ -7,7 +7,6 @@ missing. Counting such consequences would hide the cause and choose the wrong en
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 
 from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.conditions import Condition
@@ -28,7 +27,7 @@ _KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
 
 def independent(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
     """The conditions that are no consequence of another one, each variable once, in guard order."""
-    gone = Invalidated.under(conditions)
+    gone = Invalidated(conditions)
     return _once_per_variable([each for each in conditions if not gone.implies(each)])
 
 
@@ -81,60 +80,46 @@ def _other_instance(entry: Sequence[Condition]) -> bool:
     return any(condition.decision.code == "CD117" for condition in entry)
 
 
-@dataclass(frozen=True, slots=True)
 class Invalidated:
     """What is known to be gone or moved, by path: a model has thousands of guards, so each
     condition is looked up by its own prefixes only."""
 
-    mode_changed: bool
-    """The mode that sets the dispatch keys of tensors."""
-    inference_mode: bool
-    """Inference mode was entered or left, which switches the recording of gradients too."""
-    objects: frozenset[Steps]
-    """Paths that hold another object now, or nothing."""
-    members: frozenset[Steps]
-    """Paths of keys and attributes that are absent now."""
-    containers: frozenset[Steps]
-    """Containers whose positions moved."""
-    ranks: frozenset[Steps]
-    """Tensors of another rank or type: their sizes mean nothing."""
-    strided: frozenset[Steps]
-    """Tensors that lie in memory in another order: their strides mean nothing."""
-    functions: frozenset[Steps]
-    """Hooks that are other functions now, or at another place among the hooks."""
-    values: frozenset[Steps]
-    """Paths that hold another value now."""
+    def __init__(self, conditions: Sequence[Condition]) -> None:
+        states = [each.guard.aspect for each in conditions if each.guard.check == "state"]
+        # The mode that sets the dispatch keys of tensors.
+        self.mode_changed = any(
+            aspect is None or any(name in aspect for name in _KEY_COMPONENTS) for aspect in states
+        )
+        # Inference mode was entered or left, which switches the recording of gradients too.
+        self.inference_mode = any(each.decision.kind == "inference_mode" for each in conditions)
+        found = [(each, each.guard.check, each.guard.path) for each in conditions]
+        of_paths = [(each, check, path) for each, check, path in found if path is not None]
 
-    @classmethod
-    def under(cls, conditions: Sequence[Condition]) -> Invalidated:
-        objects: set[Steps] = set()
-        members: set[Steps] = set()
-        containers: set[Steps] = set()
-        ranks: set[Steps] = set()
-        strided: set[Steps] = set()
-        functions: set[Steps] = set()
-        values: set[Steps] = set()
-        for each in conditions:
-            path, check = each.guard.path, each.guard.check
-            if path is None:
-                continue
-            if check in OBJECT_GONE:
-                objects.add(_steps(path))
-                functions.update(_hooks_on(path))
-            if check in ("value", *OBJECT_GONE):
-                values.add(_steps(path))
-            if check in _MEMBER_GONE and (member := _absent_member(each, path)) is not None:
-                members.add(_steps(member))
-            if check in STRUCTURE:
-                containers.add(_steps(path))
-            if each.guard.aspect in ("rank", "type"):
-                ranks.add(_steps(path))
-            if each.guard.check == "tensor" and each.guard.aspect == "stride":
-                strided.add(_steps(path))
-        mode = any(_sets_keys(each) for each in conditions)
-        inference = any(each.decision.kind == "inference_mode" for each in conditions)
-        found = (objects, members, containers, ranks, strided, functions, values)
-        return cls(mode, inference, *map(frozenset, found))
+        def where(*checks: str) -> set[Steps]:
+            return {_steps(path) for _, check, path in of_paths if check in checks}
+
+        # Paths that hold another object now, or nothing; that hold another value.
+        self.objects, self.values = where(*OBJECT_GONE), where("value", *OBJECT_GONE)
+        # Containers whose positions moved.
+        self.containers = where(*STRUCTURE)
+        # Paths of keys and attributes that are absent now.
+        self.members = {
+            _steps(member)
+            for each, check, path in of_paths
+            if check in _MEMBER_GONE and (member := _absent_member(each, path)) is not None
+        }
+        # Hooks that are other functions now, or at another place among the hooks.
+        self.functions = {
+            _steps(GuardPath(path.root, path.scope, path.hops[: at + 2]))
+            for _, check, path in of_paths
+            for at, hop in enumerate(path.hops if check in OBJECT_GONE else ())
+            if hop.is_hooks
+        }
+        # Tensors of another rank or type: their sizes mean nothing; in another order: strides.
+        self.ranks, self.strided = (
+            {_steps(path) for each, _, path in of_paths if each.guard.aspect in aspects}
+            for aspects in (("rank", "type"), ("stride",))
+        )
 
     def hides(self, condition: Condition) -> bool:
         """`condition` is of a tensor, and of what a mode does to its dispatch keys."""
@@ -185,22 +170,9 @@ class Invalidated:
         return within and is_part and _steps(hook) not in self.functions
 
 
-def _hooks_on(path: GuardPath) -> list[Steps]:
-    """The hooks that a path passes through or ends at."""
-    ends = [at + 2 for at, hop in enumerate(path.hops) if hop.is_hooks]
-    return [_steps(GuardPath(path.root, path.scope, path.hops[:end])) for end in ends]
-
-
 def _steps(path: GuardPath) -> Steps:
     """A path as comparable steps; keys compare without their quotes."""
     return (path.root, path.scope, *((hop.kind, unquoted(hop.text)) for hop in path.hops))
-
-
-def _sets_keys(condition: Condition) -> bool:
-    component = condition.guard.aspect
-    if condition.guard.check != "state":
-        return False
-    return component is None or any(name in component for name in _KEY_COMPONENTS)
 
 
 def _absent_member(condition: Condition, path: GuardPath) -> GuardPath | None:

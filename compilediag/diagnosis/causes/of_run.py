@@ -69,64 +69,16 @@ def causes_in(timeline: Timeline) -> RunCauses:
     for item in timeline.recompiles:
         # Ranks do the same: what decides the causes decides them once.
         facts = (item.entries, item.reasons, item.frame, item.problem)
-        found = known.get(facts)
-        if found is None:
-            found = known[facts] = explained(item)
-        other = _is_another_instance(item, found, behind)
+        found = known.get(facts) or known.setdefault(facts, explained(item))
+        # Another instance of its class is called, or a broken function makes another call of it
+        # within one step.
+        nearest = found.entries[0].compile_id if found.entries else ""
+        other = any(cause.rule == "CD117" for cause in found.causes)
+        other = other or behind.between_calls(item, nearest)
         by_compile[item.id] = tuple(
             _blamed(cause, item, timeline, another_instance=other) for cause in found.causes
         )
         entries[item.id] = found.entries
-    groups = _grouped(timeline, by_compile, behind)
-    return RunCauses(by_compile, entries, groups, behind)
-
-
-def _is_another_instance(recompile: Recompile, found: Explanation, behind: BehindBreaks) -> bool:
-    """Whether what the frame is called with differs because another instance of its class is
-    called, or because another call within one step of a broken function is made."""
-    if any(cause.rule == "CD117" for cause in found.causes):
-        return True
-    nearest = found.entries[0].compile_id if found.entries else ""
-    return behind.between_calls(recompile, nearest)
-
-
-def _blamed(
-    cause: Cause, recompile: Recompile, timeline: Timeline, *, another_instance: bool
-) -> BlamedCause:
-    place = _place_to_change(cause, recompile.frame, timeline.user_roots)
-    kind = cause.kind if cause.rule in _BY_KIND else None
-    if another_instance and cause.rule in _INPUTS:
-        kind = ANOTHER_INSTANCE
-    planned = cause.rule == "CD105" and _in_warmup(recompile, timeline)
-    key = CauseId(cause.rule, cause.variable, place.file, place.function, kind, planned)
-    return extended(cause, BlamedCause, place=place, id=key)
-
-
-def _place_to_change(cause: Cause, frame: Location, user_roots: tuple[str, ...]) -> Location:
-    """The user's line of the guard; where that lies in torch itself (an optimizer, a layer of
-    torch.nn), the frame that was compiled, if that is not torch's too."""
-    if cause.location is None:
-        return frame
-    if ownership_of(cause.location.file, user_roots) != "torch":
-        return cause.location
-    return cause.location if ownership_of(frame.file, user_roots) == "torch" else frame
-
-
-def _in_warmup(recompile: Recompile, timeline: Timeline) -> bool:
-    """A `FixedShape` was calling what it wraps at every size it will run at."""
-    return any(
-        warmed.began <= recompile.t <= warmed.t
-        for item in timeline.fixed_shapes
-        if item.process == recompile.process
-        for warmed in item.warmed
-    )
-
-
-def _grouped(
-    timeline: Timeline,
-    by_compile: Mapping[CompileId, tuple[BlamedCause, ...]],
-    behind: BehindBreaks,
-) -> dict[str, list[Group]]:
     members: dict[CauseId, list[tuple[BlamedCause, Recompile]]] = {}
     for recompile in timeline.counted_recompiles:
         own: dict[CauseId, BlamedCause] = {}
@@ -135,10 +87,32 @@ def _grouped(
         for key, cause in own.items():
             members.setdefault(key, []).append((cause, recompile))
     single: list[Group] = []
-    for key, found in members.items():
-        causes, again = zip(*found, strict=True)
+    for key, pairs in members.items():
+        causes, again = zip(*pairs, strict=True)
         single.append(Group(key, causes, again, causes[0].place))
     groups: dict[str, list[Group]] = {}
     for group in by_act(single, timeline, behind):
         groups.setdefault(group.code, []).append(group)
-    return groups
+    return RunCauses(by_compile, entries, groups, behind)
+
+
+def _blamed(
+    cause: Cause, recompile: Recompile, timeline: Timeline, *, another_instance: bool
+) -> BlamedCause:
+    # The user's line of the guard; where that lies in torch itself (an optimizer, a layer of
+    # torch.nn), the frame that was compiled, if that is not torch's too.
+    place, frame, roots = cause.location or recompile.frame, recompile.frame, timeline.user_roots
+    if ownership_of(place.file, roots) == "torch" != ownership_of(frame.file, roots):
+        place = frame
+    kind = cause.kind if cause.rule in _BY_KIND else None
+    if another_instance and cause.rule in _INPUTS:
+        kind = ANOTHER_INSTANCE
+    # A `FixedShape` was calling what it wraps at every size it will run at.
+    planned = cause.rule == "CD105" and any(
+        warmed.began <= recompile.t <= warmed.t
+        for item in timeline.fixed_shapes
+        if item.process == recompile.process
+        for warmed in item.warmed
+    )
+    key = CauseId(cause.rule, cause.variable, place.file, place.function, kind, planned)
+    return extended(cause, BlamedCause, place=place, id=key)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,7 +36,6 @@ from compilediag.diagnosis.causes.nearest import (
     nearest,
     of_this_instance,
 )
-from compilediag.diagnosis.codes import info
 from compilediag.diagnosis.findings import Cause, Confidence, writer_seen
 from compilediag.diagnosis.guards.reason import parse_reasons
 from compilediag.diagnosis.guards.source import GuardPath, paths_in
@@ -80,28 +79,26 @@ def explained(recompile: Recompile) -> Explanation:
     They come from the guards evaluated in the process; where those are missing or incomplete
     (`problem`), from torch's printed reasons, with confidence "text".
     """
-    if recompile.entries and recompile.problem is None:
-        found = _from_entries(recompile)
-        if found.causes:
-            return found
-    return _from_text(recompile.reasons, recompile.frame, recompile.problem)
-
-
-def _from_entries(recompile: Recompile) -> Explanation:
     entries, reasons, frame = recompile.entries, recompile.reasons, recompile.frame
-    conditions = with_parts([conditions_of(entry, reasons, frame) for entry in entries])
-    everywhere = [condition for entry in conditions for condition in entry]
-    remaining = [with_companions(independent(entry), everywhere) for entry in conditions]
-    if not recompile.entries_left_out:
-        remaining = with_variables(remaining)
-    together = combination_in(remaining)
-    causes = (_combined(together),) if together else _ordered(nearest(remaining))
-    missed = [
-        (own, _missed(entry.compile_id, own, entry.left_out + len(all_) - len(own)))
-        for entry, all_, own in zip(entries, conditions, remaining, strict=True)
-    ]
-    missed.sort(key=lambda pair: far(pair[0]))
-    return Explanation(causes, tuple(entry for _, entry in missed))
+    if entries and recompile.problem is None:
+        conditions = with_parts([conditions_of(entry, reasons, frame) for entry in entries])
+        everywhere = [condition for entry in conditions for condition in entry]
+        remaining = [with_companions(independent(entry), everywhere) for entry in conditions]
+        if not recompile.entries_left_out:
+            remaining = with_variables(remaining)
+        together = combination_in(remaining)
+        if causes := (_combined(together),) if together else _ordered(nearest(remaining)):
+            found = sorted(
+                zip(entries, conditions, remaining, strict=True), key=lambda i: far(i[2])
+            )
+            return Explanation(
+                causes,
+                tuple(
+                    _missed(entry.compile_id, own, entry.left_out + len(all_) - len(own))
+                    for entry, all_, own in found
+                ),
+            )
+    return _from_text(reasons, frame, recompile.problem)
 
 
 def _missed(compile_id: str, own: Sequence[Condition], left_out: int | None) -> MissedEntry:
@@ -120,7 +117,9 @@ def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> 
     """torch prints a reason for each entry, that of the most recently used one first; the text does
     not show which entry is nearest."""
     if not reasons:
-        return Explanation((_unclassified(problem),))
+        # torch asked why, and there is neither a guard nor a reason.
+        cause = Cause("CD190", "no_reason", guard=problem or "", confidence="text")
+        return Explanation((cause,))
     parsed = [parse_reasons(text) for text in reasons]
     printed = [
         [
@@ -160,7 +159,6 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
     seen = changed.stack[:1] if changed and writer_seen(changed, false.writers) else None
     return Cause(
         rule=decision.code,
-        family=info(decision.code).family,
         kind=decision.kind,
         source=false.source,
         variable=condition.variable,
@@ -184,47 +182,23 @@ def _combined(conditions: Sequence[Condition]) -> Cause:
     """Values that were compiled for before, each with others, and never with one another."""
     parts = _listed(conditions)
     location = next((part.location for part in parts if part.location is not None), None)
+    often = Counter(condition.variable for condition in conditions)
+    # Of one that is there twice, such as a tensor whose size and dtype met, with what of it.
+    names = (
+        f"{each.variable} ({each.guard.aspect})"
+        if often[each.variable] > 1 and each.guard.aspect
+        else each.variable
+        for each in conditions
+    )
     return Cause(
-        rule=COMBINATION,
-        family=info(COMBINATION).family,
-        kind=None,
-        source="",
-        variable=", ".join(_distinct_names(conditions)),
-        guard="",
-        expected=None,
+        COMBINATION,
+        variable=", ".join(names),
         actual=", ".join(part.value for part in parts),
         location=location,
-        primary=True,
         writers=tuple(dict.fromkeys(writer for part in parts for writer in part.writers)),
         line_text=next((part.line_text for part in parts if part.location == location), None),
         parts=parts,
         novel=False,
-    )
-
-
-def _distinct_names(conditions: Sequence[Condition]) -> Iterator[str]:
-    """The variables; of one that stands there twice, such as a tensor whose size and dtype met,
-    with what of it."""
-    often = Counter(condition.variable for condition in conditions)
-    for condition in conditions:
-        name, aspect = condition.variable, condition.guard.aspect
-        yield f"{name} ({aspect})" if often[name] > 1 and aspect else name
-
-
-def _unclassified(problem: str | None) -> Cause:
-    """torch asked why, and there is neither a guard nor a reason."""
-    return Cause(
-        rule="CD190",
-        family=info("CD190").family,
-        kind="no_reason",
-        source="",
-        variable="",
-        guard=problem or "",
-        expected=None,
-        actual=None,
-        location=None,
-        primary=True,
-        confidence="text",
     )
 
 
@@ -259,38 +233,33 @@ def _belongs_to(condition: Condition, buffer: Condition) -> bool:
         return False
     if condition.decision.kind in ("shape", "created") or mine.holder != its.holder:
         return False
-    return _shares_name(mine, its) or _counts(condition, buffer) or _flags(condition, buffer)
-
-
-def _shares_name(mine: GuardPath, its: GuardPath) -> bool:
-    """`cached_freqs_seq_len` and `cached_freqs`."""
-    one, other = (mine.member or "").strip("_"), (its.member or "").strip("_")
-    short, long = sorted((one, other), key=len)
-    return bool(short) and f"_{short}_" in f"_{long}_"
-
-
-def _counts(condition: Condition, buffer: Condition) -> bool:
-    """The int became a size the buffer has now."""
+    # `cached_freqs_seq_len` and `cached_freqs`.
+    one, other = sorted(((each.member or "").strip("_") for each in (mine, its)), key=len)
+    if one and f"_{one}_" in f"_{other}_":
+        return True
+    # An int that became a size the buffer has now.
     actual = (condition.actual or "").strip()
-    return actual.isdigit() and actual in _NUMBER.findall(buffer.actual or "")
-
-
-def _flags(condition: Condition, buffer: Condition) -> bool:
-    """A bool or None that turned, read in the function that reads the buffer."""
-    values = {condition.expected, condition.actual}
-    if not values & {"True", "False", "None"} or condition.place is None or buffer.place is None:
+    if actual.isdigit() and actual in _NUMBER.findall(buffer.actual or ""):
+        return True
+    # A bool or None that turned, read in the function that reads the buffer.
+    flag = not {condition.expected, condition.actual}.isdisjoint(("True", "False", "None"))
+    where, there = condition.place, buffer.place
+    if not flag or where is None or there is None:
         return False
-    return (condition.place.file, condition.place.function) == (
-        buffer.place.file,
-        buffer.place.function,
-    )
+    return (where.file, where.function) == (there.file, there.function)
 
 
 def with_parts(entries: Sequence[Sequence[Condition]]) -> list[tuple[Condition, ...]]:
     """The conditions of all entries, where a part of something new is known if an entry accepts
     that part."""
     refused = [{_part(each) for each in entry} for entry in entries]
-    accepted = set[str]().union(*map(_accepted_in_mode, entries))
+    # Sources of tensors that an entry refuses for nothing but a mode that is another one now.
+    accepted: set[str] = set()
+    for entry in entries:
+        gone = Invalidated(entry)
+        hidden = [(gone.hides(each), each.false.source) for each in entry]
+        shown = {source for hides, source in hidden if not hides}
+        accepted.update(source for hides, source in hidden if hides and source not in shown)
     of_that_kind = _of_known_kind(entries)
 
     def novel(condition: Condition) -> bool | None:
@@ -328,13 +297,6 @@ def _of_known_kind(entries: Sequence[Sequence[Condition]]) -> set[GuardPath | No
     no None and nothing of another type."""
     conditions = (condition for entry in entries for condition in entry)
     return {each.subject for each in conditions if each.guard.check in STRUCTURE} - {None}
-
-
-def _accepted_in_mode(entry: Sequence[Condition]) -> set[str]:
-    """Sources of tensors that the entry refuses for nothing but a mode that is another one now."""
-    gone = Invalidated.under(entry)
-    hidden = {each.false.source for each in entry if gone.hides(each)}
-    return hidden - {each.false.source for each in entry if not gone.hides(each)}
 
 
 def _part(condition: Condition) -> tuple[Hashable, str | None]:

@@ -25,7 +25,6 @@ from compilediag_harness.wire import (
     FAILED,
     HIT,
     MISS,
-    CacheLookedUp,
     Location,
 )
 
@@ -66,15 +65,12 @@ def _shared(parts: Iterable[ProcessCaches]) -> dict[str, Components]:
     shared: dict[str, Components] = {}
     for part in parts:
         for lookup in part.lookups:
-            found = part.components_of(lookup)
-            if found:
-                known = shared.setdefault(lookup.cache, found)
-                if known is not found:
-                    shared[lookup.cache] = {
-                        name: value
-                        for name, value in known.items()
-                        if name in found and digest_of(found[name]) == digest_of(value)
-                    }
+            if found := part.components_of(lookup):
+                shared[lookup.cache] = {
+                    name: value
+                    for name, value in shared.get(lookup.cache, found).items()
+                    if name in found and digest_of(found[name]) == digest_of(value)
+                }
     return shared
 
 
@@ -130,32 +126,28 @@ def cache_use(caches: Iterable[ProcessCaches]) -> list[CacheUsed]:
     seen = [item for part in parts for item in part.writes or ()]
     sees_writes = any(part.writes is not None for part in parts)
     names = dict.fromkeys([item.cache for item in lookups] + [item.cache for item in seen])
-    return [
-        _use(
-            name,
-            [item for item in lookups if item.cache == name],
-            [not item.problem for item in seen if item.cache == name] if sees_writes else None,
+    found: list[CacheUsed] = []
+    for name in names:
+        own = [item for item in lookups if item.cache == name]
+        outcomes = Counter(item.outcome for item in own)
+        saved = [item.saved_s for item in own if item.outcome == HIT and not item.within]
+        known = [seconds for seconds in saved if seconds is not None]
+        failed = [bool(item.problem) for item in seen if item.cache == name]
+        found.append(
+            CacheUsed(
+                cache=name,
+                lookups=len(own),
+                hits=outcomes[HIT],
+                misses=outcomes[MISS],
+                bypasses=outcomes[BYPASS],
+                disabled=outcomes[DISABLED],
+                failed=outcomes[FAILED],
+                saved_s=sum(known) if known else None,
+                written=failed.count(False) if sees_writes else None,
+                not_written=failed.count(True) if sees_writes else None,
+            )
         )
-        for name in names
-    ]
-
-
-def _use(cache: str, lookups: list[CacheLookedUp], writes: list[bool] | None) -> CacheUsed:
-    outcomes = Counter(item.outcome for item in lookups)
-    saved = [item.saved_s for item in lookups if item.outcome == HIT and not item.within]
-    known = [seconds for seconds in saved if seconds is not None]
-    return CacheUsed(
-        cache=cache,
-        lookups=len(lookups),
-        hits=outcomes[HIT],
-        misses=outcomes[MISS],
-        bypasses=outcomes[BYPASS],
-        disabled=outcomes[DISABLED],
-        failed=outcomes[FAILED],
-        saved_s=sum(known) if known else None,
-        written=None if writes is None else sum(writes),
-        not_written=None if writes is None else len(writes) - sum(writes),
-    )
+    return found
 
 
 KEPT = 200

@@ -8,6 +8,7 @@ processor, which no loop ever sees.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from functools import cache
@@ -33,52 +34,36 @@ from compilediag_harness.wire import GuardsEvaluated, Location
 
 OTHER = "other"
 
-_NAMES: tuple[tuple[str, str], ...] = (
-    ("autotuning", r".*(?:autotun|benchmark|do_bench)"),
-    (
-        "kernel_builds",
-        (
-            r"compile_file|async_compile|PyCodeCache|(?:cpp|cuda|triton).*compile|CachingAutotuner|"
-            r".*precompile_config|reload_kernel|aoti_|StaticAutotuner"
-        ),
+_NAMES = {
+    "autotuning": r".*(?:autotun|benchmark|do_bench)",
+    "kernel_builds": (
+        r"compile_file|async_compile|PyCodeCache|(?:cpp|cuda|triton).*compile|CachingAutotuner|"
+        r".*precompile_config|reload_kernel|aoti_|StaticAutotuner"
     ),
-    (
-        "caches",
-        (
-            r"AOTAutogradCache|FxGraphCache|fx_graph_cache|inductor_codecache|CacheBase|CompiledArtifact|"
-            r"TritonBundler|GraphPickler|pgo\.|.*(?:remote_cache|cache_load|cache_save|cache_lookup)"
-        ),
+    "caches": (
+        r"AOTAutogradCache|FxGraphCache|fx_graph_cache|inductor_codecache|CacheBase|CompiledArtifact|"
+        r"TritonBundler|GraphPickler|pgo\.|.*(?:remote_cache|cache_load|cache_save|cache_lookup)"
     ),
-    (
-        "code_generation",
-        r".*codegen(?!_and_compile)|.*Codegen\w*\.|CppWrapper|code_gen|generate_kernel_code",
+    "code_generation": (
+        r".*codegen(?!_and_compile)|.*Codegen\w*\.|CppWrapper|code_gen|generate_kernel_code"
     ),
-    (
-        "lowering",
-        r"GraphLowering|Scheduler|fx_codegen_and_compile|inductor_compile|compile_fx_inner",
+    "lowering": r"GraphLowering|Scheduler|fx_codegen_and_compile|inductor_compile|compile_fx_inner",
+    "graph_passes": (
+        r"pass\.|_?recursive_(?:pre|joint|post)_grad|.*grad_passes|joint_graph_passes|fx\.|min_cut|"
+        r"_recursive_joint|additional_fake_tensor_prop|insert_deferred|convert_conv_weights"
     ),
-    (
-        "graph_passes",
-        (
-            r"pass\.|_?recursive_(?:pre|joint|post)_grad|.*grad_passes|joint_graph_passes|fx\.|min_cut|"
-            r"_recursive_joint|additional_fake_tensor_prop|insert_deferred|convert_conv_weights"
-        ),
+    "aot_autograd": r"aot_|create_aot_dispatcher|invoke_subgraph|AOT",
+    "backend": r"backend_compile|compile_fx\b|inductor_import|OutputGraph\.call_user_compiler",
+    "guards": r"build_guards|.*guard",
+    "garbage_collection": r"gc$",
+    "dynamo": (
+        r"entire_frame_compile|entire_backward_compile|_compile\.|compile_attempt|bytecode|dynamo|"
+        r"compile_inner|convert_frame|fullgraph_capture|compiler_collective"
     ),
-    ("aot_autograd", r"aot_|create_aot_dispatcher|invoke_subgraph|AOT"),
-    ("backend", r"backend_compile|compile_fx\b|inductor_import|OutputGraph\.call_user_compiler"),
-    ("guards", r"build_guards|.*guard"),
-    ("garbage_collection", r"gc$"),
-    (
-        "dynamo",
-        (
-            r"entire_frame_compile|entire_backward_compile|_compile\.|compile_attempt|bytecode|dynamo|"
-            r"compile_inner|convert_frame|fullgraph_capture|compiler_collective"
-        ),
-    ),
-)
+}
 """Phases by what torch calls what it times, in 2.7 to 2.15; the first that matches counts."""
 
-PHASES = (*(name for name, _ in reversed(_NAMES)), OTHER)
+PHASES = (*reversed(_NAMES), OTHER)
 """In about the order in which a compile comes to them."""
 
 FRAMES_WITH_SECONDS = 200
@@ -88,14 +73,14 @@ FRAMES_WITH_SECONDS = 200
 def compile_time(timeline: Timeline) -> CompileTime:
     """Backward compiles and failed attempts cost time too: the total is of all attempts."""
     if not timeline.observes("metrics_rows"):
-        return CompileTime(total=None, first_compile=None, recompile=None, backend=None)
+        return CompileTime()
     if not timeline.compiles:
         return CompileTime(total=0.0, first_compile=0.0, recompile=0.0, backend=0.0)
     ids = recompile_ids(timeline)
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    for item in timeline.compiles:
-        seconds[is_recompile_time(item, ids)].append(item.seconds)
-    first, again = sum(seconds[False]), sum(seconds[True])
+    first, again = (
+        sum(i.seconds for i in timeline.compiles if is_recompile_time(i, ids) is recompile)
+        for recompile in (False, True)
+    )
     backend = [item.backend_s for item in timeline.compiles if item.backend_s is not None]
     return CompileTime(
         total=first + again,
@@ -138,7 +123,7 @@ def compile_seconds(compiles: Iterable[Compile]) -> CompileSeconds | None:
 @cache
 def phase_of(name: str) -> str:
     """The phase that torch's name for something it times belongs to."""
-    return next((phase for phase, pattern in _NAMES if re.match(pattern, name)), OTHER)
+    return next((phase for phase, pattern in _NAMES.items() if re.match(pattern, name)), OTHER)
 
 
 def compiles_by_frame(compiles: Iterable[Compile]) -> dict[Location, list[Compile]]:
@@ -194,8 +179,19 @@ def guard_cost(timeline: Timeline) -> GuardCost | None:
         return None
     warm = [item for item in timeline.warm_calls if item.process == process]
     runs = _runs_per_step(timeline, warm)
-    least = {frame: min(sets, key=_cost) for frame, sets in by_frame.items()}
-    found = [(_of_frame(frame, guards, runs.get(frame)), guards) for frame, guards in least.items()]
+    found: list[tuple[FrameGuards, GuardsEvaluated]] = []
+    for frame, sets in by_frame.items():
+        guards = min(sets, key=lambda each: math.inf if each.eval_us is None else each.eval_us)
+        often, us = runs.get(frame), guards.eval_us
+        record = record_from(
+            FrameGuards,
+            guards,
+            frame=frame,
+            kinds=dict(zip(guards.kinds, guards.counts, strict=False)),
+            runs_per_step=often,
+            us_per_step=None if often is None or us is None else us * often,
+        )
+        found.append((record, guards))
     found.sort(key=lambda pair: -(pair[0].us_per_step or 0.0))
     known = [item.us_per_step for item, _ in found if item.us_per_step is not None]
     us_per_step = sum(known) if known else None
@@ -219,29 +215,12 @@ def guard_cost(timeline: Timeline) -> GuardCost | None:
     return GuardCost(figures, found[0][1])
 
 
-def _of_frame(frame: Location, guards: GuardsEvaluated, runs: float | None) -> FrameGuards:
-    """`runs` in a step: None where no warm call of it, or no step, was seen."""
-    return record_from(
-        FrameGuards,
-        guards,
-        frame=frame,
-        kinds=dict(zip(guards.kinds, guards.counts, strict=False)),
-        runs_per_step=runs,
-        us_per_step=None if runs is None or guards.eval_us is None else guards.eval_us * runs,
-    )
-
-
-def _cost(item: GuardsEvaluated) -> float:
-    return float("inf") if item.eval_us is None else item.eval_us
-
-
 def _runs_per_step(timeline: Timeline, warm: Iterable[TimedWarmCalls]) -> dict[Location, float]:
     """How often the graph of each frame runs in a step, by the calls that were looked at."""
     calls: dict[Location, float] = {}
-    for item in invocations_in(timeline):
-        if item.per_step is not None:
-            function = item.calls.function
-            calls[function] = calls.get(function, 0.0) + item.per_step.median
+    for own, record in invocations_in(timeline):
+        if record.per_step is not None:
+            calls[own.function] = calls.get(own.function, 0.0) + record.per_step.median
     runs: dict[Location, float] = {}
     for item in warm:
         for frame, count in item.runs:

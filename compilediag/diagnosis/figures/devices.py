@@ -15,7 +15,7 @@ from compilediag.receipt.schema.running import (
     SyncLineRecord,
     SyncsSection,
 )
-from compilediag.timeline.devices import DeviceUse, SyncLine, lines_of, skip_reason
+from compilediag.timeline.devices import DeviceUse, lines_of, skip_reason
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline, lead_process
 
@@ -46,7 +46,9 @@ def memory_section(timeline: Timeline) -> MemorySection:
     return MemorySection(
         host_peak_bytes=max(peaks, default=None),
         devices=tuple(_device(item) for item in devices) or none,
-        allocator=logged_allocator(timeline) if fullest is None else _allocator(fullest),
+        allocator=record_from(Allocator, _device(fullest))
+        if fullest is not None
+        else logged_allocator(timeline),
         hint=None if fullest is None else fullest.hint,
     )
 
@@ -57,10 +59,6 @@ def has_gpu(timeline: Timeline) -> bool | None:
     if lead is None or "gpus" not in lead.facts:
         return None
     return bool(lead.facts["gpus"])
-
-
-def _allocator(item: DeviceUse) -> Allocator:
-    return record_from(Allocator, _device(item))
 
 
 def _device(item: DeviceUse) -> DeviceRecord:
@@ -106,29 +104,20 @@ def cudagraph_section(timeline: Timeline) -> CudagraphSection:
         return CudagraphSection(applicable=applicable, recordings=none, replays=none)
     if run.lost is not None:
         return CudagraphSection(applicable=applicable, pool_bytes=run.pool_bytes)
+    # As torch warned: it warns of most only once, and of some not at all.
+    skips = (skip_reason(warning.text) for warning in timeline.warnings)
+    # Of one callable: rows of two may cost very different work, and are not added up.
+    own = [item for item in timeline.fixed_shapes if item.process == lead and item.graph_calls]
     return record_from(
         CudagraphSection,
         run,
         applicable=True,
         recordings_by_reason=run.reasons,
-        skips_by_reason=_skips_by_reason(timeline),
+        skips_by_reason=Counter(reason for reason in skips if reason is not None),
         distinct_shapes=run.distinct_sizes,
         threads=len({item.thread for item in run.recorded}),
-        padding_waste_fraction=_padding_in_graphs(timeline, lead),
+        padding_waste_fraction=own[0].graph_padding if len(own) == 1 else None,
     )
-
-
-def _padding_in_graphs(timeline: Timeline, process: int) -> float | None:
-    """Of one callable: rows of two may cost very different work, and are not added up."""
-    own = [item for item in timeline.fixed_shapes if item.process == process]
-    padded = [item.graph_padding for item in own if item.graph_calls]
-    return padded[0] if len(padded) == 1 else None
-
-
-def _skips_by_reason(timeline: Timeline) -> dict[str, int]:
-    """As torch warned: it warns of most only once, and of some not at all."""
-    reasons = (skip_reason(warning.text) for warning in timeline.warnings)
-    return dict(Counter(reason for reason in reasons if reason is not None))
 
 
 MAX_LINES = 256
@@ -147,20 +136,19 @@ def syncs_section(timeline: Timeline) -> SyncsSection | None:
         sampled_steps=len(samples),
         on_device=any(sample.on_device for sample in samples),
         complete=all(sample.complete for sample in samples) and len(lines) <= MAX_LINES,
-        lines=tuple(_line(line, timeline) for line in lines[:MAX_LINES]),
+        lines=tuple(
+            record_from(
+                SyncLineRecord,
+                line,
+                file=line.place.file,
+                line=line.place.line,
+                function=line.place.function,
+                ownership=ownership_of(line.place.file, timeline.user_roots),
+                loop_line=line.loop,
+                most_in_a_step=line.most,
+                steps=len(line.steps),
+            )
+            for line in lines[:MAX_LINES]
+        ),
         seconds=sum(timed) if len(timed) == len(samples) else None,
-    )
-
-
-def _line(line: SyncLine, timeline: Timeline) -> SyncLineRecord:
-    return record_from(
-        SyncLineRecord,
-        line,
-        file=line.place.file,
-        line=line.place.line,
-        function=line.place.function,
-        ownership=ownership_of(line.place.file, timeline.user_roots),
-        loop_line=line.loop,
-        most_in_a_step=line.most,
-        steps=len(line.steps),
     )

@@ -115,7 +115,9 @@ def account(
     compiles = _compiles_after(timeline, process, settled)
     steps = [item for item in timeline.steps if item.process == process]
     spans = _spans(timeline, process)
-    observed = max(floor, _observed_end(timeline, process, compiles, steps, spans))
+    ends = [item.ended.t for item in timeline.processes if item.index == process and item.ended]
+    ends += [*(item.t for item in compiles), *(item.end for item in steps)]
+    observed = max([floor, *map(_ns, ends), *(span.end for span in spans)])
     if wall_s is None and observed == 0:
         return None
     wall = max(observed, _ns(wall_s or 0.0))
@@ -130,10 +132,7 @@ def account(
     good += settled.goodput_ns if settled is not None else 0
     charged["data_wait"] += waited
     outside = wall - sum(charged.values()) - good
-    if settled is not None:
-        before = settled.startup_ns
-    else:
-        before = _free_before(_begin(compiles, steps, observed), covered)
+    before = settled.startup_ns if settled else _startup(compiles, steps, observed, covered)
     before = min(before + (wall - observed if orderly else 0), outside)
     charged["startup"] += before
     charged["idle"] += outside - before
@@ -262,19 +261,6 @@ def _spans(timeline: Timeline, process: int) -> list[Interval]:
     ]
 
 
-def _observed_end(
-    timeline: Timeline,
-    process: int,
-    compiles: Sequence[Compile],
-    steps: Sequence[Step],
-    spans: Sequence[Interval],
-) -> int:
-    ends = [item.ended.t for item in timeline.processes if item.index == process and item.ended]
-    ends += [item.t for item in compiles]
-    ends += [item.end for item in steps]
-    return max([0, *(_ns(end) for end in ends), *(span.end for span in spans)])
-
-
 def _inside_steps(
     steps: Sequence[Step], covered: Sequence[Interval], wall: int, floor: int = 0
 ) -> tuple[int, int]:
@@ -303,16 +289,14 @@ def _inside_steps(
     return good, waited
 
 
-def _begin(compiles: Sequence[Compile], steps: Sequence[Step], observed: int) -> int:
-    """When the work began: the first step or the first compile, whichever came first."""
+def _startup(
+    compiles: Sequence[Compile], steps: Sequence[Step], observed: int, covered: Sequence[Interval]
+) -> int:
+    """Uncovered time before the work began: before the first step or compile."""
     begins = [item.t - item.seconds for item in compiles]
     begins += [item.end - item.wall_s for item in steps]
-    return min((_ns(begin) for begin in begins if math.isfinite(begin)), default=observed)
-
-
-def _free_before(begin: int, covered: Sequence[Interval]) -> int:
-    taken = sum(max(0, min(item.end, begin) - item.start) for item in covered)
-    return max(0, begin - taken)
+    begin = min((_ns(begin) for begin in begins if math.isfinite(begin)), default=observed)
+    return max(0, begin - sum(max(0, min(item.end, begin) - item.start) for item in covered))
 
 
 def flatten_intervals(intervals: Iterable[Interval], wall: int) -> list[Interval]:

@@ -18,12 +18,8 @@ from compilediag.receipt.schema.tracked import (
     Profile,
     TrackedRecord,
 )
-from compilediag.timeline.recorded import TrainLog
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import AblationWritten, RunTracked, plain
-
-Steps = Callable[[TrainLog, int | None], StepsSection | None]
-WithPrinted = Callable[[Throughput | None, TrainLog, int | None], Throughput]
 
 _READER = "the output of a trainer"
 
@@ -32,7 +28,8 @@ def logged_steps(timeline: Timeline, warmup: int | None) -> StepsSection | None:
     """The steps that the trainer printed; None where it printed none, or no number of them."""
     if timeline.train_log is None:
         return None
-    steps: Steps = extension_points.load(extension_points.TRAIN_LOG_STEPS, _READER)
+    point = extension_points.TRAIN_LOG_STEPS
+    steps: Callable[..., StepsSection | None] = extension_points.load(point, _READER)
     return steps(timeline.train_log, warmup)
 
 
@@ -42,7 +39,8 @@ def with_logged(
     """The throughput with the figures the trainer printed; what was measured is not replaced."""
     if timeline.train_log is None:
         return measured
-    add: WithPrinted = extension_points.load(extension_points.TRAIN_LOG_THROUGHPUT, _READER)
+    point = extension_points.TRAIN_LOG_THROUGHPUT
+    add: Callable[..., Throughput] = extension_points.load(point, _READER)
     return add(measured, timeline.train_log, warmup)
 
 
@@ -88,7 +86,15 @@ def loops_section(timeline: Timeline) -> PipelineSection | None:
 
 def tracked_section(timeline: Timeline) -> tuple[TrackedRecord, ...]:
     """The newest runs of the lead process, else of the first that has any."""
-    return tuple(_record(run) for run in _runs(timeline)[-MAX_RUNS:])
+    found: list[TrackedRecord] = []
+    for run in _runs(timeline)[-MAX_RUNS:]:
+        metrics = tuple(
+            record_from(MetricRecord, item, median_of=item.median_of or None)
+            for item in run.metrics
+        )
+        config = plain(run.config)
+        found.append(record_from(TrackedRecord, run, config=config, metrics=metrics))
+    return tuple(found)
 
 
 def unlisted_runs(timeline: Timeline) -> str | None:
@@ -104,13 +110,6 @@ def _runs(timeline: Timeline) -> list[RunTracked]:
     processes = [item.process for item in timeline.tracked]
     chosen = lead if lead in processes else min(processes, default=lead)
     return [item for item in timeline.tracked if item.process == chosen]
-
-
-def _record(run: RunTracked) -> TrackedRecord:
-    metrics = tuple(
-        record_from(MetricRecord, item, median_of=item.median_of or None) for item in run.metrics
-    )
-    return record_from(TrackedRecord, run, config=plain(run.config), metrics=metrics)
 
 
 def ablations_section(timeline: Timeline) -> tuple[AblationRecord, ...]:

@@ -4,8 +4,9 @@ spans, functions and hooks by phase, and what made the long steps long."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,14 +22,11 @@ from compilediag.receipt.schema.running import (
 )
 from compilediag.timeline.timeline import (
     CallsOutside,
-    Compile,
-    ModuleHook,
-    SampledStep,
     Step,
     Timeline,
     spans_of,
 )
-from compilediag_harness.wire import SpanEnded
+from compilediag_harness.wire import Location, SpanEnded
 
 MAX_ROWS = 256
 """Rows kept: those that took longest, then those that could not be timed."""
@@ -43,75 +41,54 @@ _RUN_BY_AUTOGRAD = frozenset(
 def timings_of(timeline: Timeline) -> tuple[Timing, ...]:
     """The rows of the lead process, the longest first."""
     process = timeline.lead
-    calls = [item for item in timeline.disabled_calls if item.process == process]
-    hooks = [item for item in timeline.hooks if item.process == process]
-    of_hooks = {hook.function for hook in hooks if hook.disabled}
-    rows = [
-        *_spans(timeline, process),
-        *(_calls(item) for item in calls if item.function not in of_hooks),
-        *(row for hook in hooks for row in _hook(hook, calls)),
-    ]
-    rows.sort(key=lambda row: -(row.total_s or 0.0))
-    return tuple(rows[:MAX_ROWS])
-
-
-def _spans(timeline: Timeline, process: int) -> Iterator[Timing]:
     walls: dict[tuple[str, str | None], list[float]] = {}
     for span in spans_of(timeline, process):
         phase = span.phase if span.thread == MAIN_THREAD else OTHER_THREAD
         walls.setdefault((span.name, phase), []).append(span.wall_s)
-    for (name, phase), taken in walls.items():
-        total_s = sum(taken)
-        yield Timing(
+    rows = [
+        Timing(
             kind="span",
             name=name,
             phase=phase,
             count=len(taken),
-            total_s=total_s,
-            mean_s=total_s / len(taken),
+            total_s=sum(taken),
+            mean_s=sum(taken) / len(taken),
             max_s=max(taken),
         )
+        for (name, phase), taken in walls.items()
+    ]
+    calls = [item for item in timeline.disabled_calls if item.process == process]
+    hooks = [item for item in timeline.hooks if item.process == process]
+    of_hooks = {hook.function for hook in hooks if hook.disabled}
+    rows += [
+        _row(item.function, "disabled_function", item)
+        for item in calls
+        if item.function not in of_hooks
+    ]
+    for hook in hooks:
+        # Each phase that a disabled hook was called in; one row without figures for another.
+        own = [item for item in calls if hook.disabled and item.function == hook.function]
+        rows += [_row(hook.function, hook.kind, item, target=hook.target) for item in own]
+        if not own:
+            note = "inside compiled code: not timed"
+            if hook.disabled:
+                note = "no call of it was seen"
+            elif hook.kind in _RUN_BY_AUTOGRAD:
+                note = "called by autograd: not timed"
+            rows.append(_row(hook.function, hook.kind, target=hook.target, note=note))
+    rows.sort(key=lambda row: -(row.total_s or 0.0))
+    return tuple(rows[:MAX_ROWS])
 
 
-def _calls(
-    item: CallsOutside,
-    kind: str = "disabled_function",
-    target: str | None = None,
-) -> Timing:
-    return Timing(
-        kind=kind,
-        name=item.function.function,
-        phase=item.phase,
-        count=item.count,
-        total_s=item.total_s,
-        mean_s=item.total_s / item.count if item.count else None,
-        max_s=item.longest_s,
-        target=target,
-        file=item.function.file or None,
-        line=item.function.line or None,
-    )
-
-
-def _hook(hook: ModuleHook, calls: list[CallsOutside]) -> Iterator[Timing]:
-    """Each phase a disabled hook was called in; one row without figures for another."""
-    if hook.disabled:
-        own = [item for item in calls if item.function == hook.function]
-        yield from (_calls(item, hook.kind, hook.target) for item in own)
-        if own:
-            return
-        note = "no call of it was seen"
-    elif hook.kind in _RUN_BY_AUTOGRAD:
-        note = "called by autograd: not timed"
-    else:
-        note = "inside compiled code: not timed"
-    yield Timing(
-        kind=hook.kind,
-        name=hook.function.function,
-        target=hook.target,
-        note=note,
-        file=hook.function.file or None,
-        line=hook.function.line or None,
-    )
+def _row(at: Location, kind: str, calls: CallsOutside | None = None, **more: str | None) -> Timing:
+    """The row of a function, with the figures of its calls."""
+    figures: dict[str, Any] = more
+    if calls is not None:
+        figures |= {"phase": calls.phase, "count": calls.count, "total_s": calls.total_s}
+        figures["mean_s"] = calls.total_s / calls.count if calls.count else None
+        figures["max_s"] = calls.longest_s
+    file, line = at.file or None, at.line or None
+    return Timing(kind=kind, name=at.function, file=file, line=line, **figures)
 
 
 # --- spans by step --------------------------------------------------------------------------------
@@ -119,27 +96,25 @@ def _hook(hook: ModuleHook, calls: list[CallsOutside]) -> Iterator[Timing]:
 
 def by_step(timeline: Timeline, process: int) -> dict[int, dict[str, float]]:
     """For each step with spans of the main thread: category to seconds; of nested spans the inner
-    has its time. A span belongs to the step
-    it ended in; what is the work itself ("forward") is no category."""
+    has its time. A span belongs to the step it ended in; what is the work itself ("forward") is no
+    category."""
     grouped: dict[int, list[SpanEnded]] = {}
     for span in spans_of(timeline, process):
         if span.thread == MAIN_THREAD and span.name not in PRODUCTIVE:
             grouped.setdefault(span.step, []).append(span)
-    return {step: _by_category(spans) for step, spans in grouped.items()}
-
-
-def _by_category(spans: Iterable[SpanEnded]) -> dict[str, float]:
-    """Adds up what each span has beyond the spans inside it."""
-    seconds: dict[str, float] = {}
-    inner: list[tuple[float, float]] = []
-    for span in sorted(spans, key=lambda item: (item.start + item.wall_s, -item.start)):
-        taken = 0.0
-        while inner and inner[-1][0] >= span.start:
-            taken += inner.pop()[1]
-        inner.append((span.start, span.wall_s))
-        category = CATEGORY_OF.get(span.name, span.name)
-        seconds[category] = seconds.get(category, 0.0) + max(0.0, span.wall_s - taken)
-    return seconds
+    found: dict[int, dict[str, float]] = {}
+    for step, spans in grouped.items():
+        seconds = found[step] = dict[str, float]()
+        inside: list[SpanEnded] = []
+        for span in sorted(spans, key=lambda item: (item.start + item.wall_s, -item.start)):
+            # What a span has beyond the spans inside it.
+            taken = 0.0
+            while inside and inside[-1].start >= span.start:
+                taken += inside.pop().wall_s
+            inside.append(span)
+            category = CATEGORY_OF.get(span.name, span.name)
+            seconds[category] = seconds.get(category, 0.0) + max(0.0, span.wall_s - taken)
+    return found
 
 
 SUB_BUCKETS = 256
@@ -175,12 +150,13 @@ def steps_section(
     steps = [
         step for step in timeline.steps if step.process == process and math.isfinite(step.wall_s)
     ]
-    figures = figures_of([step.wall_s for step in steps])
+    walls = [step.wall_s for step in steps]
+    figures = figures_of(walls)
     if figures is None:
         return None
-    walls = [step.wall_s for step in steps]
     if warmup is None:
-        warmup = _warmup(timeline, steps, process)
+        first = [i.step for i in timeline.compiles if i.process == process and i.kind == "first"]
+        warmup = warmup_of([step.number for step in steps], frozenset(first))
     return replace(
         figures,
         warmup=warmup,
@@ -195,13 +171,6 @@ def steps_section(
 def sketch_record(buckets: dict[str, int]) -> SketchRecord:
     """The mergeable counts of step times."""
     return SketchRecord(kind="log-linear", relative_error=RELATIVE_ERROR, buckets=buckets)
-
-
-def _warmup(timeline: Timeline, steps: Sequence[Step], process: int) -> int:
-    first = frozenset(
-        item.step for item in timeline.compiles if item.process == process and item.kind == "first"
-    )
-    return warmup_of([step.number for step in steps], first)
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -273,12 +242,26 @@ def _phases(timeline: Timeline, every: Sequence[Step], process: int) -> Phases:
         name: _measured(getattr(step, f"{name}_s") for step in steps)
         for name in ("data_wait", "forward", "backward", "optimizer", "spans")
     }
-    wall = sum(step.wall_s for step in steps)
     known = sum(seconds for seconds in measured.values() if seconds is not None)
+    outermost = [
+        (span.start, span.start + span.wall_s)
+        for span in spans_of(timeline, process)
+        if span.name not in PRODUCTIVE and span.depth == 0
+    ]
+    numbers = {step.number for step in steps}
+    compile_s: dict[str, float] = {}
+    for item in timeline.compiles:
+        if item.process != process or item.step not in numbers:
+            continue
+        middle = item.t - item.seconds / 2
+        phase = "forward" if item.forward else "backward"
+        phase = "spans" if any(start <= middle <= end for start, end in outermost) else phase
+        phase = phase if measured.get(phase) is not None else "rest"
+        compile_s[phase] = compile_s.get(phase, 0.0) + item.seconds
     return Phases(
         **measured,
-        rest=max(0.0, wall - known),
-        compile_s=_compile_seconds(timeline, steps, process, measured),
+        rest=max(0.0, sum(step.wall_s for step in steps) - known),
+        compile_s=compile_s,
         steps=len(steps) if len(steps) < len(every) else None,
         partial={
             item.phase: item.missing for item in timeline.partial_phases if item.process == process
@@ -290,33 +273,6 @@ def _measured(seconds: Iterable[float | None]) -> float | None:
     """The sum of what was measured; None when nothing was."""
     known = [value for value in seconds if value is not None]
     return sum(known) if known else None
-
-
-def _compile_seconds(
-    timeline: Timeline, steps: Sequence[Step], process: int, measured: Mapping[str, float | None]
-) -> dict[str, float]:
-    """Seconds of compiles by the phase they are a part of. What no phase was measured for is in
-    `rest`."""
-    numbers = {step.number for step in steps}
-    intervals = [
-        (span.start, span.start + span.wall_s)
-        for span in spans_of(timeline, process)
-        if span.name not in PRODUCTIVE and span.depth == 0
-    ]
-    seconds: dict[str, float] = {}
-    for item in timeline.compiles:
-        if item.process == process and item.step in numbers:
-            phase = _phase_of(item, intervals)
-            phase = phase if measured.get(phase) is not None else "rest"
-            seconds[phase] = seconds.get(phase, 0.0) + item.seconds
-    return seconds
-
-
-def _phase_of(item: Compile, intervals: Sequence[tuple[float, float]]) -> str:
-    middle = item.t - item.seconds / 2
-    if any(start <= middle <= end for start, end in intervals):
-        return "spans"
-    return "forward" if item.forward else "backward"
 
 
 def _device_timing(timeline: Timeline, process: int) -> DeviceTiming:
@@ -355,7 +311,8 @@ def _spikes(
         sample = samples.get(step.number)
         sync_s = sample.seconds if sample is not None else None
         inside["sync"] = max(0.0, (sync_s or 0.0) - usual_sync_s)
-        inside["measuring"] = step.measuring_s + _noting_s(sample)
+        noting_s = sum(sample.noting_s.values()) if sample is not None else 0.0
+        inside["measuring"] = step.measuring_s + noting_s
         spikes.append(
             Spike(
                 step=step.number,
@@ -367,10 +324,6 @@ def _spikes(
             )
         )
     return tuple(spikes)
-
-
-def _noting_s(sample: SampledStep | None) -> float:
-    return sum(sample.noting_s.values()) if sample is not None else 0.0
 
 
 def _why(
@@ -389,12 +342,8 @@ def _why(
     name = max(causes, key=lambda cause: causes[cause])
     if causes[name] <= 0.0 or causes[name] < SHARE_EXPLAINED * excess_s:
         return UNEXPLAINED
-    if name == "compile":
-        return _finding_behind(step, findings) or name
-    return _WHY.get(name, name)
-
-
-def _finding_behind(step: Step, findings: Sequence[Finding]) -> str | None:
-    """The finding that cost most among those that hit this step and cost anything."""
+    # The finding that cost most among those that hit this step and cost anything.
     there = [item for item in findings if step.number in item.steps and item.cost_s and item.id]
-    return max(there, key=lambda item: item.cost_s or 0.0).id if there else None
+    if name == "compile" and there:
+        return max(there, key=lambda item: item.cost_s or 0.0).id
+    return _WHY.get(name, name)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.diagnosis.guards import tensors
 from compilediag.diagnosis.guards.source import (
     GuardPath,
     path_of,
@@ -70,7 +69,7 @@ class Guard:
             return path
         if self.check == "attribute":
             if path.member == "__dict__":
-                path = GuardPath(path.root, path.scope, path.hops[:-1])
+                path = path.before_last
             return path.then("attr", self.key)
         if self.check == "members" and path.member in ("_buffers", "_parameters", "_modules"):
             return path.then("item", repr(self.key))
@@ -82,17 +81,17 @@ UNKNOWN = Guard("unknown", None)
 _GLOBAL_STATE = re.compile(
     r"GLOBAL_STATE changed:\s*(?P<parts>.*)|(?P<check>___check_global_state)"
 )
-_COMPONENTS = (
-    ("utils_device.CURRENT_DEVICE", "default_device"),
-    ("___check_torch_function_mode_stack", "torch_function_mode"),
-    ("forward_ad._current_level", "forward_ad"),
-    ("forward_ad']._current_level", "forward_ad"),
-    ("compare_functorch_state", "functorch"),
-    ("top_saved_tensors_hooks", "saved_tensors_hooks"),
-    ("_pytree'].SUPPORTED_NODES", "pytree_registry"),
-    ("___dict_version(", "pytree_registry"),
-    ("___get_current_stream", "stream"),
-)
+_COMPONENTS = {
+    "utils_device.CURRENT_DEVICE": "default_device",
+    "___check_torch_function_mode_stack": "torch_function_mode",
+    "forward_ad._current_level": "forward_ad",
+    "forward_ad']._current_level": "forward_ad",
+    "compare_functorch_state": "functorch",
+    "top_saved_tensors_hooks": "saved_tensors_hooks",
+    "_pytree'].SUPPORTED_NODES": "pytree_registry",
+    "___dict_version(": "pytree_registry",
+    "___get_current_stream": "stream",
+}
 """What stands in the text of a guard, and the part of the global state that it is about."""
 _STATE_NAMES = {
     "allow_tf32": "matmul_precision",
@@ -114,6 +113,37 @@ _ITERATOR = re.compile(r"___(?:tuple_iterator_len|list_reverseiterator_len|norma
 _NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]?\d+)?")
 _REMEMBERED = 8192
 """The same guards fail again and again."""
+
+_MISMATCH = re.compile(
+    r"tensor '(?P<source>.*)' (?P<what>dispatch key set|dtype|Tensor device index|requires_grad"
+    r"|rank|size|stride) mismatch(?: at index (?P<dimension>-?\d+))?\.?\s*(?P<rest>.*)",
+    re.DOTALL,
+)
+_TENSOR_TYPE = re.compile(
+    r"expected type of '(?P<source>.*)' to be (?P<expected>.*?),? ?'? but found "
+    r"<class '(?P<actual>[^']*)'>",
+    re.DOTALL,
+)
+_EXPECTED = re.compile(
+    r"[Ee]xpected (?:device index to be )?(?P<expected>.+?), actual (?P<actual>.+)", re.DOTALL
+)
+_CHECK_TENSOR = re.compile(
+    r"check_tensor\((?P<source>.*?), (?:torch\.)?\w+, DispatchKeySet", re.DOTALL
+)
+_RAW_KEYS = re.compile(r"(?P<source>.*)\.raw_repr\(\) == DispatchKeySet", re.DOTALL)
+_PARAMETER_ADVICE = re.compile(r"\. Guard failed on a parameter, consider using .*", re.DOTALL)
+_MARKING = re.compile(
+    r"_dynamo_\w*indices|_has_dynamo_dim_marking|_dynamo_(?:dynamic_range|shape_ids|unbacked_bounds)"
+)
+_SIZE_CALL = re.compile(r"\.(?:size|stride|storage_offset|numel)\(\)")
+_SIZES_NAMED = re.compile(
+    r"(?P<size>[\w.\[\]'\"]{1,400}\.(?:size|stride)\(\)\[\d{1,4}\]|[\w.\[\]'\"]{1,400}\.\w+\(\))"
+)
+_COMPARISON = re.compile(r"\s(?:[<>]=?|%|//)\s|\bMod\(|\bEq\(|\bNe\(")
+_EXCLUDED = re.compile(r"[^\s(]+ != -?\d+")
+"""A value that an int must not have, such as `L['shape'][1] != 1`: it was made symbolic."""
+_STRINGS = re.compile(r"'[^']*'|\"[^\"]*\"|<class|<enum")
+_BACKENDS = ("CPU", "CUDA", "Meta", "XPU", "MPS", "HPU", "XLA", "PrivateUse1", "MTIA", "IPU", "VE")
 
 _OPENS_MEMBERS = ("{", "set(", "frozenset(")
 
@@ -143,19 +173,14 @@ def _no_guard(text: str) -> Guard | None:
 def _state(text: str) -> Guard | None:
     found = _GLOBAL_STATE.match(text)
     if found is not None:
-        names = [_component(name) for name in (found["parts"] or "").split()]
+        names = [
+            # autocast(cuda)_dtype
+            re.sub(r"^autocast\((\w+)\)_(\w+).*", r"autocast.\1.\2", _STATE_NAMES.get(name, name))
+            for name in (found["parts"] or "").split()
+        ]
         return Guard("state", None, aspect=" ".join(dict.fromkeys(names)) or None)
-    for part, component in _COMPONENTS:
-        if part in text:
-            return Guard("state", None, aspect=component)
-    return None
-
-
-def _component(name: str) -> str:
-    autocast = re.match(r"autocast\((?P<device>\w+)\)_(?P<what>\w+)", name)
-    if autocast is not None:
-        return f"autocast.{autocast['device']}.{autocast['what']}"
-    return _STATE_NAMES.get(name, name)
+    named = next((component for part, component in _COMPONENTS.items() if part in text), None)
+    return Guard("state", None, aspect=named) if named else None
 
 
 def _aliasing(text: str) -> Guard | None:
@@ -170,11 +195,9 @@ def _aliasing(text: str) -> Guard | None:
     if len(sides) != 2:
         return None
     left, right = path_of(sides[0]), path_of(sides[1])
-    if (
-        left is None
-        or right is None
-        or (not right.hops and right.root in ("None", "True", "False"))
-    ):
+    if left is None or right is None:
+        return None
+    if not right.hops and right.root in ("None", "True", "False"):
         return None
     return Guard("aliasing", left, key=f"{sides[0].strip()} and {sides[1].strip()}")
 
@@ -182,15 +205,11 @@ def _aliasing(text: str) -> Guard | None:
 def _by_id(text: str) -> Guard | None:
     found = _BY_ID.match(text)
     if found is None:
-        return None
+        found = re.search(r"isnan\(", text)
+        return Guard("value", _argument(text, found), expected="nan") if found else None
     named = _TYPE.search(text)
     check: Check = "identity" if found["what"] == "obj_id" else "type"
     return Guard(check, _argument(text, found), type_name=named["name"] if named else None)
-
-
-def _nan(text: str) -> Guard | None:
-    found = re.search(r"isnan\(", text)
-    return None if found is None else Guard("value", _argument(text, found), expected="nan")
 
 
 def _contains(text: str) -> Guard | None:
@@ -229,7 +248,7 @@ def _not_read(text: str) -> Guard | None:
         return Guard("identity", path)
     if path is None or path.last is None:
         return Guard("missing", path, expected="present", actual="absent")
-    holder = GuardPath(path.root, path.scope, path.hops[:-1])
+    holder = path.before_last
     key = unquoted(path.last.text)
     return Guard("missing", holder, key=key, expected="present", actual="absent")
 
@@ -250,7 +269,7 @@ def _structure(text: str) -> Guard | None:
         if _ITERATOR.match(left):
             return Guard("length", path, expected=right)
         if path is not None and path.last is not None and path.last.kind == "key":
-            holder = GuardPath(path.root, path.scope, path.hops[:-1])
+            holder = path.before_last
             return Guard("keys", holder, expected=right)
         if path is not None and right.startswith(_OPENS_MEMBERS):
             return Guard("members", path, expected=right)
@@ -276,7 +295,11 @@ def _value(text: str) -> Guard | None:
     left, right = sides[0].strip(), sides[1].strip()
     path = path_of(left)
     if path is None:
-        return _computed_number(text, left, right)
+        # `(1.0 + a) == 1.9`: the shape environment took a Python number for a constant again, after
+        # it had been made symbolic (torch/fx/passes/_tensorify_python_scalars.py).
+        paths = set(paths_in(left))
+        computed = len(paths) == 1 and _NUMBER.fullmatch(right) is not None
+        return Guard("value", paths.pop(), aspect="number", expected=text) if computed else None
     if path.last is not None and path.last.kind == "call" and path.last.text == "item":
         holder = GuardPath(path.root, path.scope, path.hops[:-2])
         check: Check = "value" if left.startswith("___as_tensor") else "tensor_item"
@@ -284,40 +307,90 @@ def _value(text: str) -> Guard | None:
     return Guard("value", path, expected=right)
 
 
-def _computed_number(text: str, left: str, right: str) -> Guard | None:
-    """`(1.0 + a) == 1.9`: the shape environment took a Python number for a constant again, after
-    it had been made symbolic (torch/fx/passes/_tensorify_python_scalars.py)."""
-    paths = tuple(dict.fromkeys(paths_in(left)))
-    if len(paths) != 1 or _NUMBER.fullmatch(right) is None:
-        return None
-    return Guard("value", paths[0], aspect="number", expected=text)
+def keys_of(text: str) -> frozenset[str]:
+    """The keys of a printed `DispatchKeySet(CPU, ...)`."""
+    inside = text.partition("(")[2].rpartition(")")[0]
+    return frozenset(key.strip() for key in inside.split(",") if key.strip())
+
+
+def _keys_aspect(expected: str, actual: str) -> str:
+    """What changed about a tensor by its dispatch key sets: the most specific difference."""
+    changed = keys_of(expected) ^ keys_of(actual)
+    if any(key.startswith("FuncTorch") for key in changed):
+        return "functorch"
+    if any(key.startswith("Sparse") for key in changed):
+        return "sparse"
+    if any(key in _BACKENDS for key in changed):
+        return "device"
+    if changed & {"Conjugate", "Negative"}:
+        return "conjugate"
+    if changed & {"Python", "PythonTLSSnapshot"}:
+        return "subclass"
+    if any(key.startswith("Autocast") for key in changed):
+        return "autocast"
+    if changed and all(key == "ADInplaceOrView" or key.startswith("Autograd") for key in changed):
+        return "inference"
+    return "dispatch_keys"
 
 
 def _tensor(text: str) -> Guard | None:
-    found = tensors.mismatch_of(text)
+    """torch's message about a tensor that no longer matches. Aspects: size, rank, dtype, stride,
+    requires_grad, device, type, inference, sparse, conjugate, subclass, functorch, autocast,
+    dispatch_keys."""
+    if found := _TENSOR_TYPE.match(text):
+        expected = found["expected"].removeprefix("<class '").removesuffix("'>").strip("' ,")
+        path, actual = path_of(found["source"]), found["actual"]
+        return Guard("tensor_type", path, "type", None, expected, actual, type_name=actual)
+    if found := _CHECK_TENSOR.match(text) or _RAW_KEYS.match(text):
+        return Guard("tensor", path_of(found["source"]), "dispatch_keys")
+    found = _MISMATCH.match(text)
     if found is None:
         return None
-    return Guard(
-        "tensor_type" if found.aspect == "type" else "tensor",
-        path_of(found.source),
-        aspect=found.aspect,
-        key=found.dimension,
-        expected=found.expected,
-        actual=found.actual,
-        type_name=found.actual if found.aspect == "type" else None,
-    )
+    path, aspect = path_of(found["source"]), found["what"]
+    rest = _PARAMETER_ADVICE.sub("", found["rest"]).strip()
+    if aspect == "requires_grad":
+        required = rest.rpartition("=")[2].strip().startswith(("1", "True"))
+        return Guard("tensor", path, aspect, None, str(required), str(not required))
+    compared = _EXPECTED.search(rest)
+    expected = compared["expected"].strip() if compared else None
+    actual = compared["actual"].strip().rstrip(".") if compared else None
+    if aspect == "dispatch key set":
+        aspect = _keys_aspect(expected or "", actual or "")
+    elif aspect == "Tensor device index":
+        aspect = "device"
+    return Guard("tensor", path, aspect, found["dimension"], expected, actual)
 
 
 def _marking(text: str) -> Guard | None:
-    if not tensors.is_marking(text):
+    """A guard on `mark_dynamic`, `mark_static` and their like."""
+    if _MARKING.search(text) is None:
         return None
     found = re.search(r"hasattr\((?P<source>[^,]+), '_dynamo", text)
     path = path_of(found["source"]) if found else path_of(text.partition("._dynamo")[0].strip("("))
     return Guard("marking", path, aspect="marking")
 
 
+def condition_kind(text: str) -> str | None:
+    """Kind of a symbolic shape condition (CD118), or None when the text is none."""
+    plain = _STRINGS.sub("", text)
+    if _EXCLUDED.fullmatch(plain) and "size()" not in plain:
+        return "range"
+    sized = _SIZE_CALL.search(plain) is not None
+    if not sized and ("check" in plain or "type(" in plain or not _COMPARISON.search(plain)):
+        return None
+    if re.search(r"%|//|\bMod\(", plain):
+        return "divisibility"
+    if re.search(r"[<>]", plain):
+        lower = re.fullmatch(r"\(*2 <= .*", plain) and plain.count("<") == 1
+        return "zero_one" if lower else "range"
+    named = {match["size"] for match in _SIZES_NAMED.finditer(text)}
+    if len(named) == 1:
+        return "constant"
+    return "unequal" if "!=" in plain or "Ne(" in plain else "equal"
+
+
 def _shape(text: str) -> Guard | None:
-    kind = tensors.condition_kind(text)
+    kind = condition_kind(text)
     if kind is None:
         return None
     return Guard("shape", next(paths_in(text), None), aspect=kind, expected=text)
@@ -328,9 +401,7 @@ def _metadata(text: str) -> Guard | None:
     if found is not None:
         return Guard("tensor", None, aspect="metadata")
     found = re.match(r"___cow_tensor_matches\(", text)
-    return (
-        None if found is None else Guard("tensor", _argument(text, found), aspect="copy_on_write")
-    )
+    return Guard("tensor", _argument(text, found), aspect="copy_on_write") if found else None
 
 
 def _argument(text: str, call: re.Match[str]) -> GuardPath | None:
@@ -352,7 +423,6 @@ _READERS: tuple[Callable[[str], Guard | None], ...] = (
     _tensor,
     _by_id,
     _metadata,
-    _nan,
     _contains,
     _attribute,
     _not_read,

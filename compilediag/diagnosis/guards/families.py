@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from compilediag.diagnosis.guards.checks import Guard
-from compilediag.diagnosis.guards.source import GuardHop, GuardPath, unquoted
+from compilediag.diagnosis.guards.source import GuardPath, unquoted
 from compilediag_harness.wire import GuardFacts, Location
 
 Owner = Literal["closure", "global", "argument", "module", "attribute", "nothing"]
@@ -27,6 +27,7 @@ _CONTAINERS = (
     "OrderedDict", "collections.OrderedDict", "collections.deque", "defaultdict",
     "collections.defaultdict", "torch.Size",
 )  # fmt: skip
+_STRUCTURE = ("length", "members", "keys", "missing")
 _SCALARS = ("bool", "int", "float", "complex", "str", "bytes", "torch.dtype", "torch.device")
 _TENSORS = ("torch.Tensor", "Tensor", "torch.nn.parameter.Parameter", "torch.nn.Parameter")
 _LENGTH_WORDS = frozenset(("len", "length", "size", "seq", "positions", "count", "max"))
@@ -75,12 +76,15 @@ def decide(guard: Guard, known: GuardContext) -> Decision:
 Found = tuple[str, "str | None"] | None
 
 
+_OF_CHECKS: dict[str, Found] = {
+    "backend": ("CD112", None),
+    "unexpected": ("CD190", None),
+    "dead": ("CD110", "dead_object"),
+}
+
+
 def _no_guard(guard: Guard, known: GuardContext) -> Found:
-    if guard.check == "backend":
-        return "CD112", None
-    if guard.check == "unexpected":
-        return "CD190", None
-    return ("CD110", "dead_object") if guard.check == "dead" else None
+    return _OF_CHECKS.get(guard.check)
 
 
 def _mode(guard: Guard, known: GuardContext) -> Found:
@@ -131,7 +135,7 @@ def _optimizer(guard: Guard, known: GuardContext) -> Found:
 
 
 def _hook_set(guard: Guard, known: GuardContext) -> Found:
-    structural = guard.check in ("length", "members", "keys", "missing")
+    structural = guard.check in _STRUCTURE
     last = guard.path.last if guard.path is not None else None
     return ("CD115", None) if structural and last is not None and last.is_hooks else None
 
@@ -139,7 +143,7 @@ def _hook_set(guard: Guard, known: GuardContext) -> Found:
 def _captured(guard: Guard, known: GuardContext) -> Found:
     if owner_of(guard.path, known.facts) != "closure" or guard.check in ("marking", "shape"):
         return None
-    if guard.check in ("length", "members", "keys", "missing"):
+    if guard.check in _STRUCTURE:
         return "CD102", guard.check
     kinds = {"tensor": "tensor", "tensor_type": "tensor", "identity": "object", "type": "object"}
     if guard.check == "identity" and _singleton(guard, known):
@@ -150,7 +154,8 @@ def _captured(guard: Guard, known: GuardContext) -> Found:
 def _global(guard: Guard, known: GuardContext) -> Found:
     if owner_of(guard.path, known.facts) != "global" or guard.check in ("marking", "shape"):
         return None
-    return "CD109", "environment" if "environ" in [h.text for h in _hops(guard)] else None
+    hops = guard.path.hops if guard.path is not None else ()
+    return "CD109", "environment" if "environ" in [hop.text for hop in hops] else None
 
 
 def _sizes(guard: Guard, known: GuardContext) -> Found:
@@ -201,7 +206,9 @@ def _value(guard: Guard, known: GuardContext) -> Found:
         # A buffer holds a tensor or None, and tensors are not guarded by value.
         if path is not None and path.registry == "_buffers":
             return "CD103", "created"
-        companion = _counts_a_cache(guard) and not _is_of_passed_object(guard, known)
+        # An attribute of an object that the call passes is its size, and no fill of a cache.
+        passed = known.facts.holder_kind == "object" and (path and path.root) not in ("self", "fn")
+        companion = not passed and _counts_a_cache(guard)
         return ("CD103", "companion") if companion else ("CD104", guard.aspect)
     was_none = check in ("none", "not_none") or (by_value and guard.expected == "None")
     is_none = known.facts.value_type == "NoneType"
@@ -209,7 +216,7 @@ def _value(guard: Guard, known: GuardContext) -> Found:
 
 
 def _container(guard: Guard, known: GuardContext) -> Found:
-    if guard.check not in ("length", "members", "keys", "missing"):
+    if guard.check not in _STRUCTURE:
         return None
     if guard.path is not None and guard.path.member == "_buffers":
         return "CD103", "created"
@@ -268,12 +275,6 @@ def _counts_a_cache(guard: Guard) -> bool:
     return bool(words & {"cache", "cached"}) and bool(words & _LENGTH_WORDS)
 
 
-def _is_of_passed_object(guard: Guard, known: GuardContext) -> bool:
-    """An attribute of an object that the call passes: its size, and no fill of a module's cache."""
-    root = guard.path.root if guard.path is not None else None
-    return known.facts.holder_kind == "object" and root not in ("self", "fn")
-
-
 def _now_tensor(guard: Guard, known: GuardContext) -> bool:
     """The value, or the attribute that was absent, is a tensor now."""
     facts = known.facts
@@ -291,10 +292,6 @@ def _filled_outside(guard: Guard, known: GuardContext) -> bool:
         return False
     methods = f"{facts.holder_type}."
     return bool(known.writers) and not any(w.function.startswith(methods) for w in known.writers)
-
-
-def _hops(guard: Guard) -> tuple[GuardHop, ...]:
-    return guard.path.hops if guard.path is not None else ()
 
 
 _ORDER = (
@@ -336,32 +333,19 @@ def _is_argument(path: GuardPath, facts: GuardFacts) -> bool:
     """An argument, or a part of one: an element of its containers, or a field of an object that
     is another one at every call. On the way to other arguments is no attribute, but those of named
     tuples, slices, and the defaults and keywords of functions."""
-    if _is_field_of_fresh_object(path, facts):
+    own = path.root in ("self", "fn")
+    kinds = ("module", "optimizer", "class", "python_module", "callable")
+    if facts.instance_changed and not own and facts.holder_kind not in kinds:
+        # Whoever makes the object for one call decides on its fields: they hold no state.
         return True
-    for index, hop in enumerate(path.hops):
-        if hop.kind == "call":
+    for hop in path.hops[:-1]:
+        if hop.kind == "call" or (hop.kind == "attr" and hop.text not in _ARGUMENT_PARTS):
             return False
-        if hop.kind != "attr" or hop.text in _ARGUMENT_PARTS:
-            continue
-        at_end = index == len(path.hops) - 1
-        if hop.text == "__code__" and at_end:
-            continue
-        if at_end and facts.holder_kind in ("namedtuple", "tuple"):
-            continue
-        if at_end and _is_slice_part(hop.text, path.root, facts):
-            continue
-        return False
-    return True
-
-
-def _is_field_of_fresh_object(path: GuardPath, facts: GuardFacts) -> bool:
-    """Whoever makes the object for one call decides on its fields: they hold no state."""
-    if not facts.instance_changed or path.root in ("self", "fn"):
-        return False
-    return facts.holder_kind not in ("module", "optimizer", "class", "python_module", "callable")
-
-
-def _is_slice_part(name: str, root: str, facts: GuardFacts) -> bool:
+    last = path.last
+    if last is None or last.kind != "attr" or last.text in (*_ARGUMENT_PARTS, "__code__"):
+        return last is None or last.kind != "call"
+    if facts.holder_kind in ("namedtuple", "tuple"):
+        return True
     if facts.holder_type is not None:
-        return facts.holder_type in ("slice", "range") and name in _SLICE_PARTS
-    return name in _LIKELY_SLICE_PARTS and root not in ("self", "fn")
+        return facts.holder_type in ("slice", "range") and last.text in _SLICE_PARTS
+    return last.text in _LIKELY_SLICE_PARTS and not own

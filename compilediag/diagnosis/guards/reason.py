@@ -49,16 +49,31 @@ def parse_reason(text: str) -> PrintedReason:
     hinted = _HINT.search(body)
     if hinted:
         body = body[: hinted.start()]
-    expression, comment = _split_comment(body)
-    user_line, location = _place(comment)
+    # Behind the expression are two or more blanks and `#`. A string constant may hold them itself;
+    # unbalanced quotes in torch's own wording ("to be a tensor type, ' but found") make every mark
+    # look quoted: then the first counts.
+    marks = [found.start() for found in _COMMENT.finditer(body)]
+    end = next((at for at in marks if not _ends_in_string(body[:at])), (*marks, len(body))[0])
+    comment = body[end:].strip()
+    # A shape guard has two places when a branch narrowed it: the last one is the branch, the first
+    # only where the value was first used.
+    user_line, location = None, stack[-1] if stack else None
+    for found in (*_PLACE.finditer(comment),)[-1:]:
+        line = comment[: found.start()].strip().removeprefix("#").strip()
+        user_line = line.rpartition(") and ")[2] or None
+        file, number = found["file"].strip(), int(found["line"])
+        # Comments shorten a file's name, the printed stack has it whole.
+        whole = (s for s in reversed(stack) if s.line == number)
+        fuller = (s for s in whole if s.file.endswith(file.lstrip("./")))
+        location = next(fuller, Location(file, number, found["name"]))
     return PrintedReason(
         compile_id=numbered.group(1) if numbered else None,
-        expression=expression,
+        expression=body[:end].strip(),
         user_line=user_line,
-        location=_fuller(location, stack),
+        location=location,
         hint=hinted.group("hint").strip() if hinted else None,
         stack=stack,
-        comment=comment,
+        comment=comment or None,
     )
 
 
@@ -66,25 +81,21 @@ def parse_reasons(text: str) -> tuple[PrintedReason, ...]:
     """All guards of one printed reason: with TORCH_LOGS=recompiles_verbose torch joins the false
     ones of an entry's shape conditions by "; ", where it otherwise prints the first one."""
     head, _ = _without_stack(text)
-    first, *others = _parts(head)
+    guards: list[str] = []
+    rest = ""
+    for piece in head.split("; "):
+        rest = f"{rest}; {piece}" if rest else piece
+        # A guard ends in its place, and another one follows.
+        if _PART_END.search(rest):
+            guards.append(rest)
+            rest = ""
+    if rest and guards:
+        guards[-1] += f"; {rest}"
+    first, *others = guards or [rest]
     numbered = _COMPILE_ID.match(head)
     prefix = numbered[0] if numbered else ""
     stack = text[len(head) :]
     return tuple(parse_reason(part + stack) for part in (first, *(prefix + o for o in others)))
-
-
-def _parts(head: str) -> list[str]:
-    """The text, cut where a guard ends in its place and another one follows."""
-    found: list[str] = []
-    rest = ""
-    for piece in head.split("; "):
-        rest = f"{rest}; {piece}" if rest else piece
-        if _PART_END.search(rest):
-            found.append(rest)
-            rest = ""
-    if rest and found:
-        found[-1] += f"; {rest}"
-    return found or [rest]
 
 
 def _without_stack(text: str) -> tuple[str, tuple[Location, ...]]:
@@ -96,17 +107,6 @@ def _without_stack(text: str) -> tuple[str, tuple[Location, ...]]:
         for found in _STACK_FRAME.finditer(text, cut.end())
     )
     return text[: cut.start()], frames
-
-
-def _split_comment(body: str) -> tuple[str, str | None]:
-    """The expression and what follows the two or more blanks and `#` behind it."""
-    marks = list(_COMMENT.finditer(body))
-    if not marks:
-        return body.strip(), None
-    # A string constant may hold "  # " itself; unbalanced quotes in torch's own wording
-    # ("to be a tensor type, ' but found") make every mark look quoted: then the first counts.
-    mark = next((found for found in marks if not _ends_in_string(body[: found.start()])), marks[0])
-    return body[: mark.start()].strip(), body[mark.start() :].strip()
 
 
 def _ends_in_string(text: str) -> bool:
@@ -121,25 +121,3 @@ def _ends_in_string(text: str) -> bool:
         elif char in "'\"":
             quote = char
     return bool(quote)
-
-
-def _place(comment: str | None) -> tuple[str | None, Location | None]:
-    """The user's line and its place. A shape guard has two when a branch narrowed it: the last
-    one is the branch, the first only where the value was first used."""
-    places = tuple(_PLACE.finditer(comment or ""))
-    if not places or comment is None:
-        return None, None
-    found = places[-1]
-    line = comment[: found.start()].strip().removeprefix("#").strip()
-    line = line.rpartition(") and ")[2]
-    return line or None, Location(found["file"].strip(), int(found["line"]), found["name"])
-
-
-def _fuller(location: Location | None, stack: tuple[Location, ...]) -> Location | None:
-    """The place with the whole file name where the printed stack has it; comments shorten it."""
-    if location is None:
-        return stack[-1] if stack else None
-    for frame in reversed(stack):
-        if frame.line == location.line and frame.file.endswith(location.file.lstrip("./")):
-            return frame
-    return location

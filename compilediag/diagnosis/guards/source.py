@@ -21,8 +21,8 @@ from typing import Literal
 
 from compilediag_harness.wire import GuardFacts
 
-_OPENING = "([{"
-_CLOSING = ")]}"
+_OPENING, _CLOSING = "([{", ")]}"
+_STRING_OR_BRACKET = re.compile(r"""'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[()\[\]{}]""", re.DOTALL)
 
 
 def unquoted(text: str) -> str:
@@ -37,23 +37,11 @@ def unquoted(text: str) -> str:
 
 def closing(text: str, start: int) -> int:
     """Index of the bracket that closes the one at `start`, strings skipped; -1 without one."""
-    depth, index, quote = 0, start, ""
-    while index < len(text):
-        char = text[index]
-        if quote:
-            if char == "\\":
-                index += 1
-            elif char == quote:
-                quote = ""
-        elif char in "'\"":
-            quote = char
-        elif char in _OPENING:
-            depth += 1
-        elif char in _CLOSING:
-            depth -= 1
-            if depth == 0:
-                return index
-        index += 1
+    depth = 0
+    for found in _STRING_OR_BRACKET.finditer(text, start):
+        depth += (found[0] in _OPENING) - (found[0] in _CLOSING)
+        if depth == 0 and found[0] in _CLOSING:
+            return found.start()
     return -1
 
 
@@ -62,28 +50,19 @@ def split_outside(text: str, separator: str) -> tuple[str, ...]:
     parts: list[str] = []
     start = index = 0
     while index < len(text):
-        char = text[index]
-        if char in _OPENING:
-            end = closing(text, index)
-            if end < 0:
+        found = _STRING_OR_BRACKET.match(text, index)
+        if found is not None and found[0] in _OPENING:
+            index = closing(text, index) + 1
+            if not index:
                 break  # An open bracket: nothing behind it is outside.
-            index = end
-        elif char in "'\"":
-            index = _string_end(text, index)
+        elif found is not None and found[0] not in _CLOSING:
+            index = found.end()
         elif text.startswith(separator, index):
             parts.append(text[start:index])
-            start = index + len(separator)
-            index = start - 1
-        index += 1
+            start = index = index + len(separator)
+        else:
+            index += 1
     return (*parts, text[start:])
-
-
-def _string_end(text: str, start: int) -> int:
-    """Index of the quote that ends the string at `start`, or of the last character."""
-    index = start + 1
-    while index < len(text) and text[index] != text[start]:
-        index += 2 if text[index] == "\\" else 1
-    return min(index, len(text) - 1)
 
 
 Scope = Literal["local", "global", "state"]
@@ -132,12 +111,14 @@ class GuardPath:
         return self.hops[-1] if self.hops else None
 
     @property
+    def before_last(self) -> GuardPath:
+        """Without the last hop."""
+        return GuardPath(self.root, self.scope, self.hops[:-1])
+
+    @property
     def holder(self) -> GuardPath:
         """The object the last part is read from; a module's registries belong to the module."""
-        hops = self.hops[:-1]
-        if self.registry is not None:
-            hops = self.hops[:-2]
-        return GuardPath(self.root, self.scope, hops)
+        return self.before_last.before_last if self.registry is not None else self.before_last
 
     @property
     def registry(self) -> str | None:
@@ -192,10 +173,7 @@ class GuardPath:
 @functools.lru_cache(maxsize=8192)
 def path_of(source: str) -> GuardPath | None:
     """The path that a whole text is, or None when it is no source."""
-    found = path_at(source.strip(), 0, DEPTH_LIMIT)
-    if found is None or found[1] != len(source.strip()):
-        return None
-    return found[0]
+    return _whole(source, DEPTH_LIMIT)
 
 
 def paths_in(text: str) -> Iterator[GuardPath]:
@@ -254,15 +232,12 @@ def _hop(text: str, path: GuardPath, index: int, depth: int) -> tuple[GuardPath,
     if char == "(":
         called = _call(path, inside, depth)
         return (called, end + 1) if called is not None else None
-    last = path.last
-    if last is not None and last.kind == "key" and not last.text:
+    if path.last == GuardHop("key", ""):
         # list(dict.keys(d))[0]: the position of a key, not an item of the dict.
-        return GuardPath(path.root, path.scope, (*path.hops[:-1], GuardHop("key", inside))), end + 1
-    if last is not None and last.kind == "attr" and last.text == "__dict__":
+        return path.before_last.then("key", inside), end + 1
+    if path.last == GuardHop("attr", "__dict__"):
         # o.__dict__['x'] is o.x, and is printed so by another version.
-        return GuardPath(
-            path.root, path.scope, (*path.hops[:-1], GuardHop("attr", unquoted(inside)))
-        ), end + 1
+        return path.before_last.then("attr", unquoted(inside)), end + 1
     return path.then("item", inside), end + 1
 
 
@@ -273,7 +248,7 @@ def _call(path: GuardPath, inside: str, depth: int) -> GuardPath | None:
     name = path.last.text if path.last is not None and path.last.kind == "attr" else path.root
     unbound = len(path.hops) == 1 and path.root in ("dict", "list", "tuple", "set", "object")
     if name == "keys" and path.hops:
-        base = first if unbound else GuardPath(path.root, path.scope, path.hops[:-1])
+        base = first if unbound else path.before_last
         return base.then("key", "") if base is not None else None
     if unbound and first is not None and len(arguments) == 2:
         if name == "__getitem__":
@@ -298,8 +273,7 @@ def _rooted(path: GuardPath) -> GuardPath:
         return GuardPath(path.root, "state")
     if hops[0].kind != "item":
         return path
-    name = unquoted(hops[0].text)
-    rest = hops[1:]
+    name, rest = unquoted(hops[0].text), hops[1:]
     if _INTERNAL_SCOPE.match(name) and rest and rest[0].kind == "item":
         name, rest = unquoted(rest[0].text), rest[1:]
     module = _IMPORTED.match(name)
@@ -325,10 +299,14 @@ def display_name(
         return _captured(path, facts, hint)
     hops = _meaningful(path.hops)
     if in_torch and path.scope == "local" and path.root in ("args", "kwargs"):
-        return _passed_on(path.root, hops, facts)
+        if not hops:
+            return "keyword arguments" if path.root == "kwargs" else "arguments"
+        index = hops[0].text
+        named = unquoted(index) if path.root == "kwargs" else facts.parameter or f"argument {index}"
+        return named + _rendered(hops[1:])
     if facts.holder_path and hops and len(hops) == len(path.hops):
         return facts.holder_path + _rendered(hops[-2:] if path.registry else hops[-1:])
-    below_module = bool(hops) and hops[0].text in ("_modules", "_buffers", "_parameters")
+    below_module = bool(hops) and hops[0].text in _REGISTRIES
     if path.scope == "local" and path.root in _SELF_NAMES and below_module:
         name = _rendered(hops).removeprefix(".")
         child, _, rest = name.partition(".")
@@ -336,14 +314,6 @@ def display_name(
             return f"{facts.root_type or 'module'}[{child}]" + (f".{rest}" if rest else "")
         return name or path.root
     return path.root + _rendered(hops)
-
-
-def _passed_on(root: str, hops: tuple[GuardHop, ...], facts: GuardFacts) -> str:
-    if not hops:
-        return "keyword arguments" if root == "kwargs" else "arguments"
-    if root == "kwargs":
-        return unquoted(hops[0].text) + _rendered(hops[1:])
-    return (facts.parameter or f"argument {hops[0].text}") + _rendered(hops[1:])
 
 
 def free_variable_of(hint: str | None) -> str | None:
@@ -393,7 +363,7 @@ def _rendered(hops: tuple[GuardHop, ...]) -> str:
     for index, hop in enumerate(hops):
         following = hops[index + 1] if index + 1 < len(hops) else None
         if hop.kind == "attr" and following is not None and following.kind == "item":
-            if hop.text in ("_modules", "_buffers", "_parameters", "__dict__"):
+            if hop.text in (*_REGISTRIES, "__dict__"):
                 named = True
                 continue
             if hop.text == "_data" and text.endswith(".environ"):

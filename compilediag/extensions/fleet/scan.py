@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
 from compilediag.extensions.fleet.entry import BadFile, Entry, entry_of
-from compilediag.readers.storage import BATCH_FILES, file_system, listing, storage_errors
+from compilediag.readers.storage import file_system, listing, storage_errors
 from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.file import LARGEST_BYTES, receipt_from
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
@@ -23,6 +23,9 @@ from compilediag.receipt.schema.receipt import SCHEMA
 from compilediag.runs.metadata import unix_s
 
 SUFFIX = ".json"
+
+BATCH_FILES = 200
+"""Files requested together."""
 
 _TOO_LARGE = f"larger than {LARGEST_BYTES >> 20} MiB"
 
@@ -76,18 +79,14 @@ def candidates(paths: Iterable[str]) -> list[str]:
     visible = sorted(path for path in paths if path.endswith(SUFFIX) and not _is_hidden(path))
     runs = {os.path.dirname(path) for path in visible if os.path.basename(path) == RECEIPT_NAME}
     runs.discard("")
-    return [path for path in visible if not _is_artifact(path, runs)]
-
-
-def _is_artifact(path: str, runs: set[str]) -> bool:
-    """Whether the file is in the folder of a run, and not its receipt."""
-    above = os.path.dirname(path)
-    if above in runs and os.path.basename(path) != RECEIPT_NAME:
-        return True
-    while above := os.path.dirname(above):
-        if above in runs:
-            return True
-    return False
+    found: list[str] = []
+    for path in visible:
+        *above, name = path.split("/")
+        depths = range(1, len(above) + (name != RECEIPT_NAME))
+        # In the folder of a run its receipt alone may be one.
+        if runs.isdisjoint("/".join(above[:depth]) for depth in depths):
+            found.append(path)
+    return found
 
 
 def _is_hidden(path: str) -> bool:

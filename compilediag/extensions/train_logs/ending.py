@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from signal import SIGINT
 
-from compilediag.readers.lines import named_rank
+from compilediag.extensions.train_logs.patterns import named_rank
 from compilediag.timeline.recorded import LoggedEnding
 
 KEPT_LINES = 4000

@@ -56,10 +56,9 @@ def require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode) 
     child: libcst.CSTNode = call
     while (parent := source.parent(child)) is not statement:
         if isinstance(parent, libcst.Call) and child is not parent.func:
-            require_plain(source, parent.func)
-            for each in itertools.takewhile(
-                lambda each, child=child: each is not child, parent.args
-            ):
+            for each in (parent.func, *parent.args):
+                if each is child:
+                    break
                 require_plain(source, each)
         elif isinstance(parent, libcst.BinaryOperation) and child is parent.right:
             require_plain(source, parent.left)
@@ -184,7 +183,10 @@ def _local_or_global(source: Source, node: libcst.Name, name: str) -> Variable:
         raise EditImpossible(f"{name} is used in a way that cannot be followed")
     first = min(writes, key=lambda write: source.lines_of(write).start)
     in_scope = source.scope(first) is assignments[0].scope
-    if isinstance(first, libcst.AugAssign) or not in_scope or not _is_always_run(source, first):
+    block = source.parent(source.parent(first))  # of a module or function, no loop or branch
+    always = isinstance(block, libcst.Module)
+    always |= isinstance(source.parent(block), libcst.FunctionDef)
+    if isinstance(first, libcst.AugAssign) or not in_scope or not always:
         raise EditImpossible(f"{name} gets its first value where it may not, or more than once")
     return Variable(name, first, _others(writes, first), _in_order(source, reads))
 
@@ -239,8 +241,10 @@ def _is_of(source: Source, node: libcst.Attribute, owner: libcst.ClassDef, name:
     if around is not None and _is_of_self(source, node):
         bases = {source.code(each.value) for each in around.bases}
         return around is owner or owner.name.value in bases
-    if isinstance(node.value, libcst.Name) and _is_imported(source, node.value):
-        return False
+    if isinstance(node.value, libcst.Name):
+        found = source.scope(node.value)[node.value.value]
+        if any(isinstance(each, ImportAssignment) for each in found):
+            return False
     classes = source.below(source.module, libcst.ClassDef)
     others = [each for each in classes if each is not owner and _sets(source, each, name)]
     if others:
@@ -248,11 +252,6 @@ def _is_of(source: Source, node: libcst.Attribute, owner: libcst.ClassDef, name:
             f"{source.code(node)} may be of {owner.name.value} or of {others[0].name.value}"
         )
     return True
-
-
-def _is_imported(source: Source, name: libcst.Name) -> bool:
-    found = source.scope(name)[name.value]
-    return any(isinstance(each, ImportAssignment) for each in found)
 
 
 def _is_of_self(source: Source, node: libcst.Attribute) -> bool:
@@ -299,14 +298,6 @@ def _write(source: Source, target: libcst.CSTNode) -> Write:
         return parent
     line = source.lines_of(target).start
     raise EditImpossible(f"line {line} sets it together with others, or is not an assignment")
-
-
-def _is_always_run(source: Source, statement: libcst.CSTNode) -> bool:
-    """Whether a statement is one of the module or of a function itself, in no loop or branch."""
-    block = source.parent(source.parent(statement))
-    if isinstance(block, libcst.Module):
-        return True
-    return isinstance(source.parent(block), libcst.FunctionDef)
 
 
 def _others(writes: Iterable[Write], first: Write) -> tuple[Write, ...]:

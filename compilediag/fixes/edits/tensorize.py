@@ -14,7 +14,6 @@ import libcst
 from libcst import matchers
 
 from compilediag.fixes.edits.effects import (
-    NameOrAttribute,
     Variable,
     Write,
     kept_in,
@@ -81,11 +80,10 @@ def make_tensor(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     variable, compiled = number.variable, _compiled_functions(source, edit.line)
     yield _declared(number, dtype)
     for write in variable.writes:
-        if dtype == "int64":
-            _require_integer(number, write)
-        yield _in_place(source, write)
+        yield _in_place(number, write, dtype)
     for read in variable.reads:
-        if _is_compiled(source, read, compiled):
+        function = next(source.around(read, libcst.FunctionDef), None)
+        if function in compiled or any(source.around(read, libcst.Lambda)):
             number.require_tensor_use(read)
         else:
             yield Replacement(read, Filled("_.item()"))
@@ -132,36 +130,32 @@ def _is_module(source: Source, owner: libcst.ClassDef, first: libcst.CSTNode) ->
         base.startswith(("nn.", "torch.nn.")) or base.endswith(_OF_MODULES) for base in bases
     )
     methods = [each.name.value for each in source.below(owner, libcst.FunctionDef)]
-    calls = [
-        call
+    before = [
+        source.code(call.func)
         for function in source.around(first, libcst.FunctionDef)
         for call in source.below(function, libcst.Call)
         if source.position(call) < source.position(first)
     ]
-    texts = [source.code(call.func) for call in calls]
-    is_made = any(text.endswith("__init__") and text != "self.__init__" for text in texts)
+    is_made = any(text.endswith("__init__") and text != "self.__init__" for text in before)
     return is_made and (is_known or "forward" in methods)
 
 
-def _in_place(source: Source, write: Write) -> Replacement:
+def _in_place(number: _Number, write: Write, dtype: str) -> Replacement:
     """A write as one of the tensor's value."""
-    target, method = source.code(target_of(write)), "fill_"
-    if isinstance(write, libcst.AugAssign):
-        method = _IN_PLACE.get(type(write.operator), "")
+    source, method = number.source, "fill_"
+    code, value = source.code(write), write.value
+    operator = write.operator if isinstance(write, libcst.AugAssign) else None
+    if dtype == "int64":
+        is_fraction = isinstance(operator, libcst.DivideAssign)
+        if is_fraction or value is None or not number.is_integer(value):
+            raise EditImpossible(f"`{code}` may set {number.variable.name} to no integer")
+    if operator is not None:
+        method = _IN_PLACE.get(type(operator), "")
         if not method:
-            raise EditImpossible(f"`{source.code(write)}` has no method that does it in place")
-    elif write.value is None or _is_no_number(write.value):
-        raise EditImpossible(f"`{source.code(write)}` sets no number")
-    return Replacement(write, Filled(f"{target}.{method}(_)", is_bare=True))
-
-
-def _require_integer(number: _Number, write: Write) -> None:
-    is_fraction = isinstance(write, libcst.AugAssign) and isinstance(
-        write.operator, libcst.DivideAssign
-    )
-    if is_fraction or write.value is None or not number.is_integer(write.value):
-        code = number.source.code(write)
-        raise EditImpossible(f"`{code}` may set {number.variable.name} to no integer")
+            raise EditImpossible(f"`{code}` has no method that does it in place")
+    elif value is None or _is_no_number(value):
+        raise EditImpossible(f"`{code}` sets no number")
+    return Replacement(write, Filled(f"{source.code(target_of(write))}.{method}(_)", is_bare=True))
 
 
 def _undeclared(source: Source, variable: Variable) -> Iterator[Replacement]:
@@ -209,13 +203,6 @@ def _compiled_functions(source: Source, line: int) -> set[libcst.FunctionDef]:
     return found
 
 
-def _is_compiled(source: Source, read: NameOrAttribute, compiled: set[libcst.FunctionDef]) -> bool:
-    """Whether compiled code may come to a read."""
-    if any(source.around(read, libcst.Lambda)):
-        return True
-    return next(source.around(read, libcst.FunctionDef), None) in compiled
-
-
 @dataclass(frozen=True, slots=True)
 class _Number:
     """A number of a file: what its uses and values are."""
@@ -247,7 +234,10 @@ class _Number:
                 raise self._problem(node, "decides a branch")
             self._follow(parent, seen, is_fresh=True)
         elif isinstance(parent, libcst.Comparison):
-            self._require_one_comparison(parent)
+            if len(parent.comparisons) != 1:
+                raise self._problem(parent, "compares more than two values")
+            if not isinstance(parent.comparisons[0].operator, _COMPARE_TENSORS):
+                raise self._problem(parent, "decides a branch")
             self._follow(parent, seen, is_fresh=True)
         elif isinstance(parent, libcst.Arg):
             call = self.source.parent(parent)
@@ -256,17 +246,13 @@ class _Number:
         elif isinstance(parent, (libcst.Assign, libcst.AnnAssign)):
             self._follow_assigned(parent, node, seen, is_fresh=is_fresh)
         elif isinstance(parent, libcst.AugAssign):
-            if parent not in self.variable.writes and not self._is_added_to_tensor(parent, node):
+            to, written = parent.target, parent in self.variable.writes
+            to_tensor = isinstance(to, libcst.Name) and not self._is_number(to)
+            if not written and to is not node and not to_tensor:
                 raise self._problem(node, "is added to another number")
         else:
             unknown = "leaves the function, or is used in a way that is not known"
             raise self._problem(node, _REFUSED.get(type(parent), unknown))
-
-    def _require_one_comparison(self, comparison: libcst.Comparison) -> None:
-        if len(comparison.comparisons) != 1:
-            raise self._problem(comparison, "compares more than two values")
-        if not isinstance(comparison.comparisons[0].operator, _COMPARE_TENSORS):
-            raise self._problem(comparison, "decides a branch")
 
     def _follow_assigned(
         self,
@@ -284,12 +270,6 @@ class _Number:
         if local.value not in seen:
             for read in reads_of(self.source, local):
                 self._follow(read, seen | {local.value}, is_fresh=True)
-
-    def _is_added_to_tensor(self, statement: libcst.AugAssign, node: libcst.BaseExpression) -> bool:
-        target = statement.target
-        if target is node:
-            return True
-        return isinstance(target, libcst.Name) and not self._is_number(target)
 
     def _is_number(self, node: libcst.BaseExpression) -> bool:
         """Whether an expression is evidently a number of Python's, and no tensor."""

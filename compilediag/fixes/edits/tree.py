@@ -232,15 +232,11 @@ class _Editor(libcst.CSTTransformer):
         if replacement is not None:
             updated_node = replacement.make(updated_node)
         code = dict.fromkeys(self._insertions.get(original_node, ()))
-        return _below(list(code), updated_node) if code else updated_node
-
-
-def _below(
-    code: list[str], statement: libcst.SimpleStatementLine
-) -> libcst.FlattenSentinel[libcst.BaseStatement]:
-    first, *others = (libcst.parse_statement(line) for line in code)
-    first = first.with_changes(leading_lines=statement.leading_lines)
-    return libcst.FlattenSentinel([first, *others, statement.with_changes(leading_lines=())])
+        if not code:
+            return updated_node
+        first, *others = (libcst.parse_statement(line) for line in code)
+        first = first.with_changes(leading_lines=updated_node.leading_lines)
+        return libcst.FlattenSentinel([first, *others, updated_node.with_changes(leading_lines=())])
 
 
 def with_imports(module: libcst.Module, packages: Iterable[str]) -> libcst.Module:

@@ -4,6 +4,7 @@ hook."""
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -104,31 +105,20 @@ def replace_buckets(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Kind "fixed_shape_buckets": other sizes for the one `FixedShape` of the file that has the
     given ones as literals; `code` is those and the new ones."""
     before, after = edit.code
-    found = [
-        value
-        for call in source.below(source.module, libcst.Call)
-        if matchers.matches(call.func, _SHAPE)
-        and (value := _buckets_of(call)) is not None
-        and _literal(source.code(value)) == ast.literal_eval(before)
-    ]
+    found: list[libcst.BaseExpression] = []
+    for call in source.below(source.module, libcst.Call):
+        if not matchers.matches(call.func, _SHAPE):
+            continue
+        for index, argument in enumerate(call.args):
+            named = argument.keyword is not None and argument.keyword.value == "buckets"
+            placed = argument.keyword is None and not argument.star and index == _BUCKETS
+            with contextlib.suppress(ValueError, SyntaxError):  # no literal
+                value = ast.literal_eval(source.code(argument.value)) if named or placed else None
+                if value == ast.literal_eval(before):
+                    found.append(argument.value)
     if len(found) != 1:
         raise EditImpossible(f"{len(found)} FixedShapes of the file have buckets={before}")
     yield Replacement(found[0], Filled(after))
-
-
-def _buckets_of(call: libcst.Call) -> libcst.BaseExpression | None:
-    for index, argument in enumerate(call.args):
-        named = argument.keyword is not None and argument.keyword.value == "buckets"
-        if named or (argument.keyword is None and not argument.star and index == _BUCKETS):
-            return argument.value
-    return None
-
-
-def _literal(code: str) -> Any:
-    try:
-        return ast.literal_eval(code)
-    except (ValueError, SyntaxError):
-        return None
 
 
 # Hooks

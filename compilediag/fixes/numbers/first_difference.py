@@ -4,8 +4,7 @@ each callable that gives other numbers, in the order in which they were made."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from compilediag.receipt.schema.comparisons import NumberDifference, NumbersSect
 from compilediag.receipt.schema.record import record_from
 from compilediag.rules.make_finding import plural
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import Answer, CallShadowed, Location
+from compilediag_harness.wire import Answer, CallShadowed, ComparedValue, Location
 
 MAX_CALLABLES = 20
 
@@ -70,122 +69,84 @@ def not_compared(problem: str) -> Numbers:
     return Numbers(NumbersSection(same=None, problem=problem))
 
 
-@dataclass(slots=True)
-class _Tally:
-    """What one callable of one process shows so far."""
-
-    first: Difference | None = None
-    differing: int = 0
-    last_call: int | None = None
-
-
-@dataclass(slots=True)
-class _Sums:
-    calls: int = 0
-    values: int = 0
-    kinds: Counter[str] = field(default_factory=Counter[str])
-    problems: Counter[str] = field(default_factory=Counter[str])
-    reasons: Counter[str] = field(default_factory=Counter[str])
-    cut: int = 0
-
-
 def numbers_of(timeline: Timeline) -> Numbers:
     """What the calls of a run show."""
-    sums, by_callable = _Sums(), dict[tuple[int, Location], _Tally]()
-    for call in timeline.shadowed_calls:
+    made = [call for call in timeline.shadowed_calls if call.problem is None]
+    problems = Counter(call.problem for call in timeline.shadowed_calls if call.problem is not None)
+    if problems and not made:
+        why, count = problems.most_common(1)[0]
+        calls = plural(count, "call")
+        return not_compared(f"no compiled call could be made eager beside it: {why} ({calls})")
+    if not made:
+        unread = "what compiled calls return could not be read"
+        return not_compared(unread if timeline.answers else "no compiled call returned")
+    kinds, reasons = Counter[str](), Counter[str]()
+    first: dict[tuple[int, Location], Difference] = {}
+    often, last = Counter[tuple[int, Location]](), dict[tuple[int, Location], int]()
+    for call in made:
         key = call.process, call.function
-        _add(sums, by_callable.setdefault(key, _Tally()), call)
-    if not sums.calls:
-        return not_compared(_why_none(timeline, sums))
-    places = {
-        (call.process, call.function, call.call): place
-        for place, call in enumerate(timeline.shadowed_calls)
-    }
+        results = [
+            (value, judged(value, floating=call.floating, drew_otherwise=call.drew_otherwise))
+            for value in call.differing
+        ]
+        kinds.update(result.kind for _, result in results)
+        reasons.update(result.text for _, result in results if result.kind == "undetermined")
+        differing = next((each for each in results if each[1].kind == "differs"), None)
+        if differing is not None:
+            first.setdefault(key, _difference(call, *differing, last.get(key)))
+            often[key] += 1
+        last[key] = call.call
     differences = [
-        tally.first._replace(record=replace(tally.first.record, calls=tally.differing))
-        for tally in by_callable.values()
-        if tally.first is not None
+        each._replace(record=replace(each.record, calls=often[key])) for key, each in first.items()
     ]
-    differences.sort(key=lambda each: places[each.process, each.function, each.record.call])
     section = NumbersSection(
         same=not differences,
-        calls=sums.calls,
-        values=sums.values,
-        unstable=sums.kinds["unstable"],
-        undetermined=sums.kinds["undetermined"],
-        notes=tuple(_notes(sums)),
+        calls=len(made),
+        values=sum(call.compared for call in made),
+        unstable=kinds["unstable"],
+        undetermined=kinds["undetermined"],
+        notes=tuple(_notes(problems, kinds, reasons, sum(not call.complete for call in made))),
     )
     return _with(section, differences[:MAX_CALLABLES])
 
 
-def _with(section: NumbersSection, differences: Sequence[Difference]) -> Numbers:
-    records = tuple(each.record for each in differences)
-    return Numbers(replace(section, differences=records), tuple(differences))
-
-
-def _add(sums: _Sums, tally: _Tally, call: CallShadowed) -> None:
-    if call.problem is not None:
-        sums.problems[call.problem] += 1
-        return
-    sums.calls += 1
-    sums.values += call.compared
-    sums.cut += not call.complete
-    first: Difference | None = None
-    for value in call.differing:
-        result = judged(value, floating=call.floating, drew_otherwise=call.drew_otherwise)
-        sums.kinds[result.kind] += 1
-        if result.kind == "undetermined":
-            sums.reasons[result.text] += 1
-        if result.kind == "differs" and first is None:
-            answer = (*value.eager, *value.compiled)[0]
-            first = _difference(call, value.path, answer, result, tally.last_call)
-    tally.last_call = call.call
-    if first is not None:
-        tally.first = tally.first or first
-        tally.differing += 1
-
-
 def _difference(
-    call: CallShadowed, path: str, answer: Answer, result: Judged, before: int | None
+    call: CallShadowed, value: ComparedValue, result: Judged, before: int | None
 ) -> Difference:
+    answer = (*value.eager, *value.compiled)[0]
     record = record_from(
         NumberDifference,
         result,
         function=call.function,
         call=call.call,
         step=call.step,
-        path=path,
+        path=value.path,
         dtype=answer.dtype,
         calls=1,
     )
     return Difference(record, call.function, call.process, answer.shape, before)
 
 
-def _why_none(timeline: Timeline, sums: _Sums) -> str:
-    if sums.problems:
-        why, count = sums.problems.most_common(1)[0]
-        return f"no compiled call could be made eager beside it: {why} ({plural(count, 'call')})"
-    if timeline.answers:
-        return "what compiled calls return could not be read"
-    return "no compiled call returned"
+def _notes(
+    problems: Counter[str], kinds: Counter[str], reasons: Counter[str], cut: int
+) -> Iterator[str]:
+    if problems:
+        count = plural(problems.total(), "sampled call")
+        why = problems.most_common(1)[0][0]
+        yield f"{count} could not be made eager beside it: {why}"
+    if kinds["unstable"]:
+        count = plural(kinds["unstable"], "value")
+        yield f"{count} left out: two eager calls on the same input differ"
+    if reasons:
+        count = plural(kinds["undetermined"], "difference")
+        yield f"{count} not judged: {reasons.most_common(1)[0][0]}"
+    if cut:
+        yield f"{plural(cut, 'call')} with more values than are compared"
 
 
-def _notes(sums: _Sums) -> list[str]:
-    found: list[str] = []
-    if sums.problems:
-        why = sums.problems.most_common(1)[0][0]
-        count = plural(sum(sums.problems.values()), "sampled call")
-        found.append(f"{count} could not be made eager beside it: {why}")
-    if sums.kinds["unstable"]:
-        count = plural(sums.kinds["unstable"], "value")
-        found.append(f"{count} left out: two eager calls on the same input differ")
-    if sums.reasons:
-        why = sums.reasons.most_common(1)[0][0]
-        count = plural(sums.kinds["undetermined"], "difference")
-        found.append(f"{count} not judged: {why}")
-    if sums.cut:
-        found.append(f"{plural(sums.cut, 'call')} with more values than are compared")
-    return found
+def _with(section: NumbersSection, differences: Sequence[Difference]) -> Numbers:
+    records = tuple(each.record for each in differences)
+    return Numbers(replace(section, differences=records), tuple(differences))
 
 
 def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:

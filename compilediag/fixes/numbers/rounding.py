@@ -65,11 +65,7 @@ def judged(value: ComparedValue, *, floating: bool, drew_otherwise: bool = False
     """
     if not value.compiled or not value.eager:
         where = "compiled" if value.compiled else "eager"
-        return (
-            Judged("differs", f"only {where} has it")
-            if not value.path
-            else Judged("undetermined", f"only {where} has it")
-        )
+        return Judged("undetermined" if value.path else "differs", f"only {where} has it")
     compiled, eager = value.compiled[0], value.eager[0]
     if not value.stable:
         return Judged("unstable", "two eager calls on the same input differ")
@@ -87,13 +83,9 @@ def judged(value: ComparedValue, *, floating: bool, drew_otherwise: bool = False
     if eager.shape != compiled.shape:
         sure = not floating or (exact is not None and exact.shape == eager.shape)
         return Judged("differs" if sure else "undetermined", text)
-    if _is_float(eager):
+    if eager.dtype.startswith(("float", "bfloat", "complex")):
         return _float(_as_tensor(compiled), _as_tensor(eager), exact and _as_tensor(exact), text)
     return _whole(compiled, eager, exact, text) if floating else Judged("differs", text)
-
-
-def _is_float(answer: Answer) -> bool:
-    return answer.dtype.startswith(("float", "bfloat", "complex"))
 
 
 def _as_tensor(answer: Answer) -> Answer:
@@ -106,24 +98,33 @@ def _as_tensor(answer: Answer) -> Answer:
 def _float(compiled: Answer, eager: Answer, exact: Answer | None, text: str) -> Judged:
     if exact is None:
         return Judged("undetermined", "the call could not be made in float64")
+    count = max(math.prod(eager.shape), 1)
     if eager.dtype == "float64":
-        return _float64(compiled, eager, text)
+        size = (eager.norm or 0.0) / math.sqrt(count)
+        largest = _largest(compiled, eager)
+        if not _same_finite(compiled, eager):
+            return Judged("differs", text)
+        if largest > _FLOAT64_SHARE * max(1.0, size):
+            return Judged("differs", text, largest, 0.0, largest)
+        return Judged("same", text, largest)
     added = _ADDED.get(eager.dtype)
     if added is None or exact.shape != eager.shape:
         return Judged("undetermined", f"{eager.dtype} has nothing more exact to compare with")
-    exact = (
-        replace(exact, dtype="float64") if exact.dtype == "float32" and not exact.shape else (exact)
-    )
+    if exact.dtype == "float32" and not exact.shape:
+        exact = replace(exact, dtype="float64")
     if not _same_finite(compiled, eager):
-        return _not_finite(compiled, eager, exact, text)
+        # It differs where eager is as finite as float64, and the numbers are far from overflow.
+        near = _NEAR_OVERFLOW.get(eager.dtype, math.inf)
+        if not _same_finite(eager, exact) or (exact.largest or 0.0) > near:
+            return Judged("undetermined", "eager overflows where float64 does not")
+        return Judged("differs", text)
     compiled, eager, exact = (replace(each, not_finite=0) for each in (compiled, eager, exact))
     eager_error, error = root_mean_square(eager, exact), root_mean_square(compiled, exact)
     if eager_error is None or error is None or not is_trusted(exact, eager.dtype, eager_error):
         return Judged("undetermined", "eager itself is far from float64")
-    count = math.prod(eager.shape)
     times = next((times for most, times in _MULTIPLIERS if count <= most), None)
     times = times or (_OF_FLOAT if eager.dtype == "float32" else _OF_HALF)
-    size = (exact.norm or 0.0) / math.sqrt(max(count, 1))
+    size = (exact.norm or 0.0) / math.sqrt(count)
     added *= max(1.0, size) * (_FEW_TIMES if count <= _FEW else 1.0)
     allowed = times * eager_error + added
     if error > allowed or _norm_is_apart(compiled, eager, exact, allowed, times):
@@ -142,30 +143,12 @@ def _norm_is_apart(
     return abs(compiled.norm - exact.norm) > limit
 
 
-def _float64(compiled: Answer, eager: Answer, text: str) -> Judged:
-    if not _same_finite(compiled, eager):
-        return Judged("differs", text)
-    largest = _largest(compiled, eager)
-    size = (eager.norm or 0.0) / math.sqrt(max(math.prod(eager.shape), 1))
-    if largest > _FLOAT64_SHARE * max(1.0, size):
-        return Judged("differs", text, largest, 0.0, largest)
-    return Judged("same", text, largest)
-
-
 def _same_finite(compiled: Answer, eager: Answer) -> bool:
     """The same of those that are written are finite, and as many of all."""
     if compiled.not_finite != eager.not_finite:
         return False
     pairs = zip(compiled.values, eager.values, strict=False)
     return all((x is None) == (y is None) for x, y in pairs)
-
-
-def _not_finite(compiled: Answer, eager: Answer, exact: Answer, text: str) -> Judged:
-    """Where eager is as finite as float64, and the numbers are far from overflow."""
-    near = _NEAR_OVERFLOW.get(eager.dtype, math.inf)
-    if not _same_finite(eager, exact) or (exact.largest or 0.0) > near:
-        return Judged("undetermined", "eager overflows where float64 does not")
-    return Judged("differs", text)
 
 
 def _whole(compiled: Answer, eager: Answer, exact: Answer | None, text: str) -> Judged:

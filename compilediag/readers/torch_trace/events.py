@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from sys import intern
 from typing import cast
@@ -32,7 +33,7 @@ from compilediag.readers.torch_trace.metadata import (
     compiled_of,
     count_of,
     frame_of_start,
-    interned_of,
+    items_of,
     seconds_of,
     short_text,
     text_of,
@@ -164,13 +165,18 @@ class TraceProcess:
 
     def take(self, record: TraceRecord, metadata: Metadata) -> str | None:
         """One record; the reason why it is lost, if it is."""
-        self._tick(record.at_s)
+        # Local time without a year: it may step back, which time of a run does not.
+        since = record.at_s - self._begun_s
+        self._t = max(self._t, since + _YEAR_S if since < -_YEAR_S / 2 else since)
         if not self._has_rank and (rank := count_of(metadata.rank)) is not None:
             # The record is right about the process; a file's name may be anything.
             self.rank, self._has_rank = rank, True
         if metadata.str is not None:
-            return self._string(metadata.str)
-        if self._is_full():
+            return self._string(items_of(metadata.str))
+        # When full, nothing more is kept: a recompile whose row is lost is one nothing confirms.
+        events = len(self._events) + len(self._reasons)
+        most = max(events, len(self._begun), len(self._open))
+        if self._row_count >= ROWS_KEPT or most >= EVENTS_KEPT:
             self._cut = True
             return "over_limit"
         if metadata.metrics is not None:
@@ -183,12 +189,6 @@ class TraceProcess:
             return "bad_json"
         return None
 
-    def _is_full(self) -> bool:
-        """Then nothing more is kept: a recompile whose row is lost is one that nothing confirms."""
-        events = len(self._events) + len(self._reasons)
-        most = max(events, len(self._begun), len(self._open))
-        return self._row_count >= ROWS_KEPT or most >= EVENTS_KEPT
-
     def finished(self, name: str) -> ProcessJournal:
         """All events of the process."""
         self._phases.decode_rest()
@@ -196,25 +196,23 @@ class TraceProcess:
         if self._is_old or _BEFORE_2_7.match(self._torch or ""):
             # Its records are of another form: what was counted of them would be wrong.
             events = (*self._opening(), EvidenceLost(self._t, 0, OLD_TORCH, WRITTEN_BY_OLD_TORCH))
-        return ProcessJournal(name, tuple(sorted(events, key=_order)))
+        opening = (ProcessStarted, TorchSeen)
+        events = sorted(events, key=lambda event: (event.t, not isinstance(event, opening)))
+        return ProcessJournal(name, tuple(events))
 
     def _opening(self) -> tuple[Event, Event]:
         version = self._torch or ""
         lost = dict(NOT_IN_A_TRACE)
         if not version or version.startswith("2.7."):
             lost |= OLD_SKIPS
-        stamp = "" if self._started_unix is None else _utc(self._started_unix)
+        stamp = ""
+        if self._started_unix is not None:
+            with suppress(OverflowError, ValueError, OSError):
+                stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started_unix))
         started = ProcessStarted(
             0.0, WIRE_VERSION, self._pid, 0, self.rank, None, (), "", "", stamp, self._python
         )
         return started, TorchSeen(0.0, version, None, dict(HOOKS), lost)
-
-    def _tick(self, at_s: float) -> None:
-        """Local time without a year: it may step back, which time of a run does not."""
-        since = at_s - self._begun_s
-        if since < -_YEAR_S / 2:
-            since += _YEAR_S
-        self._t = max(self._t, since)
 
     def _start(self, metadata: Metadata, start: Start) -> None:
         if count_of(metadata.attempt):  # a restart
@@ -258,7 +256,7 @@ class TraceProcess:
             if key in self._reasons:
                 self._events.append(self._recompiled(key, row.frame))
                 del self._reasons[key]
-        self._sized(row.compile_id)
+        self._events += self._sized(row.compile_id)
         self._events.append(
             replace(
                 row,
@@ -270,11 +268,10 @@ class TraceProcess:
             )
         )
 
-    def _sized(self, compile_id: str) -> None:
+    def _sized(self, compile_id: str) -> list[Event]:
         guards, left_out = self._sizes.of(compile_id)
-        if guards:
-            at = (self._t, 0, compile_id, self._epoch)
-            self._events.append(SizesGuarded(*at, guards, left_out))
+        at = (self._t, 0, compile_id, self._epoch)
+        return [SizesGuarded(*at, guards, left_out)] if guards else []
 
     def _versions(self, metrics: Metrics) -> None:
         self._is_old = self._is_old or metrics.is_old
@@ -306,8 +303,10 @@ class TraceProcess:
     def _recompiled(self, key: Key, frame: Location) -> Recompiled:
         t, reasons = self._reasons[key]
         if not frame.file:
-            known = self._frames.get(_frame_key(key))
-            frame = self._frame(self._open.get(key)) or known or _UNKNOWN
+            frame = self._frames.get(_frame_key(key), _UNKNOWN)
+            if (start := self._open.get(key)) is not None:
+                file, line, name = start
+                frame = Location(self._strings.get(file, ""), line, name)
         return Recompiled(t, 0, key[1], key[0], frame, reasons, (), 0.0)
 
     def _unended(self) -> Iterator[Event]:
@@ -316,28 +315,21 @@ class TraceProcess:
         for key in self._reasons:
             yield self._recompiled(key, _UNKNOWN)
         for compile_id in self._sizes.open:
-            guards, left_out = self._sizes.of(compile_id)
-            yield SizesGuarded(self._t, 0, compile_id, self._epoch, guards, left_out)
+            yield from self._sized(compile_id)
         if self._open:
             ids = ", ".join(compile_id for _, compile_id in list(self._open)[:3])
             compiles = "compile" if len(self._open) == 1 else "compiles"
             reason = f"{len(self._open)} {compiles} began and did not end in the trace ({ids})"
             yield EvidenceLost(self._t, 0, "torch_trace", reason)
 
-    def _frame(self, start: tuple[int, int, str] | None) -> Location | None:
-        if start is None:
-            return None
-        file, line, name = start
-        return Location(self._strings.get(file, ""), line, name)
-
-    def _string(self, value: object) -> str | None:
-        interned = interned_of(value)
-        if interned is None:
+    def _string(self, items: list[object]) -> str | None:
+        """A string of the file's table, with its index."""
+        index = count_of(items[1]) if len(items) == 2 else None
+        if index is None or not isinstance(items[0], str):
             return "bad_json"
-        index, text = interned
         if len(self._strings) < STRINGS_KEPT:
-            self._strings[index] = short_text(text)
-        if text.endswith(EXPORTING):
+            self._strings[index] = short_text(items[0])
+        if items[0].endswith(EXPORTING):
             self._events.append(EnvironmentRead(self._t, {"exported": True}))
         return None
 
@@ -363,13 +355,6 @@ def _reasons_in(payload: bytes) -> tuple[str, ...]:
     )
 
 
-def _utc(seconds: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-    except (OverflowError, ValueError, OSError):
-        return ""
-
-
 def _version_in(payload: bytes) -> str | None:
     """The version in torch's own artifact."""
     value = parse_json(payload)
@@ -380,14 +365,12 @@ def _version_in(payload: bytes) -> str | None:
     return short_text(text.strip().strip('"'), 100) or None
 
 
-def _order(event: Event) -> tuple[float, bool]:
-    return event.t, not isinstance(event, (ProcessStarted, TorchSeen))
-
-
 def entered(calls: Sequence[CallInFile]) -> tuple[UserCall | None, str]:
     """The innermost call of the program's own among `calls`, the outermost of which is first, that
     is seen to enter compiled code; or the thread, where there is none."""
-    main = _main_file(calls)
+    # The program's file where `python -m` ran it.
+    outermost = next((pair for pair in calls if "runpy" not in pair[0]), None)
+    main = outermost[0] if outermost and outermost[1].function == "<module>" else None
     below = False
     for file, call in reversed(calls):
         below = below or file.endswith(_ENTRY)
@@ -395,24 +378,13 @@ def entered(calls: Sequence[CallInFile]) -> tuple[UserCall | None, str]:
             function = short_text(call.function)
             text = (text_of(call.text, _CALL_CHARS) or "").strip()
             return UserCall(file, call.line, resumed_function(function) or function, text), ""
-    return None, _thread(calls) if below else ""
+    for file, call in calls if below else ():
+        if not file.endswith("/threading.py"):
+            name = "/".join(file.split("/")[-2:])
+            where = f"{short_text(name)}:{call.line} in {short_text(call.function)}"
+            return None, f"a thread ({where})"
+    return None, ""
 
 
 def _is_own(file: str) -> bool:
     return ownership_of(file) == "user" and (not file.startswith("<") or file.startswith(_TYPED))
-
-
-def _main_file(calls: Sequence[CallInFile]) -> str | None:
-    """The program's file where `python -m` ran it."""
-    for file, call in calls:
-        if "runpy" not in file:
-            return file if call.function == "<module>" else None
-    return None
-
-
-def _thread(calls: Sequence[CallInFile]) -> str:
-    for file, call in calls:
-        if not file.endswith("/threading.py"):
-            name = "/".join(file.split("/")[-2:])
-            return f"a thread ({short_text(name)}:{call.line} in {short_text(call.function)})"
-    return ""

@@ -74,55 +74,41 @@ class CacheRecords:
             events.append(CacheWritten(t, 0, AOT_AUTOGRAD, compile_id, epoch, problem))
             return
         cache, outcome = _NAMES[name]
-        info: Mapping[str, Any] = {} if cache.startswith("pgo") else _info(payload)
-        lookup = self._lookup(cache, outcome, info, at, events)
+        read = lookup_of({} if cache.startswith("pgo") else _info(payload))
+        if read.digest and read.digest not in self._settings:
+            self._settings.add(read.digest)
+            events.append(CacheSettingsRead(t, read.digest, read.settings))
+        self._with_components += bool(read.components)
+        kept = self._with_components <= LOOKUPS_WITH_COMPONENTS
         if cache == FX_GRAPH:
             self._graphs.append(((epoch, compile_id), len(events)))
         elif cache == AOT_AUTOGRAD:
-            if outcome == HIT or (outcome == MISS and lookup.status == HIT):
-                self._mark_within((epoch, compile_id), events)
+            # An entry of AOTAutograd refers to a graph for the forward and, where it trains, one
+            # for the backward, which are looked up just before.
+            found = outcome == HIT or (outcome == MISS and read.status == HIT)
+            for owner, index in self._graphs[-2:] if found else ():
+                graph = events[index]
+                if owner == (epoch, compile_id) and isinstance(graph, CacheLookedUp):
+                    events[index] = replace(graph, within=AOT_AUTOGRAD)
             self._graphs.clear()
-        events.append(lookup)
-
-    def _lookup(
-        self,
-        cache: str,
-        outcome: str,
-        info: Mapping[str, Any],
-        at: At,
-        events: list[Event],
-    ) -> CacheLookedUp:
-        t, compile_id, epoch = at
-        read = lookup_of(info)
-        settings = read.digest
-        if settings and settings not in self._settings:
-            self._settings.add(settings)
-            events.append(CacheSettingsRead(t, settings, read.settings))
-        self._with_components += bool(read.components)
-        kept = self._with_components <= LOOKUPS_WITH_COMPONENTS
-        return CacheLookedUp(
-            t=t,
-            step=0,
-            cache=cache,
-            outcome=outcome,
-            compile_id=compile_id,
-            epoch=epoch,
-            key=read.key,
-            status=read.status,
-            reason=read.reason,
-            saved_s=read.saved_s,
-            components=read.components if kept else (),
-            components_left_out=read.components_left_out + (0 if kept else len(read.components)),
-            settings=settings,
+        events.append(
+            CacheLookedUp(
+                t=t,
+                step=0,
+                cache=cache,
+                outcome=outcome,
+                compile_id=compile_id,
+                epoch=epoch,
+                key=read.key,
+                status=read.status,
+                reason=read.reason,
+                saved_s=read.saved_s,
+                components=read.components if kept else (),
+                components_left_out=read.components_left_out
+                + (0 if kept else len(read.components)),
+                settings=read.digest,
+            )
         )
-
-    def _mark_within(self, compiled: tuple[int, str], events: list[Event]) -> None:
-        """An entry of AOTAutograd refers to a graph for the forward and, where it trains, one for
-        the backward, which are looked up just before."""
-        for owner, index in self._graphs[-2:]:
-            graph = events[index]
-            if owner == compiled and isinstance(graph, CacheLookedUp):
-                events[index] = replace(graph, within=AOT_AUTOGRAD)
 
 
 def _info(payload: bytes) -> Mapping[str, Any]:
@@ -305,6 +291,14 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
     # torch's configuration, which holds the limit, is JSON within a JSON string of 40 kB.
     limit = _LIMIT.search(line)
     restarts = items_of(metrics.restart_reasons)
+    # torch 2.7 sets `has_guarded_code` for a frame that it gave up at a break in a loop: its row
+    # has neither a graph nor the count of intermediate results that a completed trace has.
+    gave_up = metrics.graph_op_count is None and metrics.ir_count is None
+    # A lazily compiled backward may have only its duration.
+    start_us, end_us = _number(metrics.start_time_us), _number(metrics.end_time_us)
+    seconds = seconds_of(metrics.duration_us) or 0.0
+    if start_us is not None and end_us is not None and end_us >= start_us:
+        seconds = (end_us - start_us) / 1e6
     return Compiled(
         t=t,
         step=0,
@@ -316,8 +310,8 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
             text_of(metrics.co_name) or "",
         ),
         forward=metrics.is_forward is not False,
-        guarded=metrics.has_guarded_code is True and not _gave_up(metrics),
-        seconds=_seconds(metrics),
+        guarded=metrics.has_guarded_code is True and not gave_up,
+        seconds=seconds,
         backend_s=seconds_of(metrics.aot_autograd_cumulative_compile_time_us),
         graph_ops=count_of(metrics.graph_op_count),
         guards=count_of(metrics.guard_count),
@@ -357,32 +351,9 @@ def calls_of_stack(stack: Any) -> list[StackEntry]:
     return found
 
 
-def interned_of(value: Any) -> tuple[int, str] | None:
-    """A string of the file's table, with its index."""
-    items = items_of(value)
-    if len(items) != 2 or not isinstance(items[0], str):
-        return None
-    index = count_of(items[1])
-    return None if index is None else (index, items[0])
-
-
 def short_text(value: Any, limit: int = MAX_TEXT_CHARS) -> str:
     """A value as text of bounded length. Records repeat texts: each is kept once."""
     return intern(clip(str(value), limit))
-
-
-def _gave_up(metrics: Metrics) -> bool:
-    """torch 2.7 sets `has_guarded_code` for a frame that it gave up at a break in a loop: its row
-    has neither a graph nor the count of intermediate results that a completed trace has."""
-    return metrics.graph_op_count is None and metrics.ir_count is None
-
-
-def _seconds(metrics: Metrics) -> float:
-    """Wall seconds of the attempt. A lazily compiled backward may have only its duration."""
-    start, end = _number(metrics.start_time_us), _number(metrics.end_time_us)
-    if start is not None and end is not None and end >= start:
-        return (end - start) / 1e6
-    return seconds_of(metrics.duration_us) or 0.0
 
 
 def items_of(value: Any) -> list[Any]:

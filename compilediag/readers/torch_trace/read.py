@@ -15,7 +15,7 @@ from compilediag.readers.journal import ProcessJournal, with_loss, with_problem
 from compilediag.readers.storage import open_stream
 from compilediag.readers.torch_trace.events import TraceProcess
 from compilediag.readers.torch_trace.metadata import ARTIFACTS, WANTED, decode
-from compilediag.readers.torch_trace.scan import TIMING, Losses, TraceRecord, TraceScanner
+from compilediag.readers.torch_trace.scan import TIMING, TraceScanner
 
 PROCESS_LIMIT = 1024
 """Most process ids distinguished in one file; torch 2.7 lets forked children write into it."""
@@ -36,52 +36,45 @@ def read_trace(path: str) -> tuple[ProcessJournal, ...]:
 def trace_of(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
     """The same for the bytes of a trace; `name` is the file's, from which only a rank is read."""
     scanner = TraceScanner(WANTED, ARTIFACTS)
+    losses = scanner.losses
     processes: dict[int, TraceProcess] = {}
     strings: dict[int, str] = {}
     rank = rank_in_name(name)
     for record in scanner.records(chunks):
         if record.pid not in processes:
             if len(processes) >= PROCESS_LIMIT:
-                scanner.losses.add("over_limit")
+                losses.add("over_limit")
                 continue
-            processes[record.pid] = TraceProcess(record, rank, strings, scanner.losses)
+            processes[record.pid] = TraceProcess(record, rank, strings, losses)
         if record.kind == TIMING:
             processes[record.pid].take_timing(record)
         else:
-            _take(processes[record.pid], record, scanner.losses)
-    losses = scanner.losses
+            try:
+                record.metadata.decode()
+                record.payload.decode()
+            except UnicodeDecodeError:
+                losses.add("bad_utf8")
+            metadata = decode(record.metadata)
+            process = processes[record.pid]
+            problem = "bad_json" if metadata is None else process.take(record, metadata)
+            if problem is not None:
+                losses.add(problem)
     if not processes and not losses.counts:
         losses.add("empty")
     journals = [process.finished(name) for process in processes.values()] or [ProcessJournal(name)]
-    return (_with_losses(journals[0], losses), *journals[1:])
+    if losses.counts or losses.torn:
+        # Those of a file are reported by its first process.
+        texts = [f"{count} {_TEXTS[reason]}" for reason, count in losses.counts.items()]
+        texts += ["the last record is cut"] if losses.torn else []
+        found = with_loss(journals[0], "torch_trace", ", ".join(texts))
+        journals[0] = replace(found, torn_tail=losses.torn, lost=dict(losses.counts))
+    return tuple(journals)
 
 
 def rank_in_name(name: str) -> int | None:
     """The rank in a file's name: "dedicated_log_torch_trace_rank_3_x1y2.log"."""
     found = _RANK.search(name)
     return int(found[1]) if found else None
-
-
-def _take(process: TraceProcess, record: TraceRecord, losses: Losses) -> None:
-    try:
-        record.metadata.decode()
-        record.payload.decode()
-    except UnicodeDecodeError:
-        losses.add("bad_utf8")
-    metadata = decode(record.metadata)
-    reason = "bad_json" if metadata is None else process.take(record, metadata)
-    if reason is not None:
-        losses.add(reason)
-
-
-def _with_losses(journal: ProcessJournal, losses: Losses) -> ProcessJournal:
-    """The losses of a file are reported by its first process."""
-    if not losses.counts and not losses.torn:
-        return journal
-    texts = [f"{count} {_TEXTS[reason]}" for reason, count in losses.counts.items()]
-    texts += ["the last record is cut"] if losses.torn else []
-    found = with_loss(journal, "torch_trace", ", ".join(texts))
-    return replace(found, torn_tail=losses.torn, lost=dict(losses.counts))
 
 
 _TEXTS = {

@@ -47,6 +47,10 @@ _HEAD = re.compile(
 _HASH = re.compile(rb'"has_payload": ?"([0-9a-f]{32})"')
 
 
+_DAYS_BEFORE = (0, 0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
+"""Days of a leap year before each month: the log lines have no year."""
+
+
 class TextBlock(NamedTuple):
     """A line that begins without a tab, and the lines that follow it and begin with one."""
 
@@ -185,7 +189,7 @@ class TraceScanner:
             self.losses.add("too_long")
             return None
         payload = _unfolded(raw)
-        if _digest(payload) == digest:
+        if hashlib.md5(payload, usedforsecurity=False).hexdigest().encode() == digest:
             return payload
         if last:
             self.losses.torn = True
@@ -197,14 +201,6 @@ class TraceScanner:
 def _unfolded(raw: bytes) -> bytes:
     """Lines without the tab that each begins with."""
     return raw.replace(b"\n\t", b"\n")[1:]
-
-
-def _digest(payload: bytes) -> bytes:
-    return hashlib.md5(payload, usedforsecurity=False).hexdigest().encode()
-
-
-_DAYS_BEFORE = (0, 0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
-"""Days of a leap year before each month: the log lines have no year."""
 
 
 @lru_cache(maxsize=16)

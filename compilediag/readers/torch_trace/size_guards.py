@@ -76,7 +76,13 @@ class SizeGuardRecords:
         elif line.guard_added_fast is not None:
             self._added(self._attempt(compile_id, number), line.guard_added_fast, compile_id)
         elif line.symbolic_shape_specialization is not None:
-            _fixed(self._attempt(compile_id, number), line.symbolic_shape_specialization)
+            # A symbol became a constant, by the condition added last.
+            attempt = self._attempt(compile_id, number)
+            sources = items_of(line.symbolic_shape_specialization.sources)[:32]
+            if attempt.recent:
+                last = attempt.guards[-1]
+                fixed = (*last.fixed, *(short_text(source, 256) for source in sources))
+                attempt.guards[-1] = replace(last, fixed=tuple(dict.fromkeys(fixed)))
         else:
             return False
         return True
@@ -139,11 +145,3 @@ class SizeGuardRecords:
 
 def _name(entry: StackEntry) -> str:
     return text_of(entry.function, 256) or ""
-
-
-def _fixed(attempt: _Attempt, record: SizeGuardRecord) -> None:
-    """A symbol became a constant, by the condition added last."""
-    if attempt.recent:
-        last = attempt.guards[-1]
-        sources = [short_text(source, 256) for source in items_of(record.sources)[:32]]
-        attempt.guards[-1] = replace(last, fixed=tuple(dict.fromkeys((*last.fixed, *sources))))

@@ -17,49 +17,56 @@ class NumberDifference(Record, frozen=True, kw_only=True):
     """The first call of a compiled callable that gives other numbers than eager on the same
     input."""
 
-    function: Place
-    call: int
-    """Of this callable, 0 for the first."""
-    step: int
+    function: Place  #: What is compiled.
+    call: int  #: Which call of it, 0 for the first.
+    step: int  #: The step in progress.
+    #: Which value: empty for what is returned, [0] a member of it, argument[0] and buffer ['mean']
+    #: for what is written.
     path: str
-    """The value that differs, as in `ComparedValue`."""
-    dtype: str
-    text: str
-    """What eager gives, and what compiled gives."""
+    dtype: str  #: Its type, as eager has it.
+    text: str  #: The difference: eager → compiled.
+    #: Greatest difference between two numbers that were looked at; null where they are not numbers.
     largest: float | None = None
+    #: Root mean square of eager's own rounding, against float64; null where there is no float64.
     eager_error: float | None = None
-    """Root mean square of eager's own rounding, against float64."""
-    compiled_error: float | None = None
-    calls: int = 0
-    """Sampled calls of the callable that differ."""
+    compiled_error: float | None = None  #: The same of compiled.
+    calls: int = 0  #: Sampled calls of it that differ.
 
 
 class NarrowedRecord(Record, frozen=True, kw_only=True):
     """Frame and layer of the first difference."""
 
+    #: backend (graph passes and code generation), decompositions, aot_autograd, dynamo; null where
+    #: it was not found.
     layer: NumbersLayer | None
+    #: Ids of the frames that have to be compiled otherwise; empty where that is not known.
     frames: tuple[str, ...] = ()
-    """Frame ids that have to be compiled otherwise for it to vanish; empty: not known."""
+    #: Value of TORCH_COMPILE_OVERRIDE_BACKENDS with which the difference vanished; null where none
+    #: did.
     override: str | None = None
-    """The value of the variable with which it was seen to vanish."""
-    runs: int = 0
-    problem: str | None = None
+    runs: int = 0  #: Runs that looked for it.
+    problem: str | None = None  #: Why it is not known better; null otherwise.
 
 
 class NumbersSection(Record, frozen=True, kw_only=True):
     """What the comparison found."""
 
+    #: False: some differ by more than eager's own rounding explains; null where that is not known.
     same: bool | None
-    problem: str | None = None
-    calls: int = 0
+    problem: str | None = None  #: Why it is not known; null otherwise.
+    calls: int = 0  #: Sampled compiled calls that were made eager beside them, on copies.
+    #: Values of them that were compared: what they return, tensors they are given, buffers of their
+    #: module.
     values: int = 0
-    unstable: int = 0
-    """Values that differ between two eager calls on the same input: left out."""
+    unstable: int = 0  #: Values that differ between two eager calls on the same input: left out.
+    #: Differences of which rounding may be the reason, or that cannot be judged: left out.
     undetermined: int = 0
-    """Values of which rounding may or may not be the reason."""
+    #: The first call of each callable that differs, in the order in which they came; at most 20.
     differences: tuple[NumberDifference, ...] = ()
+    #: Where the first difference comes from (`--bisect-numerics`); null where that was not looked
+    #: for.
     narrowed: NarrowedRecord | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  #: What limits the comparison.
 
 
 AgainstEagerVerdict = Literal[
@@ -72,60 +79,71 @@ to compare."""
 class EagerRatio(Record, frozen=True, kw_only=True):
     """Eager time over compiled time, with its interval: 2.0 is twice as fast compiled."""
 
-    middle: float
+    middle: float  #: Median over stretches of steps of all pairs.
+    #: Lower bound of the 98 % interval: of the median of all stretches, or of the pairs, whichever
+    #: is lower.
     low: float
-    high: float
+    high: float  #: Upper bound of the same.
 
 
 class BreakEvenSteps(Record, frozen=True, kw_only=True):
     """Steps that earn the compile seconds back, with their interval; no high end: perhaps never."""
 
-    step: int
-    low: int
-    high: int | None
+    step: int  #: Compile seconds over seconds gained a step.
+    low: int  #: The same for the most that may be gained a step.
+    high: int | None  #: The same for the least; null where that is nothing.
 
 
 class CallableAgainstEager(Record, frozen=True, kw_only=True):
     """One compiled callable in both arms: seconds of a call that begins in eager code, without its
     backward, usual in steady steps."""
 
-    function: Place
-    calls: float
-    """In a steady step that calls it, on average."""
-    compiled_s: float
-    eager_s: float
-    ratio: EagerRatio
+    function: Place  #: What is compiled.
+    calls: float  #: Calls from eager code in a steady step that has any, on average.
+    compiled_s: float  #: Seconds of a usual call, compiled, without its backward.
+    eager_s: float  #: The same, eager.
+    ratio: EagerRatio  #: Eager seconds over compiled ones.
 
 
 class ArmRecord(Record, frozen=True, kw_only=True):
     """One run of an arm."""
 
-    arm: Literal["compiled", "eager"]
-    pair: int
-    wall_s: float | None
-    steps: int
-    problem: str | None = None
+    arm: Literal["compiled", "eager"]  #: compiled or eager.
+    pair: int  #: Which pair it belongs to, from 0.
+    wall_s: float | None  #: Seconds it took; null where it left no receipt.
+    steps: int  #: Steps that ended in it.
+    problem: str | None = None  #: Why it did not end well; null where it did.
 
 
 class AgainstEagerSection(Record, frozen=True, kw_only=True):
     """What the pairs of runs show."""
 
+    #: pays, does_not_pay (eager is faster in steady state), same (within 1 %), not_resolved (the
+    #: interval is wider than the effect), outputs_differ, not_concluded.
     verdict: AgainstEagerVerdict
-    problem: str | None = None
+    problem: str | None = None  #: Why nothing is concluded; null otherwise.
+    #: Seconds of a steady step eager over those compiled: 2.0 is twice as fast compiled; null where
+    #: nothing was compared.
     ratio: EagerRatio | None = None
-    compiled_step_s: float | None = None
-    eager_step_s: float | None = None
+    compiled_step_s: float | None = None  #: Seconds of a usual steady step, compiled.
+    eager_step_s: float | None = None  #: Seconds of a usual steady step, eager.
+    #: Compile seconds of a usual compiled run; null where they were not measured.
     compile_s: float | None = None
+    #: Steps after which the compile seconds are earned back; null where it does not pay, or that is
+    #: not known.
     break_even: BreakEvenSteps | None = None
-    pairs: int = 0
-    steps: int = 0
-    """Steady steps that were compared, of all pairs."""
-    finished: int = 0
-    """Steps of one compiled run."""
+    pairs: int = 0  #: Pairs of runs that were compared.
+    steps: int = 0  #: Steady steps that were compared, of all pairs.
+    finished: int = 0  #: Steps of one compiled run.
+    #: fresh: each run had empty compile caches; kept: those of the environment.
     caches: Literal["fresh", "kept"] = "fresh"
+    #: Compiled callables that were timed in both arms, those with the most time first; at most 20.
+    #: Empty where a CUDA device was in use.
     callables: tuple[CallableAgainstEager, ...] = ()
-    runs: tuple[ArmRecord, ...] = ()
-    notes: tuple[str, ...] = ()
+    runs: tuple[ArmRecord, ...] = ()  #: The runs, in the order in which they were made.
+    notes: tuple[str, ...] = ()  #: What limits the comparison.
+    #: Whether compiled calls give the numbers of eager on the same input; null where that was not
+    #: looked at.
     numbers: NumbersSection | None = None
 
 
@@ -137,11 +155,16 @@ WhyCompiledAgain = Literal[
 class CompiledAgainRecord(Record, frozen=True, kw_only=True):
     """A compile of the second start that was not taken from a cache."""
 
-    compile_id: str
+    compile_id: str  #: As torch prints it.
+    #: The compiled function and its first line, "f at train.py:3"; empty where it is not known.
     place: str
+    #: bypass (torch does not cache it), disabled, failed (the cache), key_changed, entry_gone (the
+    #: same key), guard_miss (an entry for other sizes), not_compiled_before.
     why: WhyCompiledAgain
-    reason: str
-    seconds: float | None
+    reason: str  #: The same in one sentence, with torch's own words.
+    seconds: float | None  #: What the compile took; null where that was not measured.
+    #: Components of the key that differ, each with its value in both starts, in short; empty where
+    #: the key is the same, or torch does not record of what it is made.
     changes: dict[str, tuple[str | None, str | None]] = field(
         default_factory=dict[str, tuple[str | None, str | None]]
     )
@@ -150,12 +173,19 @@ class CompiledAgainRecord(Record, frozen=True, kw_only=True):
 class ColdAndWarmSection(Record, frozen=True, kw_only=True):
     """Two starts of a program with the same caches."""
 
+    #: from_caches: every graph came from a cache; compiles_again: at least one did not;
+    #: not_concluded.
     verdict: Literal["from_caches", "compiles_again", "not_concluded"]
-    problem: str | None = None
+    problem: str | None = None  #: Why nothing is concluded; null otherwise.
+    #: Compile seconds of the first start; null where its phases were not seen.
     cold_s: float | None = None
+    #: Compile seconds of the second start, whose receipt this is; null likewise.
     warm_s: float | None = None
+    #: Those of the first start by phase, as `compile.seconds.by_phase` has them of the second.
     cold_by_phase: dict[str, float] = field(default_factory=dict[str, float])
+    #: By cache, how often it was hit, missed, bypassed, switched off or failed in the first start;
+    #: `caches.caches` has the second.
     cold_answers: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
-    compiles: int = 0
-    again: tuple[CompiledAgainRecord, ...] = ()
-    notes: tuple[str, ...] = ()
+    compiles: int = 0  #: Compiles of the second start that looked into a cache of graphs.
+    again: tuple[CompiledAgainRecord, ...] = ()  #: Those of them that no cache had; at most 100.
+    notes: tuple[str, ...] = ()  #: What the first start could not write.

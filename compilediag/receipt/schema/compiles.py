@@ -10,384 +10,459 @@ from compilediag.receipt.schema.record import FrameName, Record
 class FrameGuards(Record, frozen=True, kw_only=True):
     """The guards of one frame, by the compile of it whose guards take least."""
 
-    frame: FrameName
+    frame: FrameName  #: The frame.
+    #: Guards that torch evaluates before a call, fewer than those it counts; null where they could
+    #: not be read.
     evaluated: int | None
-    in_python: int | None
+    in_python: int | None  #: Of them those that call a Python function each time.
+    #: Median microseconds of one evaluation that follows others, measured when the guards were
+    #: built; null where it could not be.
     eval_us: float | None
+    #: How often its graph runs in a step, by the warm calls that were looked at; null where none
+    #: was.
     runs_per_step: float | None
-    us_per_step: float | None
+    us_per_step: float | None  #: Both multiplied; null where one is.
+    #: What is evaluated by torch's names of it, the most frequent.
     kinds: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class WarmRuns(Record, frozen=True, kw_only=True):
     """Calls of one callable in which nothing compiled."""
 
-    callable: str
-    calls: int
+    callable: str  #: Its name and place.
+    calls: int  #: Calls that were looked at.
+    #: Median microseconds from the call to its first graph; null where other code of the program
+    #: runs before it.
     before_graph_us: float | None
 
 
 class GuardsSection(Record, frozen=True, kw_only=True):
     """The guards of the lead process against its step."""
 
-    step_s: float | None
+    step_s: float | None  #: Median seconds of its steps without a compile; null without one.
+    #: Microseconds that its frames' guards take in a step at least; null where that is not known of
+    #: any frame.
     us_per_step: float | None
-    share: float | None
+    share: float | None  #: Their share of the step, from 0 to 1.
+    #: The guards of each frame, of the compile of it whose guards take least; those that cost most
+    #: first.
     frames: tuple[FrameGuards, ...] = ()
+    #: Calls in which nothing compiled, by compiled callable: the first so many.
     calls: tuple[WarmRuns, ...] = ()
 
 
 class CompileGrowth(Record, frozen=True, kw_only=True):
     """Host memory around one compile."""
 
-    compile_id: str
-    epoch: int
-    process: int
-    forward: bool
+    compile_id: str  #: Its compile id.
+    epoch: int  #: Its epoch.
+    process: int  #: Its process.
+    forward: bool  #: False: a backward, which bears its forward's id.
+    #: Resident bytes after it beyond those before it; negative where the process shrank.
     grown_bytes: int
-    """Resident after it beyond what was before; negative where it shrank."""
+    #: The most resident bytes while it ran; null where the process had held more before.
     peak_bytes: int | None
-    """The most that was resident during it; None where the process had held more before."""
 
 
 class CompileMemorySection(Record, frozen=True, kw_only=True):
     """Host memory around the compiles of the lead process."""
 
-    compiles: int
+    compiles: int  #: Compiles around which it was read.
+    #: Resident bytes after each compile beyond those before it, added up: what the process holds
+    #: more.
     grown_bytes: int
+    #: The most resident bytes while one of them ran; null where none raised what the process had
+    #: held before.
     peak_bytes: int | None
-    events: tuple[CompileGrowth, ...] = ()
+    events: tuple[CompileGrowth, ...] = ()  #: Each compile, those that grew the process most first.
 
 
 class VariantCounts(Record, frozen=True, kw_only=True):
     """Those that a variant of a cadence probe is compared by."""
 
+    #: Distinct frames (process, epoch, frame id) that Dynamo attempted, skipped ones included;
+    #: backward records are none.
     frames: int
-    """Frames that Dynamo attempted."""
-    compiles: int
-    """Forward compiles that ended with guarded code."""
+    compiles: int  #: Forward compiles that ended with guarded code.
+    #: Those of them that a failed guard caused. The attempt that hits the limit is none.
     recompiles: int
-    """Those of them that a failed guard caused."""
+    #: Graphs captured: forward compiles that ended with guarded code and at least one operation.
     graphs: int
-    """Those of `compiles` that hold a graph with operations."""
+    #: Distinct file:line that torch names as a break, skips included; repeats and restarts are not
+    #: counted again.
     graph_breaks: int
-    """Lines at which a graph breaks."""
-    eager_fallbacks: int
-    """Frames of which some call ran without guarded code."""
+    eager_fallbacks: int  #: Frames that ran eager: skipped, or over the limit.
 
 
 class Counts(VariantCounts, frozen=True, kw_only=True):
     """All counts of a run, or of some of its processes."""
 
-    recompile_limit_hits: int
-    """Frames that ran into the recompile limit."""
+    recompile_limit_hits: int  #: Frames that hit the recompile limit.
 
 
 class Writer(Record, frozen=True, kw_only=True):
     """A function of the program that writes a guarded variable."""
 
-    function: str
-    file: str
-    line: int
+    function: str  #: Name of the function.
+    file: str  #: Its file.
+    line: int  #: Its line.
+    #: `witnessed` (it was seen to change the value) or `source` (its source says that it can); null
+    #: in older receipts.
     evidence: str | None = None
 
 
 class Place(Record, frozen=True, kw_only=True):
     """The line to change."""
 
-    file: str
-    line: int
-    function: str
+    file: str  #: Its file.
+    line: int  #: That line; of a function the first.
+    function: str  #: The function it is in.
 
 
 class ChangedAt(Record, frozen=True, kw_only=True):
     """How a guarded value was seen to change."""
 
+    #: File of the line after which it differed; for a change inside a compiled call whose line is
+    #: not known, of the call.
     file: str
-    line: int
-    function: str
-    old: str
-    new: str
-    in_call: bool
-    step: int
+    line: int  #: That line.
+    function: str  #: Its function.
+    old: str  #: The value before, in at most 120 characters.
+    new: str  #: The value after.
+    in_call: bool  #: It changed inside a compiled call, where no line is followed.
+    step: int  #: The step in which it changed.
+    #: The user's lines in progress: that line first, then its callers.
     stack: tuple[Place, ...] = ()
 
 
 class PassedArgument(Record, frozen=True, kw_only=True):
     """An expression that a call passes for a parameter of what was compiled."""
 
-    parameter: str
-    expression: str
+    parameter: str  #: The parameter as its guards name it.
+    expression: str  #: The expression in its source text.
 
 
 class EnteredAt(Record, frozen=True, kw_only=True):
     """A call in a file of the program's own, below which torch compiled something."""
 
-    file: str
-    line: int
-    function: str = ""
+    file: str  #: Its file.
+    line: int  #: Its line.
+    function: str = ""  #: The function it is in.
+    #: Its source text on one line; of the whole line where the call is not known; empty where there
+    #: is no source.
     text: str = ""
+    #: What it passes for parameters of what was compiled; only where that is certain, and no text
+    #: for a parameter with a name like a secret's.
     arguments: tuple[PassedArgument, ...] = ()
 
 
 class EventCause(Record, frozen=True, kw_only=True):
     """One guard that was false when torch compiled again."""
 
-    family: str
-    source: str
-    variable: str
-    guard: str
-    expected: str | None
-    actual: str | None
-    file: str | None
-    line: int | None
-    function: str | None
-    primary: bool
-    writers: tuple[Writer, ...] = ()
-    rule: str | None = None
-    kind: str | None = None
+    family: str  #: Slug of the rule, with underscores.
+    source: str  #: The guarded value as torch writes it.
+    variable: str  #: The guarded value as the user would write it.
+    guard: str  #: The guard as torch prints it.
+    expected: str | None  #: What the guard wanted.
+    actual: str | None  #: What it met.
+    file: str | None  #: File of the user's line that made the guard.
+    line: int | None  #: That line.
+    function: str | None  #: The function it is in.
+    primary: bool  #: The cause to look at first.
+    writers: tuple[Writer, ...] = ()  #: Functions of the program that write the variable.
+    rule: str | None = None  #: Code of the family, such as CD103.
+    kind: str | None = None  #: Refinement within the family.
+    #: exact (guards evaluated in the process) or text (from torch's printed reason).
     confidence: str | None = None
+    #: Id of the finding that explains it, such as F1; null where none does.
     finding: str | None = None
-    """Id of the finding that explains it, "F1"."""
+    #: How the value was seen to change (`run --witness`); null where that was not seen.
     changed_at: ChangedAt | None = None
 
 
 class MissedGuard(Record, frozen=True, kw_only=True):
     """One guard of a cache entry that was false."""
 
-    variable: str
-    rule: str
-    expected: str | None
-    actual: str | None
+    variable: str  #: The guarded value as the user would write it.
+    rule: str  #: Code of the family, such as CD103.
+    expected: str | None  #: What the guard wanted.
+    actual: str | None  #: What it met.
+    #: true: no cache entry of the frame accepts the value; false: one does, so that it was compiled
+    #: for before; null where that is not known.
     novel: bool | None
 
 
 class MissedEntry(Record, frozen=True, kw_only=True):
     """A cache entry that did not fit."""
 
-    compile_id: str
-    guards: tuple[MissedGuard, ...]
+    compile_id: str  #: torch's id of the compile that made the entry.
+    guards: tuple[MissedGuard, ...]  #: Its false guards, without those that follow from others.
+    #: False guards beyond those listed: consequences, and those above a bound; null where only a
+    #: text names them, which has the first of each entry.
     left_out: int | None = 0
 
 
 class CompileEvent(Record, frozen=True, kw_only=True):
     """One compile that ended with guarded code."""
 
-    compile_id: str
-    epoch: int
-    frame: FrameName
-    step: int | None
-    kind: Literal["first", "recompile"]
-    seconds: float | None
-    graph_ops: int | None
-    guards: int | None
+    compile_id: str  #: torch's id, such as 0/1.
+    epoch: int  #: How often torch._dynamo.reset() had been called: ids begin again after it.
+    frame: FrameName  #: The compiled frame.
+    step: int | None  #: Step in progress; the first is 0.
+    kind: Literal["first", "recompile"]  #: first or recompile.
+    seconds: float | None  #: Wall seconds.
+    graph_ops: int | None  #: Operations in the graph.
+    guards: int | None  #: Guards of the cache entry.
+    #: Every guard of the nearest cache entry that was false, the primary one first.
     causes: tuple[EventCause, ...] = ()
-    process: int = 0
+    process: int = 0  #: Index of the process; 0 for the first.
+    #: The innermost call in a file of the program's own above it; null where the record does not
+    #: have it, or where the thread has no such call.
     entered_at: EnteredAt | None = None
+    #: Where the thread has no such call: the thread, and the outermost call in it.
     entered_from: str | None = None
+    #: The cache entries that did not fit, nearest first, as far as they were evaluated in the
+    #: process.
     entries: tuple[MissedEntry, ...] = ()
-    entries_left_out: int = 0
+    entries_left_out: int = 0  #: Cache entries that did not fit beyond those listed.
 
 
 class CompileTime(Record, frozen=True, kw_only=True):
     """Seconds spent compiling: `total` is `first_compile` + `recompile`."""
 
-    total: float | None = None
-    first_compile: float | None = None
+    total: float | None = None  #: first_compile + recompile.
+    first_compile: float | None = None  #: Compiles that no failed guard caused.
+    #: Compiles that a failed guard caused, the attempt at the limit and their backward included.
     recompile: float | None = None
+    #: Part of the total that was spent in the backend; null when torch did not tell.
     backend: float | None = None
 
 
 class FrameSeconds(Record, frozen=True, kw_only=True):
     """Compile seconds of one frame, over all its attempts."""
 
-    frame: FrameName
-    attempts: int
-    total: float
-    by_phase: dict[str, float] = field(default_factory=dict[str, float])
+    frame: FrameName  #: The frame.
+    attempts: int  #: Attempts to compile it, backward compiles among them.
+    total: float  #: Their seconds.
+    by_phase: dict[str, float] = field(default_factory=dict[str, float])  #: Their seconds by phase.
 
 
 class CompileSeconds(Record, frozen=True, kw_only=True):
     """Where compile seconds went: phases without those within them, which add up to the total."""
 
-    attempts: int
-    total: float
-    restarted: float
-    """Of the total: attempts of Dynamo that were begun again."""
+    attempts: int  #: Attempts to compile, failed ones and backward compiles too.
+    total: float  #: Seconds of all attempts, failed ones and backward compiles too.
+    restarted: float  #: Part of the total: attempts that Dynamo began again.
+    #: Seconds by phase, without the phases within it, so that they add up to the total: dynamo,
+    #: guards, backend, aot_autograd, graph_passes, lowering, code_generation, kernel_builds,
+    #: autotuning, caches, garbage_collection; other is what torch does not time or has no known
+    #: name.
     by_phase: dict[str, float] = field(default_factory=dict[str, float])
-    frames: tuple[FrameSeconds, ...] = ()
+    frames: tuple[FrameSeconds, ...] = ()  #: The same by frame, the most expensive 200.
 
 
 class GraphBreak(Record, frozen=True, kw_only=True):
     """A graph break by place."""
 
-    file: str
-    line: int
-    function: str
-    gb_id: str | None
-    category: str | None
-    reason: str
-    count: int
-    ownership: str | None
+    file: str  #: File of the line torch names.
+    line: int  #: That line.
+    function: str  #: The function it is in.
+    gb_id: str | None  #: torch's id of the kind of break; null in reports of torch 2.7.
+    category: str | None  #: Category of the break.
+    reason: str  #: torch's reason.
+    count: int  #: Reports of it, repeats at recompiles and restarts included.
+    ownership: str | None  #: Whose code the line is: user, third_party or torch.
+    #: Id of the finding that explains it, such as F1; null where none does.
     finding: str | None = None
-    """Id of the finding that explains it, "F1"."""
+    #: The innermost call in a file of the program's own above it; null where the record does not
+    #: have it, or where the thread has no such call.
     entered_at: EnteredAt | None = None
+    #: Where the thread has no such call: the thread, and the outermost call in it.
     entered_from: str | None = None
 
 
 class Headroom(Record, frozen=True, kw_only=True):
     """Cache entries of a frame against the limit above which torch runs it eagerly."""
 
-    variants: int
-    limit: int | None
+    variants: int  #: Cache entries made.
+    limit: int | None  #: recompile_limit in force.
 
 
 class FrameDetail(Record, frozen=True, kw_only=True):
     """One frame over all its compiles."""
 
-    frame: FrameName
-    compiles: int
-    guards: int | None
-    guard_eval_us: float | None
-    headroom: Headroom
-    ran_eager: bool
-    eager_reason: str | None = None
-    epoch: int = 0
-    process: int = 0
+    frame: FrameName  #: The frame.
+    compiles: int  #: Attempts that ended with guarded code.
+    guards: int | None  #: Guards of the newest cache entry.
+    guard_eval_us: float | None  #: Microseconds to evaluate its guards once.
+    headroom: Headroom  #: Cache entries against the limit.
+    ran_eager: bool  #: Some call of it ran without guarded code.
+    eager_reason: str | None = None  #: Why, in torch's words.
+    epoch: int = 0  #: How often torch._dynamo.reset() had been called.
+    process: int = 0  #: Index of the process.
+    #: The innermost call in a file of the program's own above it; null where the record does not
+    #: have it, or where the thread has no such call.
     entered_at: EnteredAt | None = None
+    #: Where the thread has no such call: the thread, and the outermost call in it.
     entered_from: str | None = None
 
 
 class CompileSection(Counts, frozen=True, kw_only=True):
     """The counts, and what they count."""
 
+    #: Wall seconds inside compiles, backward and failed attempts included.
     time_s: CompileTime = CompileTime()
+    #: Where compile seconds went, by torch's own timing of the parts of each compile; null where it
+    #: was not seen of all of them.
     seconds: CompileSeconds | None = None
+    #: What guards cost in the process whose steps are shown; null where none were looked at.
     guards: GuardsSection | None = None
+    #: Host memory around the compiles of that process; null where it was not read.
     memory: CompileMemorySection | None = None
+    #: Recompiles by the family of their primary cause.
     recompiles_by_family: dict[str, int] = field(default_factory=dict[str, int])
+    #: Every compile that ended with guarded code, in time order.
     events: tuple[CompileEvent, ...] = ()
-    breaks: tuple[GraphBreak, ...] = ()
-    frames_detail: tuple[FrameDetail, ...] = ()
+    breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
+    frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.
 
 
 class CandidateRecord(Record, frozen=True):
     """A setting that needs no edit."""
 
-    kind: str
-    setting: str
-    value: str
-    risk: str
+    kind: str  #: How it is applied: "environment", a variable of the program's environment.
+    setting: str  #: Name of the variable.
+    value: str  #: Its value; where the variable is set already, the two are joined by a comma.
+    risk: str  #: What else it changes.
 
 
 class ProofFigure(Record, frozen=True):
     """A number without and with a change; of several runs with it the worst."""
 
-    name: str
-    before: float | None = None
-    after: float | None = None
-    unit: str = ""
-    """"" for counts, "s", "µs", "bytes" or "%"."""
+    name: str  #: What is counted or measured.
+    before: float | None = None  #: Without the change.
+    after: float | None = None  #: With it; of several runs the worst.
+    unit: str = ""  #: s, µs, bytes or %; empty for counts.
 
 
 class ProofPoint(Record, frozen=True):
     """One point of a certificate."""
 
+    #: applied, finding, others, compiled, padding (of changes that pad), answers, time or cost.
     name: str
-    """"applied", "finding", "others", "compiled", "padding" (of changes that pad), "answers",
-    "time", "cost"."""
-    passed: bool | None
-    """None: stated, not judged."""
-    sentence: str
-    figures: tuple[ProofFigure, ...] = ()
+    passed: bool | None  #: Whether it holds; null where it is stated and not judged.
+    sentence: str  #: What was seen.
+    figures: tuple[ProofFigure, ...] = ()  #: The numbers behind it.
 
 
 class ProofRecord(Record, frozen=True, kw_only=True):
     """The change that was proved, and its certificate."""
 
-    kind: str
-    change: str
-    risk: str
-    runs: int
-    points: tuple[ProofPoint, ...] = ()
+    kind: str  #: How the change is applied: "environment", "configuration", "call" or "source".
+    change: str  #: The line to type or to write.
+    risk: str  #: What else it changes.
+    runs: int  #: Runs with the change.
+    points: tuple[ProofPoint, ...] = ()  #: The points of the certificate, in their order.
+    #: The torch that the runs of the proof had; null where it is not known.
     torch: str | None = None
+    #: Digest of the digests in `provenance.source_sha256`, as the runs of the proof found these
+    #: files; null where it is not known.
     sources: str | None = None
 
 
 class RefusedChange(Record, frozen=True, kw_only=True):
     """A change that was tried and is not proved."""
 
-    change: str
-    reason: str
+    change: str  #: The line that was tried.
+    reason: str  #: Which point of the certificate failed, and what was seen.
 
 
 class FixRecord(Record, frozen=True, kw_only=True):
     """What to change, what that costs, and whether a rerun has proved it."""
 
-    summary: str
-    how: str
-    caveat: str | None = None
+    summary: str  #: One line, in the imperative.
+    how: str  #: Page that explains it.
+    caveat: str | None = None  #: What the fix costs.
+    #: `compilediag fix` has proved a change for it; false where none was tried.
     verified: bool = False
+    #: The change that `compilediag fix` proved, and its certificate; null where none is proved.
     proof: ProofRecord | None = None
+    #: Changes that `compilediag fix` tried for it and did not prove, at most twenty.
     refused: tuple[RefusedChange, ...] = ()
+    #: Settings of torch that need no edit of the program and were seen to work for such a cause in
+    #: this version, the best first.
     candidates: tuple[CandidateRecord, ...] = ()
 
 
 class PartRecord(Record, frozen=True, kw_only=True):
     """Another cause that the act of a finding made."""
 
-    rule: str
-    kind: str | None
-    variable: str
-    expected: str | None
-    actual: str | None
-    location: Place
-    recompiles: int
+    rule: str  #: Code of the rule.
+    kind: str | None  #: Refinement within the family.
+    variable: str  #: The variable.
+    expected: str | None  #: What its guard expected first.
+    actual: str | None  #: What it found.
+    location: Place  #: The line of the guard.
+    recompiles: int  #: In how many recompiles it had a part.
 
 
 class ActRecord(Record, frozen=True, kw_only=True):
     """The line of the program that changed all values of a finding."""
 
+    #: witnessed: it was seen; probable: it calls, by name, the functions that write the values.
     evidence: str
-    file: str
-    line: int
-    function: str
-    text: str
+    file: str  #: Its file.
+    line: int  #: The line.
+    function: str  #: The function it is in.
+    text: str  #: Its source text, of the call where that is known; empty where it is not.
 
 
 class FindingRecord(Record, frozen=True, kw_only=True):
     """One thing to know."""
 
-    id: str
-    rule: str
-    slug: str
-    severity: str
-    confidence: str
-    family: str
-    variable: str | None
-    location: Place | None
-    ownership: str | None
-    count: int
-    steps: tuple[int, ...]
-    cost_s: float | None
-    evidence: dict[str, Any]
-    fix: FixRecord
-    title: str | None = None
+    id: str  #: F1, F2, ...: the N of `compilediag explain N`.
+    rule: str  #: Code of the rule.
+    slug: str  #: Its name.
+    severity: str  #: error, warning or info.
+    confidence: str  #: exact, text or static.
+    family: str  #: Slug with underscores.
+    variable: str | None  #: The variable to look at.
+    location: Place | None  #: The line to change.
+    ownership: str | None  #: Whose code that is: user, third_party or torch.
+    count: int  #: How often it happened.
+    steps: tuple[int, ...]  #: In which steps.
+    cost_s: float | None  #: Seconds it cost; null when not measured.
+    evidence: dict[str, Any]  #: What it was concluded from.
+    fix: FixRecord  #: What to change.
+    title: str | None = None  #: What happened, in one short line.
+    #: Codes of symptoms of the same thing, which have no findings of their own.
     also: tuple[str, ...] = ()
+    #: What else the same act changed; the recompiles of all parts are counted once.
     parts: tuple[PartRecord, ...] = ()
+    #: The line of the program that changed several values; null where there is one value, or the
+    #: line is not known.
     act: ActRecord | None = None
+    #: The innermost call in a file of the program's own above it; null where the record does not
+    #: have it, or where the thread has no such call.
     entered_at: EnteredAt | None = None
+    #: Where the thread has no such call: the thread, and the outermost call in it.
     entered_from: str | None = None
+    #: How the value was seen to change (`run --witness`); null where that was not seen.
     changed_at: ChangedAt | None = None
+    #: The command that leads on from here: `compilediag fix N` tries changes for it, `compilediag
+    #: explain N` tells all of it, where no program is known that could be run again.
     next: str | None = None
 
 
 class WitnessSection(Record, frozen=True, kw_only=True):
     """How lines were followed to see who changes what is guarded, and what that cost."""
 
-    line_events: int
+    line_events: int  #: Lines that were followed, of all processes.
+    #: Seconds spent in looking at values, of all processes; what the interpreter spends in between
+    #: is not in it.
     seconds: float
-    values: int
-    values_left_out: int = 0
+    values: int  #: Values that were watched.
+    values_left_out: int = 0  #: Values beyond the limit, which were not.
+    #: Why lines were not followed to the end, or not at all; null where they were.
     stopped: str | None = None
-    stopped_step: int | None = None
+    stopped_step: int | None = None  #: The step in which that was.

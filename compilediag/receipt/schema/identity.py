@@ -10,122 +10,140 @@ from compilediag.receipt.schema.record import Record
 class Sources(Record, frozen=True, kw_only=True):
     """Which sources of evidence spoke, and whether their counts are the same."""
 
-    events: bool | None = None
-    metrics: bool | None = None
-    text_log: bool | None = None
+    events: bool | None = None  #: Events of the collectors in the process.
+    metrics: bool | None = None  #: torch's own totals at the end of the process.
+    text_log: bool | None = None  #: What torch wrote under TORCH_LOGS.
+    #: The counts of the sources are the same; null when fewer than two can be compared.
     agree: bool | None = None
 
 
 class Completeness(Record, frozen=True, kw_only=True):
     """How much of the evidence arrived."""
 
+    #: Records read from the journals of all processes; null when the events never passed through
+    #: one.
     journal_records: int | None
-    journal_torn_tail: bool | None
-    records_lost: dict[str, int]
-    ranks_expected: int | None
-    ranks_present: tuple[int, ...]
-    sources: Sources
-    differences: tuple[str, ...] = ()
+    journal_torn_tail: bool | None  #: A journal ends in the middle of a record, as after a kill.
+    records_lost: dict[str, int]  #: Records that could not be used, by reason.
+    ranks_expected: int | None  #: Ranks the launcher was asked for; 1 without a launcher.
+    ranks_present: tuple[int, ...]  #: Ranks whose journal arrived.
+    sources: Sources  #: Which independent sources of evidence spoke.
+    differences: tuple[str, ...] = ()  #: One sentence for each count on which the sources differ.
+    #: The counts that were compared, by source; as entries_left_out and text_lines_left_out what
+    #: was counted instead of recorded; as train_log_* those of the lines of a trainer's output, the
+    #: ones that could not be used included.
     numbers: dict[str, Any] = field(default_factory=dict[str, Any])
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  #: What could not be observed, and why.
 
 
 class Producer(Record, frozen=True, kw_only=True):
     """The program that wrote the receipt."""
 
-    name: str
-    version: str
+    name: str  #: Its name.
+    version: str  #: Its version.
 
 
 class Provenance(Record, frozen=True, kw_only=True):
     """The code that ran."""
 
-    git_commit: str | None = None
-    git_branch: str | None = None
-    git_dirty: bool | None = None
-    git_message_short: str | None = None
-    source: str | None = None
+    git_commit: str | None = None  #: Commit that was checked out.
+    git_branch: str | None = None  #: Its branch.
+    git_dirty: bool | None = None  #: The working tree had changes.
+    git_message_short: str | None = None  #: First line of the commit's message.
+    source: str | None = None  #: Where this comes from: git, or environment where there is no .git.
+    #: SHA-256 of each source file of the run, by path: of the files of the repository that it
+    #: imported or was given as arguments, and of tracked files with changes. Empty where the file
+    #: did not exist, `changed` where it was written while the run went on.
     source_sha256: dict[str, str] = field(default_factory=dict[str, str])
+    #: Whether `source_sha256` has every file of the repository that the run imported; null where
+    #: that was not recorded.
     imports_complete: bool | None = None
+    #: Working directory of the run, to which paths are relative, below the root of the repository;
+    #: null outside one.
     folder: str | None = None
 
 
 class NumericsFlags(Record, frozen=True, kw_only=True):
     """Flags that change numbers or speed, as they were in force."""
 
-    mode: str | None = None
-    backend: str | None = None
-    dynamic: bool | None = None
-    fullgraph: bool | None = None
-    cudagraphs: bool | None = None
-    matmul_precision: str | None = None
-    allow_tf32_matmul: bool | None = None
-    allow_tf32_cudnn: bool | None = None
-    cudnn_benchmark: bool | None = None
-    cudnn_deterministic: bool | None = None
-    deterministic: bool | None = None
-    default_dtype: str | None = None
-    autocast_cpu: str | None = None
-    autocast_cuda: str | None = None
+    mode: str | None = None  #: mode of torch.compile.
+    backend: str | None = None  #: backend of torch.compile.
+    dynamic: bool | None = None  #: dynamic of torch.compile; null is torch's own default.
+    fullgraph: bool | None = None  #: fullgraph of torch.compile.
+    cudagraphs: bool | None = None  #: CUDA graphs are asked for.
+    matmul_precision: str | None = None  #: float32 matmul precision.
+    allow_tf32_matmul: bool | None = None  #: TF32 is allowed in CUDA matrix products.
+    allow_tf32_cudnn: bool | None = None  #: TF32 is allowed in cuDNN.
+    cudnn_benchmark: bool | None = None  #: cuDNN picks kernels by timing.
+    cudnn_deterministic: bool | None = None  #: cuDNN is deterministic.
+    deterministic: bool | None = None  #: Deterministic algorithms are asked for.
+    default_dtype: str | None = None  #: Default dtype.
+    autocast_cpu: str | None = None  #: Autocast dtype on the CPU at the end; null is off.
+    autocast_cuda: str | None = None  #: Autocast dtype on CUDA at the end; null is off.
 
 
 class Lane(Record, frozen=True, kw_only=True):
     """What must be equal for two receipts to be comparable."""
 
-    name: str
-    preset: str | None = None
-    precision: str | None = None
-    numerics_flags: NumericsFlags = NumericsFlags()
+    name: str  #: Name of the work; by default the script.
+    preset: str | None = None  #: Name of its configuration.
+    precision: str | None = None  #: Precision of the computation, as far as it is a flag.
+    numerics_flags: NumericsFlags = NumericsFlags()  #: Flags that change numbers or speed.
 
 
 class Redactions(Record, frozen=True, kw_only=True):
     """How many secrets were replaced, and by which rules."""
 
-    count: int = 0
-    rules: tuple[str, ...] = ()
+    count: int = 0  #: How many times.
+    rules: tuple[str, ...] = ()  #: By which rules.
 
 
 class Run(Record, frozen=True, kw_only=True):
     """One run of the target."""
 
-    run_id: str | None = None
-    attempt: int = 1
-    parent_run_id: str | None = None
-    rank: int | None = None
-    world_size: int | None = None
-    argv_redacted: tuple[str, ...] = ()
+    run_id: str | None = None  #: Shared by all ranks and attempts of one run.
+    attempt: int = 1  #: 1 for the first attempt, more after restarts.
+    parent_run_id: str | None = None  #: The run this one repeats or varies.
+    rank: int | None = None  #: Rank whose step times and wall time the receipt has.
+    world_size: int | None = None  #: Number of ranks; 1 without a launcher.
+    argv_redacted: tuple[str, ...] = ()  #: The command line, secrets replaced.
+    #: Environment variables from a fixed list, secrets replaced.
     env_allowlisted: dict[str, str] = field(default_factory=dict[str, str])
-    redactions: Redactions = Redactions()
+    redactions: Redactions = Redactions()  #: Secrets that were replaced anywhere in this receipt.
+    #: The target's exit code, 128 + signal when killed; null in process.
     exit_code: int | None = None
 
 
 class Header(Record, frozen=True, kw_only=True):
     """Who wrote the receipt, of which code, in which lane and run."""
 
-    created_at_utc: str
-    producer: Producer
-    provenance: Provenance
-    lane: Lane
-    run: Run
+    created_at_utc: str  #: When the receipt was made: ISO 8601, UTC.
+    producer: Producer  #: The program that wrote the receipt.
+    provenance: Provenance  #: The code that ran.
+    lane: Lane  #: What must be equal for two receipts to be comparable.
+    run: Run  #: One run of the target.
 
 
 class Environment(Record, frozen=True, kw_only=True):
     """The machine and the versions."""
 
-    os: str | None = None
-    python: str | None = None
-    torch: str | None = None
-    torch_git: str | None = None
-    triton: str | None = None
-    cuda: str | None = None
-    driver: str | None = None
-    tlparse: str | None = None
-    depyf: str | None = None
-    cpu_model: str | None = None
-    cpu_count: int | None = None
-    ram_bytes: int | None = None
-    gpus: tuple[Any, ...] | None = None
-    load_avg_1m: float | None = None
+    os: str | None = None  #: Operating system.
+    python: str | None = None  #: Python version.
+    torch: str | None = None  #: torch version.
+    torch_git: str | None = None  #: Commit torch was built from.
+    triton: str | None = None  #: triton version; null when not installed.
+    cuda: str | None = None  #: CUDA version torch was built for; null without.
+    driver: str | None = None  #: Version of the GPU driver.
+    tlparse: str | None = None  #: tlparse version; null when not installed.
+    depyf: str | None = None  #: depyf version; null when not installed.
+    cpu_model: str | None = None  #: Name of the CPU.
+    cpu_count: int | None = None  #: CPUs the process may use.
+    ram_bytes: int | None = None  #: Memory of the machine.
+    gpus: tuple[Any, ...] | None = None  #: GPUs the process sees; empty where there are none.
+    load_avg_1m: float | None = None  #: Load average over one minute when the run began.
+    #: For every hook into torch, whether this version of torch has it.
     hooks_available: dict[str, bool] | None = None
-    num_threads: int | None = None
+    num_threads: int | None = None  #: Threads torch computes with.
+    #: Flags of torch.compile's configuration, such as recompile_limit; null until the program loads
+    #: Dynamo.
     compile_flags: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -45,6 +45,6 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 class FrameName(Record, frozen=True, kw_only=True):
     """A frame by its code object; `line` is the first line of the function."""
 
-    function: str
-    file: str
-    line: int
+    function: str  #: Name of its code object.
+    file: str  #: Its file, relative to the working directory where it lies below it.
+    line: int  #: First line of the function.

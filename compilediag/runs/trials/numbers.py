@@ -38,73 +38,53 @@ def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> Numbers:
             no more runs.
         bisect: narrows the first difference to a frame and a layer.
     """
+    found = None
     try:
-        return _compared(pairs, bisect=bisect)
-    except Stop as why:
-        return not_compared(str(why))
-    except KeyboardInterrupt:
-        pairs.interrupted = True
-        return not_compared("interrupted")
-    except CompilediagError as error:
-        return not_compared(str(error))
-
-
-def _compared(pairs: Pairs, *, bisect: bool) -> Numbers:
-    beside = _timeline(pairs, "numbers, eager beside compiled", shadow=True)
-    found = numbers_of(beside)
-    if found.same is not False:
-        return found
-    found = confirmed(found, beside, _timeline(pairs, "numbers, compiled alone", shadow=False))
-    if not bisect or not found.differences:
-        return found
-    try:
+        beside = _timeline(pairs, "numbers, eager beside compiled", shadow=True)
+        once = numbers_of(beside)
+        if once.same is not False:
+            return once
+        found = confirmed(once, beside, _timeline(pairs, "numbers, compiled alone", shadow=False))
+        if not bisect or not found.differences:
+            return found
         narrowed = _narrowed(pairs, beside, found.differences[0])
-    except (Stop, CompilediagError) as why:
-        narrowed = NarrowedRecord(layer=None, problem=str(why))
+    except (Stop, CompilediagError) as error:
+        narrowed = NarrowedRecord(layer=None, problem=str(error))
     except KeyboardInterrupt:
         pairs.interrupted = True
         narrowed = NarrowedRecord(layer=None, problem="interrupted")
+    if found is None:
+        return not_compared(narrowed.problem or "")
     return found._replace(section=replace(found.section, narrowed=narrowed))
 
 
 def _narrowed(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedRecord:
-    frames = [each for each in beside.compiles if each.process == first.process]
-    ids = dict.fromkeys(each.key.frame_id for each in frames)
-    numbers = [each for each in ids if each.isdigit()]
+    """Raises Stop where this torch has no such option, or no run can be made."""
     # Resumed frames and those that it calls after a break are found among the others.
-    name = first.function.function.rpartition(".")[2]
-    own = [
-        each
-        for each in numbers
-        if any(
-            item.key.frame_id == each
-            and item.frame.file == first.function.file
-            and item.frame.function == name
-            for item in frames
-        )
-    ]
-    others = [each for each in numbers if each not in own]
-    return narrowing(own, others, lambda value: _differs_with(pairs, value, first))
+    frame = (first.function.file, first.function.function.rpartition(".")[2])
+    is_own: dict[str, bool] = {}
+    for each in beside.compiles:
+        if each.process == first.process and (key := each.key.frame_id).isdigit():
+            is_own[key] = is_own.get(key, False) or frame == (each.frame.file, each.frame.function)
 
+    def differs_with(value: str) -> bool | None:
+        """The difference is there with other backends."""
+        override = SettingChange("torch._dynamo.config", "debug_backend_override", value)
+        trial = _trial(pairs, f"backends {value}", _plan(shadow=True, settings=(override,)))
+        if trial.observed is None:
+            return None
+        applied = [x for x in trial.observed.timeline.trial_applied if x.change == override.label]
+        problem = next((each.problem for each in applied if each.problem), None)
+        if problem is not None or not applied:
+            raise Stop(
+                "this torch cannot compile single frames with another backend: "
+                f"{problem or 'torch._dynamo was not imported'}"
+            )
+        return None if trial.problem else still_differs(first, trial.observed.timeline)
 
-def _differs_with(pairs: Pairs, value: str, first: Difference) -> bool | None:
-    """The difference is there with other backends.
-
-    Raises:
-        Stop: this torch has no such option, or no run can be made.
-    """
-    override = SettingChange("torch._dynamo.config", "debug_backend_override", value)
-    trial = _trial(pairs, f"backends {value}", _plan(shadow=True, settings=(override,)))
-    if trial.observed is None:
-        return None
-    applied = [x for x in trial.observed.timeline.trial_applied if x.change == override.label]
-    problem = next((each.problem for each in applied if each.problem), None)
-    if problem is not None or not applied:
-        raise Stop(
-            "this torch cannot compile single frames with another backend: "
-            f"{problem or 'torch._dynamo was not imported'}"
-        )
-    return None if trial.problem else still_differs(first, trial.observed.timeline)
+    own = [key for key, is_its in is_own.items() if is_its]
+    others = [key for key, is_its in is_own.items() if not is_its]
+    return narrowing(own, others, differs_with)
 
 
 def _plan(*, shadow: bool, settings: tuple[SettingChange, ...] = ()) -> TrialPlan:
@@ -124,9 +104,8 @@ def _trial(pairs: Pairs, what: str, plan: TrialPlan) -> Trial:
     Raises:
         Stop: there is no budget for it, or it was interrupted.
     """
-    number = pairs.number
     limit_s = _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S
     trial = make_run(pairs, what, what, plan, limit_s, pairs.first_s)
     if trial.interrupted:
-        raise Stop(f"interrupted in run {number}")
+        raise Stop(f"interrupted in run {pairs.runs}")
     return trial

@@ -10,18 +10,19 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from compilediag.fixes.observed import Observed
 from compilediag.fixes.same_answers import results_in
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import plan_of
 from compilediag.rules.variables import added
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program, caches
 from compilediag.runs.supervised.run import run
 from compilediag.runs.supervised.supervised_run import Outcome
+from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan, clip
 
 FOLDER = "fix"
@@ -56,6 +57,49 @@ class Trial:
     """The time limit ended it."""
 
 
+@dataclass(slots=True)
+class Trials:
+    """Runs of one program, one after the other."""
+
+    program: Program
+    announce: Callable[[str], None]
+    budget_s: float | None = None
+    """Of all of them together."""
+    quiet: bool = False
+    """No progress is shown."""
+    keep_caches: bool = False
+    started: float = field(default_factory=time.monotonic)
+    """When the first run began."""
+    runs: int = 0
+    """Those that were made, but for a first one that leaves a receipt."""
+    interrupted: bool = False
+
+    def run(
+        self,
+        name: str,
+        what: str,
+        plan: TrialPlan,
+        limit_s: float | None,
+        variables: Mapping[str, str] | None = None,
+    ) -> Trial:
+        """The next run; `name` is that of its files, and `what` it is, for the user."""
+        self.runs += 1
+        text = f"run {self.runs}: {what}"
+        self.announce(text)
+        with WorkProgress(stage=text, silent=self.quiet):
+            trial = run_trial(
+                self.program,
+                self.runs,
+                name,
+                plan,
+                variables or {},
+                limit_s,
+                keep_caches=self.keep_caches,
+            )
+        self.interrupted = self.interrupted or trial.interrupted
+        return trial
+
+
 def run_trial(
     program: Program,
     number: int,
@@ -74,13 +118,10 @@ def run_trial(
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
     folder = os.path.join(program.folder, f"{number:02}-{slug}")
     os.makedirs(program.folder, exist_ok=True)
-    path = os.path.join(program.folder, f"{number:02}-{slug}.plan.json")
-    with open(path, "w", encoding="utf-8") as stream:
-        json.dump(dataclasses.asdict(plan), stream, indent=1)
-    output = os.path.join(program.folder, f"{number:02}-{slug}.{OUTPUT}")
+    output = f"{folder}.{OUTPUT}"
     outcome = program.run(
         folder,
-        {**added(variables, program.variables), VARIABLE: path},
+        {**added(variables, program.variables), VARIABLE: _written(plan, f"{folder}.plan.json")},
         keep_caches=keep_caches,
         timeout_s=timeout_s,
         live=None,
@@ -91,39 +132,31 @@ def run_trial(
     return trial_of(name, outcome, output)
 
 
+def _written(plan: TrialPlan, path: str) -> str:
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump(dataclasses.asdict(plan), stream, indent=1)
+    return path
+
+
 def trial_of(name: str, outcome: Outcome, output: str) -> Trial:
     """A run that was made as a trial."""
-    receipt, timeline = outcome.receipt, outcome.timeline
+    receipt, timeline, code = outcome.receipt, outcome.timeline, outcome.exit_code
     if receipt is None or timeline is None:
         why = outcome.notes[0] if outcome.notes else "it left no receipt"
-        return Trial(name, None, why, output, 0.0, outcome.stopped, outcome.exit_code)
-    problem = _problem(receipt, outcome.exit_code)
-    observed = Observed(receipt, timeline, problem, results_in(_text(output)))
-    wall_s = receipt.goodput.wall_s if receipt.goodput is not None else None
-    return Trial(
-        name,
-        observed,
-        problem,
-        output,
-        wall_s or 0.0,
-        outcome.stopped,
-        outcome.exit_code,
-        outcome.timed_out,
-    )
-
-
-def _text(path: str) -> str:
-    with contextlib.suppress(OSError), open(path, "rb") as stream:
-        return stream.read(MAX_OUTPUT_BYTES).decode("utf-8", "replace")
-    return ""
-
-
-def _problem(receipt: Receipt, code: int) -> str | None:
-    if receipt.status == "complete" and code == 0:
-        return None
-    reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
-    first = clip(reason.splitlines()[-1], MAX_REASON) if reason else f"exit code {code}"
-    return f"{first} ({receipt.status})" if receipt.status != "failed" else first
+        return Trial(name, None, why, output, 0.0, outcome.stopped, code)
+    problem = None
+    if receipt.status != "complete" or code:
+        reason = (receipt.failure.reason or "").strip() if receipt.failure is not None else ""
+        problem = clip(reason.splitlines()[-1], MAX_REASON) if reason else f"exit code {code}"
+        if receipt.status != "failed":
+            problem = f"{problem} ({receipt.status})"
+    text = ""
+    with contextlib.suppress(OSError), open(output, "rb") as stream:
+        text = stream.read(MAX_OUTPUT_BYTES).decode("utf-8", "replace")
+    observed = Observed(receipt, timeline, problem, results_in(text))
+    wall_s = (receipt.goodput.wall_s if receipt.goodput is not None else None) or 0.0
+    stopped, timed_out = outcome.stopped, outcome.timed_out
+    return Trial(name, observed, problem, output, wall_s, stopped, code, timed_out)
 
 
 def first_run(
@@ -152,9 +185,8 @@ def first_run(
         tempfile.TemporaryDirectory(prefix="compilediag-fix-") as folder,
         caches(keep=keep_caches) as new,
     ):
-        path, output = os.path.join(folder, "plan.json"), os.path.join(folder, OUTPUT)
-        with open(path, "w", encoding="utf-8") as stream:
-            json.dump(dataclasses.asdict(plan or plan_of((), seed=SEED)), stream)
+        path = _written(plan or plan_of((), seed=SEED), os.path.join(folder, "plan.json"))
+        output = os.path.join(folder, OUTPUT)
         options = replace(options, live=None, quiet=True, output_file=output)
         outcome = run(words, options, {**environ, **new, VARIABLE: path})
         trials = os.path.join(outcome.run_dir, below)

@@ -17,6 +17,7 @@ from compilediag.receipt.file import write_receipt
 from compilediag.receipt.proofs import sources_digest
 from compilediag.receipt.schema.compiles import (
     FindingRecord,
+    FixRecord,
     Place,
     ProofRecord,
     RefusedChange,
@@ -25,7 +26,6 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, EditImpossible
 from compilediag.rules.variables import export_line, joined
 from compilediag.runs.trials.one import SEED
-from compilediag.runs.trials.running import edited_files
 from compilediag.runs.trials.sources import Listed, as_patch
 from compilediag.runs.trials.state import Campaign, Result, Tried
 
@@ -132,35 +132,34 @@ def proof_record(tried: Tried, campaign: Campaign) -> ProofRecord:
 
 def with_proofs(campaign: Campaign, results: Sequence[Result]) -> Receipt:
     """The receipt with what was tried for its findings, of others as it was."""
-    tried = {item.finding.id: item for item in results if item.tried}
-
-    def known(finding: FindingRecord) -> FindingRecord:
-        item = tried.get(finding.id)
-        if item is None:
-            return finding
-        proof = proof_record(item.proof, campaign) if item.proof else _kept(finding, item)
-        refused = tuple(
+    fixes: dict[str, FixRecord] = {}
+    for item in results:
+        if not item.tried:
+            continue
+        refused = [
             RefusedChange(change=each.change.line, reason=refusal(each))
             for each in item.tried
             if not each.proved
-        )
-        fix = msgspec.structs.replace(
-            finding.fix,
+        ]
+        proof = item.finding.fix.proof
+        failed = {each.change.line for each in item.tried if not each.certificate.holds}
+        if item.proof is not None:
+            proof = proof_record(item.proof, campaign)
+        elif proof is not None and proof.change in failed:
+            proof = None  # that of a campaign before
+        fixes[item.finding.id] = msgspec.structs.replace(
+            item.finding.fix,
             verified=proof is not None,
             proof=proof,
-            refused=refused[:MAX_REFUSED],
+            refused=tuple(refused[:MAX_REFUSED]),
         )
-        return msgspec.structs.replace(finding, fix=fix)
-
-    receipt = campaign.receipt
-    return msgspec.structs.replace(receipt, findings=tuple(map(known, receipt.findings)))
-
-
-def _kept(finding: FindingRecord, item: Result) -> ProofRecord | None:
-    """The proof of a campaign before, unless its change has failed now."""
-    before = finding.fix.proof
-    failed = {each.change.line for each in item.tried if not each.certificate.holds}
-    return before if before is not None and before.change not in failed else None
+    return msgspec.structs.replace(
+        campaign.receipt,
+        findings=tuple(
+            msgspec.structs.replace(each, fix=fixes.get(each.id, each.fix))
+            for each in campaign.receipt.findings
+        ),
+    )
 
 
 def refusal(tried: Tried) -> str:
@@ -170,51 +169,63 @@ def refusal(tried: Tried) -> str:
 
 def as_json(campaign: Campaign, results: Sequence[Result]) -> dict[str, Any]:
     """Everything that was tried, proved or refused, by finding: a `FixDocument`."""
-    document = FixDocument(
-        schema="compilediag.fix",
-        receipt_id=campaign.receipt.receipt_id,
-        runs=campaign.runs,
-        seed=SEED,
-        fresh_caches=True,
-        complete=not campaign.stopped,
-        notes=tuple(campaign.notes),
-        environment=tuple(environment_lines(campaign)),
-        findings=tuple(_finding(item, campaign) for item in results),
+    findings: list[FixedFinding] = []
+    for item in results:
+        tried = tuple(
+            TriedRecord(
+                **msgspec.structs.asdict(proof_record(each, campaign)),
+                proved=each.proved,
+                refused=None if each.proved else refusal(each),
+                together_with=each.beside,
+                patch=patch_of(campaign, each.change),
+            )
+            for each in item.tried
+        )
+        number = item.finding.id[1:]
+        edited = item.proof is not None and item.proof.change.edits
+        findings.append(
+            FixedFinding(
+                **_named(item.finding),
+                candidates=len(item.listed.possible),
+                impossible=item.listed.impossible,
+                tried=tried,
+                next=f"compilediag fix {number} --apply"
+                if edited
+                else f"compilediag explain {number}",
+            )
+        )
+    return builtins_of(
+        FixDocument(
+            schema="compilediag.fix",
+            receipt_id=campaign.receipt.receipt_id,
+            runs=campaign.runs,
+            seed=SEED,
+            fresh_caches=True,
+            complete=not campaign.stopped,
+            notes=tuple(campaign.notes),
+            environment=tuple(environment_lines(campaign)),
+            findings=tuple(findings),
+        )
     )
-    return builtins_of(document)
 
 
 def plan_as_json(
     receipt: Receipt, listed: Sequence[tuple[FindingRecord, Listed]]
 ) -> dict[str, Any]:
     """What would be tried, by finding: a `FixPlanDocument`."""
+    findings = tuple(
+        PlannedFinding(
+            **_named(finding),
+            changes=tuple(PlannedChange(each.kind, each.line, each.risk) for each in item.possible),
+            impossible=item.impossible,
+            next=f"compilediag fix {finding.id[1:]}",
+        )
+        for finding, item in listed
+    )
     document = FixPlanDocument(
-        schema="compilediag.fix-plan",
-        receipt_id=receipt.receipt_id,
-        findings=tuple(_planned(finding, item) for finding, item in listed),
+        schema="compilediag.fix-plan", receipt_id=receipt.receipt_id, findings=findings
     )
     return builtins_of(document)
-
-
-def _planned(finding: FindingRecord, item: Listed) -> PlannedFinding:
-    return PlannedFinding(
-        **_named(finding),
-        changes=tuple(PlannedChange(each.kind, each.line, each.risk) for each in item.possible),
-        impossible=item.impossible,
-        next=f"compilediag fix {finding.id[1:]}",
-    )
-
-
-def _finding(item: Result, campaign: Campaign) -> FixedFinding:
-    number = item.finding.id[1:]
-    edited = item.proof is not None and item.proof.change.edits
-    return FixedFinding(
-        **_named(item.finding),
-        candidates=len(item.listed.possible),
-        impossible=item.listed.impossible,
-        tried=tuple(_tried(each, campaign) for each in item.tried),
-        next=f"compilediag fix {number} --apply" if edited else f"compilediag explain {number}",
-    )
 
 
 def _named(finding: FindingRecord) -> dict[str, Any]:
@@ -222,20 +233,10 @@ def _named(finding: FindingRecord) -> dict[str, Any]:
     return {name: getattr(finding, name) for name in NamedFinding.__struct_fields__}
 
 
-def _tried(item: Tried, campaign: Campaign) -> TriedRecord:
-    return TriedRecord(
-        **msgspec.structs.asdict(proof_record(item, campaign)),
-        proved=item.proved,
-        refused=None if item.proved else refusal(item),
-        together_with=tuple(item.beside),
-        patch=patch_of(campaign, item.change),
-    )
-
-
 def patch_of(campaign: Campaign, change: Change) -> str | None:
     """The edits of a change as a diff; None where it has none, or a file changed meanwhile."""
     try:
-        return as_patch(edited_files(campaign, [change])) if change.edits else None
+        return as_patch(campaign.edited_files([change])) if change.edits else None
     except EditImpossible:
         return None
 

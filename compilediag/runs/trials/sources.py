@@ -43,44 +43,31 @@ def listed(changes: Iterable[Change], digests: Mapping[str, str]) -> Listed:
     found: list[Change] = []
     impossible: list[RefusedChange] = []
     for change in changes:
-        why = _why_impossible(change, digests)
-        if why is None:
-            found.append(_worded(change))
-        elif why:
-            impossible.append(RefusedChange(change=change.line, reason=why))
+        try:
+            found.append(_worded(change, digests) if change.edits else change)
+        except NothingToEdit:
+            continue
+        except EditImpossible as error:
+            impossible.append(RefusedChange(change=change.line, reason=str(error)))
     first = {change.same_as: change for change in reversed(found)}
     chosen = [each for each in found if not each.same_as or first[each.same_as] == each]
     return Listed(tuple(chosen), tuple(dict.fromkeys(impossible)))
 
 
-def _worded(change: Change) -> Change:
-    """The change with the line that the user edits, where only the file shows which that is."""
-    if not change.edits:
-        return change
+def _worded(change: Change, digests: Mapping[str, str]) -> Change:
+    """An edit with the line that the user edits, where only the file shows which that is."""
+    if not is_available():
+        raise EditImpossible(NEEDS_LIBCST)
     from compilediag.fixes.edits.rewrite import show_edit
 
+    source_changes(change.edits, digests)
     for edit in change.edits:
         with open(edit.file, encoding="utf-8") as stream:
-            found = show_edit(stream.read(), edit)
-        if found is not None:
-            line, code = found
+            shown = show_edit(stream.read(), edit)
+        if shown is not None:
+            line, code = shown
             return replace(change, line=f"{edit.file}:{line}: {code}")
     return change
-
-
-def _why_impossible(change: Change, digests: Mapping[str, str]) -> str | None:
-    """None where it can be made; empty where there is nothing to say."""
-    if not change.edits:
-        return None
-    if not is_available():
-        return NEEDS_LIBCST
-    try:
-        source_changes(change.edits, digests)
-    except NothingToEdit:
-        return ""
-    except EditImpossible as error:
-        return str(error)
-    return None
 
 
 def source_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[SourceChange, ...]:
@@ -94,24 +81,22 @@ def source_changes(edits: Iterable[Edit], digests: Mapping[str, str]) -> tuple[S
         EditImpossible: a file cannot be read, is not what ran any more, or has not what an edit is
             about.
     """
-    files = by_file(edits).items()
-    return tuple(_changed(file, of_file, digests.get(file)) for file, of_file in files)
+    made: list[SourceChange] = []
+    for file, of_file in by_file(edits).items():
+        path = os.path.abspath(file)
+        try:
+            with open(path, "rb") as stream:
+                content = stream.read()
+            text = content.decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise EditImpossible(f"{file} cannot be read: {error}") from error
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != digests.get(file):
+            raise EditImpossible(f"{file} is not what ran any more")
+        from compilediag.fixes.edits.rewrite import rewrite  # libcst is an extra
 
-
-def _changed(file: str, edits: list[Edit], ran: str | None) -> SourceChange:
-    path = os.path.abspath(file)
-    try:
-        with open(path, "rb") as stream:
-            content = stream.read()
-        text = content.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise EditImpossible(f"{file} cannot be read: {error}") from error
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != ran:
-        raise EditImpossible(f"{file} is not what ran any more")
-    from compilediag.fixes.edits.rewrite import rewrite  # libcst is an extra
-
-    return SourceChange(path, digest, rewrite(text, edits))
+        made.append(SourceChange(path, digest, rewrite(text, of_file)))
+    return tuple(made)
 
 
 def labels_of(edits: Iterable[Edit]) -> list[str]:
@@ -121,16 +106,16 @@ def labels_of(edits: Iterable[Edit]) -> list[str]:
 
 def as_patch(changes: Iterable[SourceChange]) -> str:
     """A unified diff that `git apply` and `patch -p1` take, of paths below this folder."""
-    return "".join(line for change in changes for line in _patch(change))
-
-
-def _patch(change: SourceChange) -> Iterable[str]:
-    name = os.path.relpath(change.file)
-    with open(change.file, encoding="utf-8", newline="") as stream:
-        before = stream.read().splitlines(keepends=True)
-    after = change.text.splitlines(keepends=True)
-    for line in difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"):
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+    lines: list[str] = []
+    for change in changes:
+        name = os.path.relpath(change.file)
+        with open(change.file, encoding="utf-8", newline="") as stream:
+            before = stream.read().splitlines(keepends=True)
+        after = change.text.splitlines(keepends=True)
+        for line in difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"):
+            whole = line.endswith("\n")
+            lines.append(line if whole else f"{line}\n\\ No newline at end of file\n")
+    return "".join(lines)
 
 
 def apply(changes: Iterable[SourceChange], *, force: bool) -> list[str]:
@@ -142,8 +127,13 @@ def apply(changes: Iterable[SourceChange], *, force: bool) -> list[str]:
         OutputUnwritable: a file cannot be written; those before it are.
     """
     chosen = list(changes)
-    for change in chosen:
-        _require_unchanged(change, force=force)
+    names = [os.path.relpath(change.file) for change in chosen]
+    for name, change in zip(names, chosen, strict=True):
+        with open(change.file, "rb") as stream:
+            if hashlib.sha256(stream.read()).hexdigest() != change.sha256:
+                raise UsageError(f"{name} has changed since it was tried: nothing was written")
+        if not force:
+            require_committed([change.file])
     for change in chosen:
         try:
             mode = os.stat(change.file).st_mode
@@ -152,16 +142,7 @@ def apply(changes: Iterable[SourceChange], *, force: bool) -> list[str]:
         except OSError as error:
             why = error.strerror or error
             raise OutputUnwritable(f"{change.file} cannot be written: {why}") from error
-    return [os.path.relpath(change.file) for change in chosen]
-
-
-def _require_unchanged(change: SourceChange, *, force: bool) -> None:
-    name = os.path.relpath(change.file)
-    with open(change.file, "rb") as stream:
-        if hashlib.sha256(stream.read()).hexdigest() != change.sha256:
-            raise UsageError(f"{name} has changed since it was tried: nothing was written")
-    if not force:
-        require_committed([change.file])
+    return names
 
 
 def require_committed(files: Iterable[str]) -> None:

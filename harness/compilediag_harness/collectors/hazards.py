@@ -77,14 +77,14 @@ class HazardCollector:
         entries = torch_guards.cache_entries(code)
         if not entries:
             return False
-        f_locals = {name: v for name, ref in baseline.roots.items() if (v := ref()) is not None}
+        roots = {name: ref() for name, (ref, _) in baseline.roots.items()}
+        f_locals = {name: value for name, value in roots.items() if value is not None}
         # A guard on a local that is not at hand cannot be evaluated: `unevaluated` counts it.
-        known = self._baselines.of(code, str(entries[0].compile_id))
-        lengths = None if known is None else known.lengths
+        lengths = self._baselines.of(code, str(entries[0].compile_id)).lengths
         examined = LeafChecks(f_locals, deadline).of(entries[0], lengths)
         if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
-        diff = described(examined, GuardValues(code, f_locals, self._baselines, self._witness))
+        diff = described(examined, GuardValues(code, self._baselines, self._witness))
         armed = tuple(guard for guard in diff.guards if _will_fail(guard))
         session.emit(
             HazardsChecked(

@@ -109,8 +109,8 @@ class RecompileCollector:
         examined: list[Examined] = []
         problem = None
         for entry in entries[:_EXAMINED]:
-            known = self._baselines.of(frame.f_code, str(entry.compile_id))
-            found = checks.of(entry, None if known is None else known.lengths)
+            baseline = self._baselines.of(frame.f_code, str(entry.compile_id))
+            found = checks.of(entry, baseline.lengths)
             if not found.finished and len(examined) >= most:
                 break  # the nearest are chosen of those used last
             examined.append(found)
@@ -126,7 +126,7 @@ class RecompileCollector:
         ]
         printed = dict(map(_split, reversed(kept)))
         writers.new_analysis()
-        given = GuardValues(frame.f_code, frame.f_locals, self._baselines, self._witness)
+        given = GuardValues(frame.f_code, self._baselines, self._witness)
         of_all = problem is None and len(examined) == len(entries)
         accepted = checks.accepted if of_all else None
         diffs = [described(item, given, accepted) for item in nearest]

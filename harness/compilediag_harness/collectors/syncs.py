@@ -23,7 +23,6 @@ Other ways to see them change what the program does, or see less (the first is a
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from typing import Any
@@ -43,15 +42,11 @@ Reentrant, as a finaliser or a signal handler may call a compiled callable meanw
 
 _get_ident = threading.get_ident
 
-_live: tuple[SyncCollector, ...] = ()
-_watches_forks = False
-
 
 class SyncCollector:
     """Samples the steps of one session."""
 
     def __init__(self, session: Session, torch_module: Any) -> None:
-        global _live, _watches_forks
         self._session = session
         self._torch = torch_module
         self._schedule = schedule_of(session)
@@ -64,10 +59,6 @@ class SyncCollector:
         self._windows = 0
         self._forget = [torch_calls.on_outermost_call(self._call_begins, self._call_ends)]
         self._forget.append(torch_disabling.on_function_disabled(self._watch_disabled))
-        _live = (*_live, self)
-        if hasattr(os, "register_at_fork") and not _watches_forks:
-            _watches_forks = True
-            os.register_at_fork(after_in_child=_forked)
 
     def step_ended(self, step: int, compiled: bool) -> None:
         """Reports the step, when it was sampled."""
@@ -100,11 +91,9 @@ class SyncCollector:
 
     def uninstall(self) -> None:
         """Puts everything back."""
-        global _live
         self.stop()
         for forget in self._forget:
             forget()
-        _live = tuple(live for live in _live if live is not self)
 
     # --- windows: the parts of a sampled step in which no compiled callable is called ---
 
@@ -187,6 +176,8 @@ class SyncCollector:
 
     def forked(self) -> None:
         """This process is a fork: it has one thread, and its reads are not the session's."""
+        global _lock
+        _lock = threading.RLock()  # a thread that is not here may have held it
         self._take_away()
         self._sample = None
         self._calling.clear()
@@ -211,10 +202,3 @@ class SyncCollector:
 def _in_own_function() -> bool:
     """Whether this thread is in a function of the program's that is not compiled on purpose."""
     return disabled_calls.own_code_of(torch_open_calls.disabled_function()) is not None
-
-
-def _forked() -> None:
-    global _lock
-    _lock = threading.RLock()  # a thread that is not here may have held it
-    for collector in _live:
-        collector.forked()

@@ -135,6 +135,10 @@ class WarmCalls:
         self._sums: dict[Location, _Sum] = {}
         self._keys: Counter[int] = Counter()
         self._left = MAX_CALLS
+        self._removers: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        """Looks at calls from now on."""
         self._removers = [
             torch_calls.on_outermost_call(self._begins, self._ended),
             torch_calls.on_disabled_call(_nothing, self._disabled_begins),

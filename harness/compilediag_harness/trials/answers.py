@@ -7,6 +7,7 @@ weak references: a program that drops its model drops it as in a plain run.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import hashlib
@@ -89,7 +90,9 @@ class AnswerReader:
         if not whole:
             return answer, False
         norm, largest, not_finite = _size_of(torch, flat.reshape(-1))
-        digest = _digest(_bytes_of(flat))
+        size = count * flat.element_size()  # on the host, and not copied
+        content = (ctypes.c_char * size).from_address(flat.data_ptr()) if size else b""
+        digest = _digest(content)
         return dataclasses.replace(
             answer, norm=norm, largest=largest, not_finite=not_finite, digest=digest
         ), True
@@ -142,22 +145,14 @@ def _number(path: str, value: float) -> Answer:
 def _spread(torch: Any, tensor: Any, values: int) -> Any:
     """So many elements, evenly spread; all, where there are no more."""
     count = tensor.numel()
-    flat = tensor.reshape(-1) if tensor.is_contiguous() else None
     if count <= values:
         return tensor.reshape(-1)
     places = [index * count // values for index in range(values)]
-    if flat is not None:
-        return flat[torch.tensor(places, device=flat.device)]
+    if tensor.is_contiguous():
+        return tensor.reshape(-1)[torch.tensor(places, device=tensor.device)]
     # Of a large tensor that is not contiguous no copy is made.
-    return torch.stack([tensor[_place(index, tensor.shape)] for index in places])
-
-
-def _place(index: int, shape: Any) -> tuple[int, ...]:
-    found: list[int] = []
-    for size in reversed(shape):
-        index, place = divmod(index, size)
-        found.append(place)
-    return tuple(reversed(found))
+    indices = torch.unravel_index(torch.tensor(places, device=tensor.device), tensor.shape)
+    return tensor[indices]
 
 
 def _floats(torch: Any, tensor: Any) -> Any:
@@ -182,12 +177,6 @@ def _size_of(torch: Any, flat: Any) -> tuple[float | None, float | None, int]:
             largest = max(largest, float(chunk.abs().max()))
     norm = math.sqrt(squares)
     return (norm if math.isfinite(norm) else None), largest, not_finite
-
-
-def _bytes_of(tensor: Any) -> Any:
-    """The elements of a contiguous tensor on the host, not copied."""
-    size = tensor.numel() * tensor.element_size()
-    return (ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b""
 
 
 def _digest(data: Any) -> str:
@@ -229,27 +218,19 @@ class States:
 
     def follow(self, owner: Any, code: Any, call: CalledWith) -> None:
         """Remembers the objects that a call reaches."""
-        if owner is not None:
-            self._add(owner)
-            return
-        modules: Iterable[Any] = (*call.args, *call.kwargs.values())
-        if code is not None:
-            modules = (*modules, *reached(call.function, code))
-        for value in modules:
-            if issubclass(class_of(value), (self._module_type, self._optimizer_type)):
-                self._add(value)
-
-    def _add(self, value: Any) -> None:
-        known = self._known.get(id(value))
-        if known is not None and known() is value:
-            return
-        if len(self._objects) < MAX_OBJECTS:
-            try:
-                reference = weakref.ref(value)
-            except TypeError:
-                return
-            self._known[id(value)] = reference
-            self._objects.append(reference)
+        values: Iterable[Any] = (owner,)
+        if owner is None:
+            inside = () if code is None else reached(call.function, code)
+            found = (*call.args, *call.kwargs.values(), *inside)
+            kinds = (self._module_type, self._optimizer_type)
+            values = (each for each in found if issubclass(class_of(each), kinds))
+        for value in values:
+            known = self._known.get(id(value))
+            is_known = known is not None and known() is value
+            if not is_known and len(self._objects) < MAX_OBJECTS:
+                with contextlib.suppress(TypeError):  # it takes no weak references
+                    self._known[id(value)] = weakref.ref(value)
+                    self._objects.append(self._known[id(value)])
 
     def read(self, now: float, call: int | None) -> list[StateRead]:
         """What those hold now that are still there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from compilediag_harness.base import object_graph
@@ -24,14 +24,22 @@ _DTYPE = re.compile(r"to\(torch\.(\w+)\)")
 _NUMBERS: dict[str, tuple[type, ...]] = {"tensor": (int,), "tensor(torch.float64)": (int, float)}
 """Which numbers a tensor is made of without loss."""
 
+_FORMATS = {
+    "contiguous": "contiguous_format",
+    **{f: f for f in ("channels_last", "channels_last_3d")},
+}
+"""Memory formats by action."""
 
 _ROOT = re.compile(r"[A-Za-z_]\w*")
 
-_ELEMENT = re.compile(r"([A-Za-z_]\w*)\[(?:(\d+)|'(\w+)')\]")
-""""args[0]", "rest['scale']"."""
-
 _VARIADIC, _KEYWORDS = 0x04, 0x08
 """Flags of code with `*args` and with `**kwargs` (`inspect.CO_VARARGS`, `CO_VARKEYWORDS`)."""
+
+
+class _ThisCall(threading.local):
+    def __init__(self) -> None:
+        self.watched: list[tuple[str, Callable[[], bool]]] = []
+        """Changes in the calls in progress, and whether their value was written into."""
 
 
 class Arguments:
@@ -44,7 +52,7 @@ class Arguments:
         self._changes = tuple(changes)
         self._changed_files = changed_files
         self._notes = notes
-        self._passed = PassedValues()
+        self._this = _ThisCall()
 
     def change(
         self, functions: Iterable[tuple[Location, Any]], owner: Any, call: CalledWith
@@ -53,37 +61,75 @@ class Arguments:
         for change in self._changes:
             for place, code in functions:
                 if is_place_of(change.function, place, self._changed_files):
-                    self._notes.note(change.label, self._acted(change, code, owner, call))
+                    with self._notes.applying(change.label):
+                        self._notes.note(change.label, self._acted(change, code, owner, call))
 
     def ended(self) -> None:
         """The call has ended: what it wrote into a copy of an argument is lost."""
-        for label in self._passed.written():
-            self._notes.note(label, "the function writes into it")
+        if in_compiled_call():
+            return
+        watched, self._this.watched = self._this.watched, []
+        for label, is_written in watched:
+            if is_written():
+                self._notes.note(label, "the function writes into it")
 
     def _acted(self, change: ArgumentChange, code: Any, owner: Any, call: CalledWith) -> str | None:
         """Why it was not done; None when it was."""
-        try:
-            value = _value_of(change.argument, arguments_of(code, owner, call))
-            if value is object_graph.MISSING:
-                return f"{change.argument} cannot be found among the arguments"
-            if is_known(change.action):
-                where = place_of(change.argument, code, owner, call)
-                return self._passed.replace(change, value, where)
-            return _act(change, value)
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-
-
-def _act(change: ArgumentChange, value: Any) -> str | None:
-    if not torch_guards.is_tensor(value):
-        return f"{change.argument} is no tensor"
-    if change.action == "requires_grad":
-        if not value.requires_grad:
-            value.requires_grad_()
+        torch: Any = torch_names.loaded("torch")
+        argument, action = change.argument, change.action
+        value = _value_of(argument, arguments_of(code, owner, call))
+        if value is object_graph.MISSING:
+            return f"{argument} cannot be found among the arguments"
+        if action in _NUMBERS:
+            if type(value) not in _NUMBERS[action]:
+                return f"{argument} is {type(value).__name__}, not a number"
+            other = torch.tensor(value, dtype=None if action == "tensor" else torch.float64)
+        elif not torch_guards.is_tensor(value):
+            return f"{argument} is no tensor"
+        elif action == "requires_grad":
+            if not value.requires_grad:
+                value.requires_grad_()
+            return None
+        elif action == UNWRITTEN:
+            self._watch(change.label, torch, value)
+            return None
+        elif (other := _other(torch, action, value)) is None:
+            if change.dimension is None:
+                return f"{action} needs a dimension"
+            return torch_api.mark_dimension(action, value, change.dimension)
+        elif other is value:
+            return None
+        else:
+            self._watch(change.label, torch, other)
+        where = places_in(code, owner, call).get(argument)
+        if where is None:
+            return f"{argument} is no argument of its own in this call"
+        pass_instead(where, other)
         return None
-    if change.dimension is None:
-        return f"{change.action} needs a dimension"
-    return torch_api.mark_dimension(change.action, value, change.dimension)
+
+    def _watch(self, label: str, torch: Any, value: Any) -> None:
+        if value.is_inference():  # has no version
+            before = value.clone()
+            self._this.watched.append((label, lambda: not torch.equal(value, before)))
+        else:
+            version = value._version
+            self._this.watched.append((label, lambda: value._version != version))
+
+
+def _other(torch: Any, action: str, value: Any) -> Any:
+    """What an action makes of a tensor: the tensor itself where it is as wanted; None where the
+    action makes nothing."""
+    if action == "clone":
+        return value.clone()
+    if action in _FORMATS:
+        return value.contiguous(memory_format=getattr(torch, _FORMATS[action]))
+    dtype = _DTYPE.fullmatch(action)
+    if dtype is None:
+        return None
+    wanted = getattr(torch, dtype[1])
+    if not isinstance(wanted, torch.dtype):
+        raise TypeError(f"torch.{dtype[1]} is no dtype")
+    return value.to(wanted)
 
 
 def arguments_of(code: Any, owner: Any, call: CalledWith) -> dict[str, Any]:
@@ -104,28 +150,26 @@ def arguments_of(code: Any, owner: Any, call: CalledWith) -> dict[str, Any]:
     return found
 
 
-def place_of(argument: str, code: Any, owner: Any, call: CalledWith) -> int | str | None:
-    """Where a call passes an argument itself: the position, or the keyword; None where it passes
-    it as a part of another, or not at all."""
+def places_in(code: Any, owner: Any, call: CalledWith) -> dict[str, int | str]:
+    """Where a call passes each argument itself, by the name that guards have for it ("x",
+    "args[0]", "rest['scale']"): the position, or the keyword."""
     if code is None:
-        return argument if argument in call.kwargs else None
-    names, flags, own = code.co_varnames, code.co_flags, owner is not None
+        return {name: name for name in call.kwargs}
+    names, flags = code.co_varnames, code.co_flags
     named = code.co_argcount + code.co_kwonlyargcount
-    if argument in names[: code.co_argcount]:
-        position = names.index(argument) - own
-        if 0 <= position < len(call.args):
-            return position
-    if argument in names[:named] and argument in call.kwargs:
-        return argument
-    element = _ELEMENT.fullmatch(argument)
-    if element is None or not flags & (_VARIADIC | _KEYWORDS):
-        return None
-    if flags & _VARIADIC and element[2] and names[named] == element[1]:
-        position = code.co_argcount - own + int(element[2])
-        return position if position < len(call.args) else None
-    keywords = names[named + bool(flags & _VARIADIC)] if flags & _KEYWORDS else None
-    passed = element[1] == keywords and element[3] in call.kwargs
-    return element[3] if passed and element[3] not in names[:named] else None
+    found: dict[str, int | str] = {}
+    for position in range(len(call.args)):
+        at = position + (owner is not None)
+        if at < code.co_argcount:
+            found[names[at]] = position
+        elif flags & _VARIADIC:
+            found[f"{names[named]}[{at - code.co_argcount}]"] = position
+    for name in call.kwargs:
+        if name in names[:named]:
+            found.setdefault(name, name)
+        elif flags & _KEYWORDS:
+            found[f"{names[named + bool(flags & _VARIADIC)]}['{name}']"] = name
+    return found
 
 
 def _value_of(argument: str, arguments: dict[str, Any]) -> Any:
@@ -138,86 +182,3 @@ def _value_of(argument: str, arguments: dict[str, Any]) -> Any:
     for hop in path.hops:
         value = object_graph.read(hop, value)
     return value
-
-
-def _with_format(name: str) -> Callable[[Any, Any], Any]:
-    return lambda torch, value: value.contiguous(memory_format=getattr(torch, name))
-
-
-_COPIES: dict[str, Callable[[Any, Any], Any]] = {
-    "contiguous": lambda _, value: value.contiguous(),
-    "channels_last": _with_format("channels_last"),
-    "channels_last_3d": _with_format("channels_last_3d"),
-    "clone": lambda _, value: value.clone(),
-}
-"""From torch and the tensor; the tensor itself where it is as wanted."""
-
-
-def is_known(action: str) -> bool:
-    """Whether an action passes another value, or looks whether one is written into."""
-    return action in (UNWRITTEN, *_NUMBERS, *_COPIES) or _DTYPE.fullmatch(action) is not None
-
-
-class _ThisCall(threading.local):
-    def __init__(self) -> None:
-        self.watched: list[tuple[str, Any, Callable[[Any], bool]]] = []
-
-
-class PassedValues:
-    """The values that are passed in calls in progress."""
-
-    def __init__(self) -> None:
-        self._this = _ThisCall()
-
-    def replace(self, change: ArgumentChange, value: Any, where: int | str | None) -> str | None:
-        """Passes another value in the outermost call that begins; why it cannot be."""
-        torch: Any = torch_names.loaded("torch")
-        if change.action in _NUMBERS:
-            if type(value) not in _NUMBERS[change.action]:
-                return f"{change.argument} is {type(value).__name__}, not a number"
-            dtype = None if change.action == "tensor" else torch.float64
-            return _pass(change, torch.tensor(value, dtype=dtype), where)
-        if not torch_guards.is_tensor(value):
-            return f"{change.argument} is no tensor"
-        if change.action == UNWRITTEN:
-            self._watch(change.label, torch, value)
-            return None
-        other = _other(torch, change.action, value)
-        if other is value:
-            return None
-        self._watch(change.label, torch, other)
-        return _pass(change, other, where)
-
-    def _watch(self, label: str, torch: Any, value: Any) -> None:
-        if value.is_inference():  # has no version
-            before = value.clone()
-            self._this.watched.append((label, value, lambda now: not torch.equal(now, before)))
-        else:
-            version = value._version
-            self._this.watched.append((label, value, lambda now: now._version != version))
-
-    def written(self) -> Iterator[str]:
-        """The labels of changes whose value was written into, when an outermost call has ended."""
-        if in_compiled_call():
-            return
-        watched, self._this.watched = self._this.watched, []
-        for label, value, is_written in watched:
-            if is_written(value):
-                yield label
-
-
-def _other(torch: Any, action: str, value: Any) -> Any:
-    dtype = _DTYPE.fullmatch(action)
-    if dtype is None:
-        return _COPIES[action](torch, value)
-    wanted = getattr(torch, dtype[1])
-    if not isinstance(wanted, torch.dtype):
-        raise TypeError(f"torch.{dtype[1]} is no dtype")
-    return value.to(wanted)
-
-
-def _pass(change: ArgumentChange, value: Any, where: int | str | None) -> str | None:
-    if where is None:
-        return f"{change.argument} is no argument of its own in this call"
-    pass_instead(where, value)
-    return None

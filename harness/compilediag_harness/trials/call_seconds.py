@@ -97,8 +97,7 @@ class CallSeconds:
         return self._places.get(code)
 
     def _step_ended(self, _step: int, _compiled: bool) -> None:
-        due = self._session.now() - self._written >= WRITE_S
-        if due or len(self._rows) >= WRITE_ROWS:
+        if self._session.now() - self._written >= WRITE_S or len(self._rows) >= WRITE_ROWS:
             self.finish()
 
     def finish(self) -> None:

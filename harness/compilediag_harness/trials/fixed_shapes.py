@@ -50,7 +50,10 @@ def wrap(
 
 
 def _fixed(torch: Any, change: PaddedFunction, function: Any, compiled: Any, notes: Notes) -> Any:
-    if not isinstance(function, torch.nn.Module) and _is_method(function):
+    # A method is bound already, or about to become one of a class that is being defined.
+    owner, _, _ = str(getattr(function, "__qualname__", "")).rpartition(".")
+    is_method = inspect.ismethod(function) or (owner and not owner.endswith("<locals>"))
+    if is_method and not isinstance(function, torch.nn.Module):
         notes.note(change.label, IS_METHOD)
         return compiled
     dims: dict[str, dict[str, int]] = {}
@@ -66,14 +69,6 @@ def _fixed(torch: Any, change: PaddedFunction, function: Any, compiled: Any, not
         return compiled
     notes.note(change.label)
     return shape
-
-
-def _is_method(function: Any) -> bool:
-    """Bound already, or about to become one of a class that is being defined."""
-    if inspect.ismethod(function):
-        return True
-    owner, _, _ = str(getattr(function, "__qualname__", "")).rpartition(".")
-    return bool(owner) and not owner.endswith("<locals>")
 
 
 class FixedShapeCalls:

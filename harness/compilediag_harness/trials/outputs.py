@@ -112,27 +112,40 @@ class OutputWatcher:
         self._of_shapes: dict[int, CompiledFunction] = {}
         self.uninstall = torch_calls.on_every_call(self._begins, self._ended)
 
+    @contextlib.contextmanager
+    def _ours(self, what: str) -> Generator[None]:
+        """A block whose faults and seconds are not the program's."""
+        started = time.monotonic()
+        try:
+            yield
+        except Exception as error:
+            self._session.fault(what, error)
+        self._session.charge(time.monotonic() - started)
+
     def _begins(self, _key: int) -> None:
         if is_outermost():
             self._sampled.call = self._sampled.shadow = None
-        started = time.monotonic()
-        try:
+        with self._ours("trial: a compiled call begins"):
             call = torch_open_calls.called_with()
             if call is not None and is_outermost() and not self._sampled.aside:
                 self._begins_with(call)
-        except Exception as error:
-            self._session.fault("trial: a compiled call begins", error)
-        self._session.charge(time.monotonic() - started)
 
     def _begins_with(self, call: torch_open_calls.CalledWith) -> None:
         self._settings.compiled_call_begins()
         self._objects.compiled_call_begins()
         owner = getattr(call.function, "__self__", None)
         batch, warming = self._sampled.batch, shape_log.inside.not_counted > 0
+        functions = wrapped_functions(self._torch, call.function)
+        code = getattr(functions[-1], "__code__", None)
+        key: Any = class_of(functions[0]) if code is None else code
         with self._lock:
-            function = self._function(call, owner)
+            function = self._functions.get(key)
             if function is None:
-                return
+                if len(self._functions) == MAX_FUNCTIONS:
+                    return
+                places = places_of(functions)
+                states = States(places[-1][0], self._torch, self._reader)
+                function = self._functions[key] = CompiledFunction(places, states)
             number = function.calls
             function.calls += batch is None and not warming
         self._arguments.change(function.chain, owner, call)
@@ -142,28 +155,17 @@ class OutputWatcher:
         elif self._plan.outputs and not warming:
             function.states.follow(owner, function.code, call)
             if is_sampled(number):
-                returning = Returning()
-                exact = self._exact(call)
-                if self._plan.shadow:
-                    with self.aside():
-                        self._sampled.shadow = shadow.made_for(self._torch, self._reader, call)
-                self._sampled.call = function, number, returning, exact
+                self._sampled.call = function, number, Returning(), self._beside(call)
 
-    def _exact(self, call: torch_open_calls.CalledWith) -> tuple[Answer, ...]:
-        if not self._plan.reference or self._plan.stance != "force_eager":
-            return ()
-        return shadow.in_float64(self._torch, self._reader, call)
-
-    def _function(self, call: torch_open_calls.CalledWith, owner: Any) -> CompiledFunction | None:
-        functions = wrapped_functions(self._torch, call.function)
-        code = getattr(functions[-1], "__code__", None)
-        key: Any = class_of(functions[0]) if code is None else code
-        known = self._functions.get(key)
-        if known is None and len(self._functions) < MAX_FUNCTIONS:
-            places = places_of(functions)
-            states = States(places[-1][0], self._torch, self._reader)
-            known = self._functions[key] = CompiledFunction(places, states)
-        return known
+    def _beside(self, call: torch_open_calls.CalledWith) -> tuple[Answer, ...]:
+        """The answers in float64 where the plan wants them; and the shadow, where it wants that."""
+        exact: tuple[Answer, ...] = ()
+        if self._plan.reference and self._plan.stance == "force_eager":
+            exact = shadow.in_float64(self._torch, self._reader, call)
+        if self._plan.shadow:
+            with self.aside():
+                self._sampled.shadow = shadow.made_for(self._torch, self._reader, call)
+        return exact
 
     @contextlib.contextmanager
     def aside(self) -> Generator[None]:
@@ -183,24 +185,18 @@ class OutputWatcher:
         batch.function = self._of_shapes.get(number)  # a batch without rows calls nothing
 
         def ended(result: Any, returned: bool) -> None:
-            local.batch = None
-            if batch.function is not None:
-                self._of_shapes[number] = batch.function
-                self._batch_ended(batch.function, result, returned=returned)
+            local.batch, function = None, batch.function
+            if function is None:
+                return
+            self._of_shapes[number] = function
+            with self._lock:
+                call = function.calls
+                function.calls += 1
+            if returned and self._plan.outputs and is_sampled(call):
+                with self._ours("trial: an output"):
+                    self._sample(function, call, result, ())
 
         return ended
-
-    def _batch_ended(self, function: CompiledFunction, result: Any, *, returned: bool) -> None:
-        with self._lock:
-            call = function.calls
-            function.calls += 1
-        if returned and self._plan.outputs and is_sampled(call):
-            started = time.monotonic()
-            try:
-                self._sample(function, call, result, ())
-            except Exception as error:
-                self._session.fault("trial: an output", error)
-            self._session.charge(time.monotonic() - started)
 
     def _ended(self, _key: int) -> None:
         try:
@@ -214,12 +210,8 @@ class OutputWatcher:
 
         def returned(value: Any) -> None:
             self._sampled.call = None
-            started = time.monotonic()
-            try:
+            with self._ours("trial: an output"):
                 self._sample(function, number, value, exact)
-            except Exception as error:
-                self._session.fault("trial: an output", error)
-            self._session.charge(time.monotonic() - started)
 
         try:
             returning.read(returned)
@@ -229,37 +221,32 @@ class OutputWatcher:
     def _sample(
         self, function: CompiledFunction, number: int, value: Any, exact: tuple[Answer, ...]
     ) -> None:
-        session = self._session
+        session, place = self._session, function.place
         answers, complete = self._reader.read(value)
         session.emit(
-            OutputsSampled(
-                session.now(), session.step, function.place, number, answers, complete, exact
-            )
+            OutputsSampled(session.now(), session.step, place, number, answers, complete, exact)
         )
         beside, self._sampled.shadow = self._sampled.shadow, None
         if beside is not None:
-            self._compare(function, number, beside, value)
-        function.read = function.states.read(session.now(), number)
-
-    def _compare(self, function: CompiledFunction, number: int, beside: Shadow, value: Any) -> None:
-        session, problem = self._session, beside.problem
-        drawn = RandomStates.now(self._torch).digests
-        found = (0, (), True) if problem else shadow.compared(self._reader, beside, value)
-        count, differing, complete = found
-        session.emit(
-            CallShadowed(
-                session.now(),
-                session.step,
-                function.place,
-                number,
-                count,
-                differing[:MAX_DIFFERING],
-                complete and len(differing) <= MAX_DIFFERING,
-                beside.floating,
-                problem is None and drawn != beside.random_after,
-                problem,
+            drawn = RandomStates.now(self._torch).digests
+            count, differing, complete = 0, (), True
+            if beside.problem is None:
+                count, differing, complete = shadow.compared(self._reader, beside, value)
+            session.emit(
+                CallShadowed(
+                    session.now(),
+                    session.step,
+                    place,
+                    number,
+                    count,
+                    differing[:MAX_DIFFERING],
+                    complete and len(differing) <= MAX_DIFFERING,
+                    beside.floating,
+                    beside.problem is None and drawn != beside.random_after,
+                    beside.problem,
+                )
             )
-        )
+        function.read = function.states.read(session.now(), number)
 
     def finish(self) -> None:
         """Writes what is held at the end, and after the last sampled call."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from typing import Any
 
 from compilediag_harness.base.session import Session
@@ -29,6 +30,14 @@ class Notes:
         self._noted[change, problem] = None
         if self._session is not None:
             self._session.emit(TrialApplied(self._session.now(), change, problem))
+
+    @contextlib.contextmanager
+    def applying(self, change: str) -> Generator[None]:
+        """A block that applies a part of the plan: what it raises is why that was not applied."""
+        try:
+            yield
+        except Exception as error:
+            self.note(change, f"{type(error).__name__}: {error}")
 
     def attach(self, session: Session) -> None:
         """Writes what was noted so far, and from now on."""
@@ -64,7 +73,18 @@ def read(path: str) -> TrialPlan:
 def _decoded(kind: Any, value: Any, where: str) -> Any:
     """A JSON value as one of the types that plans are made of."""
     if dataclasses.is_dataclass(kind):
-        return _object(kind, value, where)
+        if type(value) is not dict:
+            raise ValueError(f"{where} is no object")
+        given: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        hints = _hints(kind)
+        if unknown := sorted(given.keys() - hints.keys()):
+            raise ValueError(f"{where} has a field {unknown[0]!r}, which is not known")
+        found = {key: _decoded(hints[key], item, f"{where}.{key}") for key, item in given.items()}
+        make: Any = kind
+        try:
+            return make(**found)
+        except TypeError as error:  # a field without a default is missing
+            raise ValueError(f"{where}: {error}") from error
     if typing.get_origin(kind) is tuple:
         if type(value) is not list:
             raise ValueError(f"{where} is no list")
@@ -73,29 +93,11 @@ def _decoded(kind: Any, value: Any, where: str) -> Any:
         return tuple(_decoded(member, item, f"{where}[{n}]") for n, item in enumerate(items))
     if typing.get_origin(kind) is types.UnionType:
         for choice in typing.get_args(kind):
-            try:
+            with contextlib.suppress(ValueError):
                 return _decoded(choice, value, where)
-            except ValueError:
-                continue
     elif type(value) is kind:
         return value
     raise ValueError(f"{where} is {type(value).__name__}, not {getattr(kind, '__name__', kind)}")
-
-
-def _object(kind: Any, value: Any, where: str) -> Any:
-    if type(value) is not dict:
-        raise ValueError(f"{where} is no object")
-    given: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-    hints = _hints(kind)
-    unknown = sorted(given.keys() - hints.keys())
-    if unknown:
-        raise ValueError(f"{where} has a field {unknown[0]!r}, which is not known")
-    try:
-        return kind(
-            **{name: _decoded(hints[name], item, f"{where}.{name}") for name, item in given.items()}
-        )
-    except TypeError as error:  # a field without a default is missing
-        raise ValueError(f"{where}: {error}") from error
 
 
 @functools.cache

@@ -42,7 +42,7 @@ class PlannedSettings:
             imports.on_import(change.module, functools.partial(self._imported, change))
 
     def _imported(self, change: SettingChange, module: Any) -> None:
-        try:
+        with self._notes.applying(change.label):
             if not hasattr(module, change.name):
                 self._notes.note(change.label, "this torch has no such option")
             elif isinstance(change.value, tuple):
@@ -52,8 +52,6 @@ class PlannedSettings:
                 setattr(module, change.name, change.value)
                 self._set[change] = change.value
                 self._notes.note(change.label)
-        except Exception as error:
-            self._notes.note(change.label, f"{type(error).__name__}: {error}")
 
     def _add_functions(self, change: SettingChange, module: Any) -> None:
         names = self._waiting[change]
@@ -130,28 +128,18 @@ def install(torch: Any, options: Iterable[CompileOption], notes: Notes) -> Remov
 def seed_when_imported(seed: int, notes: Notes, imports: PostImport) -> None:
     """Seeds the generators that do not need torch, each when its module was imported. A program
     that seeds them itself does so later."""
-
-    def python(module: Any) -> None:
-        _seeded(seed, notes, lambda: module.seed(seed))
-
-    def numpy(module: Any) -> None:
-        _seeded(seed, notes, lambda: module.seed(seed % 2**32))
-
-    imports.on_import("random", python)
-    imports.on_import("numpy.random", numpy)
+    imports.on_import("random", lambda module: _seed(module.seed, seed, notes))
+    imports.on_import("numpy.random", lambda module: _seed(module.seed, seed, notes, 2**32))
 
 
 def seed_torch(seed: int, notes: Notes, torch: Any) -> None:
     """Seeds torch's generators; CUDA's only when the program begins to use it."""
-    _seeded(seed, notes, lambda: torch.manual_seed(seed))
+    _seed(torch.manual_seed, seed, notes)
 
 
-def _seeded(seed: int, notes: Notes, act: Callable[[], object]) -> None:
-    try:
-        act()
-    except Exception as error:
-        notes.note(seed_label(seed), f"{type(error).__name__}: {error}")
-    else:
+def _seed(act: Callable[[int], object], seed: int, notes: Notes, most: int | None = None) -> None:
+    with notes.applying(seed_label(seed)):
+        act(seed if most is None else seed % most)
         notes.note(seed_label(seed))
 
 
@@ -192,9 +180,16 @@ class Objects:
         """Changes the optimizers that were made by now; each once."""
         while self._made:
             optimizer = self._made.pop()()
-            if optimizer is not None:
-                for change in self._numbers:
-                    self._notes_outcome(change, functools.partial(self._as_tensor, optimizer))
+            if optimizer is None:
+                continue
+            for change in self._numbers:
+                with self._notes.applying(change.label):
+                    held = [group for group in optimizer.param_groups if change.name in group]
+                    for group in held:
+                        if not isinstance(group[change.name], self._torch.Tensor):
+                            group[change.name] = self._torch.tensor(group[change.name])
+                    if held:
+                        self._notes.note(change.label)
 
     def _watch_optimizers(self) -> None:
         base: Any = self._torch.optim.Optimizer
@@ -207,14 +202,6 @@ class Objects:
             made.append(weakref.ref(self))
 
         self._undo.append(replace_with(base, "__init__", build))
-
-    def _as_tensor(self, optimizer: Any, change: ObjectChange) -> bool:
-        held = [group for group in optimizer.param_groups if change.name in group]
-        for group in held:
-            value = group[change.name]
-            if not isinstance(value, self._torch.Tensor):
-                group[change.name] = self._torch.tensor(value)
-        return bool(held)
 
     def _watch_registering(self, name: str) -> None:
         module: Any = self._torch.nn.Module
@@ -230,24 +217,13 @@ class Objects:
         self._undo.append(replace_with(module, name, register))
 
     def _disabled(self, hook: Any) -> Any:
-        code = code_of(hook)
-        found = [hook]
-
-        def disable(_: ObjectChange) -> bool:
-            found[0] = self._torch.compiler.disable(hook)
-            return True
-
+        code, found = code_of(hook), hook
         for change in self._hooks:
             if code is not None and _is_of(change, code):
-                self._notes_outcome(change, disable)
-        return found[0]
-
-    def _notes_outcome(self, change: ObjectChange, act: Callable[[ObjectChange], bool]) -> None:
-        try:
-            if act(change):
-                self._notes.note(change.label)
-        except Exception as error:
-            self._notes.note(change.label, f"{type(error).__name__}: {error}")
+                with self._notes.applying(change.label):
+                    found = self._torch.compiler.disable(hook)
+                    self._notes.note(change.label)
+        return found
 
 
 def _is_of(change: ObjectChange, code: types.CodeType) -> bool:

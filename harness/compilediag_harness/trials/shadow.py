@@ -13,9 +13,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import types
-from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from compilediag_harness.base.object_graph import class_of, parts_of
 from compilediag_harness.shapes.random_states import RandomStates, restored_states
@@ -54,9 +53,16 @@ class Copier:
         Raises:
             CannotCopy: a part of it is too large, or shares what no copy can have.
         """
+        function = call.function
+        owner, inner = (getattr(function, name, None) for name in ("__self__", "__func__"))
         try:
             args, kwargs = torch_api.mapped(self._value, (call.args, call.kwargs))
-            return CalledWith(self._function(call.function, 0), args, kwargs)
+            if inner is not None and not isinstance(owner, type):
+                known = self._memo.get(id(owner))
+                function = types.MethodType(inner, self._object(owner) if known is None else known)
+            elif class_of(function) is types.FunctionType:
+                function = self._function(function, 0)
+            return CalledWith(function, args, kwargs)
         except CannotCopy:
             raise
         except Exception as error:  # of the program's own classes
@@ -86,23 +92,18 @@ class Copier:
         flat = None if flags else self._memory.get(key)
         if flat is None:
             storage = whole.untyped_storage()
-            self._count(storage.nbytes())
-            flat = torch.empty(0, dtype=whole.dtype, device=whole.device)
-            flat = self._as_wanted(flat.set_(storage).clone())
+            self._bytes += storage.nbytes()
+            if self._bytes > MAX_BYTES:
+                raise CannotCopy(f"its tensors are larger than {MAX_BYTES >> 30} GiB")
+            flat = torch.empty(0, dtype=whole.dtype, device=whole.device).set_(storage).clone()
+            if self._double and flat.is_floating_point():
+                flat = flat.double()
             self._memory[key] = flat
         copied = flat.as_strided(whole.size(), whole.stride(), whole.storage_offset())
         if issubclass(class_of(value), torch.nn.Parameter):
             copied = torch.nn.Parameter(copied, requires_grad=value.requires_grad)
         self._memo[id(value)] = copied
         return copied
-
-    def _as_wanted(self, flat: Any) -> Any:
-        return flat.double() if self._double and flat.is_floating_point() else flat
-
-    def _count(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > MAX_BYTES:
-            raise CannotCopy(f"its tensors are larger than {MAX_BYTES >> 30} GiB")
 
     def _object(self, value: Any) -> Any:
         """A module, or another object whose method is called."""
@@ -111,18 +112,6 @@ class Copier:
         return copy.deepcopy(value, self._memo)
 
     def _function(self, function: Any, depth: int) -> Any:
-        owner = getattr(function, "__self__", None)
-        inner = getattr(function, "__func__", None)
-        if inner is not None and not isinstance(owner, type):
-            return types.MethodType(inner, self._value_of_owner(owner))
-        if class_of(function) is not types.FunctionType:
-            return function
-        return self._plain_function(function, depth)
-
-    def _value_of_owner(self, owner: Any) -> Any:
-        return self._memo[id(owner)] if id(owner) in self._memo else self._object(owner)
-
-    def _plain_function(self, function: Any, depth: int) -> Any:
         """The same code on copies of the modules and tensors that it captures or names."""
         if id(function) in self._memo:
             return self._memo[id(function)]
@@ -148,7 +137,7 @@ class Copier:
     def _named(self, value: Any, depth: int) -> Any:
         if class_of(value) is types.FunctionType and depth < MAX_DEPTH:
             is_library = str(value.__module__).partition(".")[0] == "torch"
-            return value if is_library else self._plain_function(value, depth + 1)
+            return value if is_library else self._function(value, depth + 1)
         return self._value(value)
 
 
@@ -174,30 +163,45 @@ class Shadow:
     """Why there is nothing to compare with."""
 
 
+class _Eager(NamedTuple):
+    """What a call gave eager, on copies."""
+
+    answers: _Answers
+    complete: bool
+    floating: bool
+    random_after: object
+
+
+def _eager(torch: Any, reader: AnswerReader, call: CalledWith, *, double: bool = False) -> _Eager:
+    """Makes a call on copies; nothing is compiled, and the generators are put back."""
+    copier = Copier(torch, double=double)
+    with restored_states(torch), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        copied = copier.call(call)
+        value = copied.function(*copied.args, **copied.kwargs)
+        answers, complete = _read(reader, value, copied)
+        return _Eager(answers, complete, copier.floating, RandomStates.now(torch).digests)
+
+
 def made_for(torch: Any, reader: AnswerReader, call: CalledWith) -> Shadow:
     """The shadow of a call that begins; the generators stay where they are."""
-    shadow = Shadow(call)
+    before = RandomStates.now(torch).digests
     try:
-        before = RandomStates.now(torch).digests
-        with _eager(torch):
-            shadow.eager = _answers(torch, reader, shadow, double=False)
-            shadow.random_after = RandomStates.now(torch).digests
-        with _eager(torch):
-            shadow.again = _answers(torch, reader, shadow, double=False)
+        first, again = _eager(torch, reader, call), _eager(torch, reader, call)
     except CannotCopy as error:
-        shadow.problem = clip(str(error), MAX_REASON)
-        return shadow
+        return Shadow(call, problem=clip(str(error), MAX_REASON))
     except Exception as error:  # of the program, on copies
         text = str(error).partition("\n")[0]
-        shadow.problem = clip(f"eager, on copies: {type(error).__name__}: {text}", MAX_REASON)
-        return shadow
-    if shadow.floating and shadow.random_after == before:
+        problem = clip(f"eager, on copies: {type(error).__name__}: {text}", MAX_REASON)
+        return Shadow(call, problem=problem)
+    complete, floating = first.complete and again.complete, first.floating
+    exact: _Answers = {}
+    if floating and first.random_after == before:
         # Random numbers of another type are others.
-        with contextlib.suppress(Exception), _eager(torch):
-            shadow.exact = _answers(torch, reader, shadow, double=True)
-            if RandomStates.now(torch).digests != before:
-                shadow.exact = {}
-    return shadow
+        with contextlib.suppress(Exception):
+            double = _eager(torch, reader, call, double=True)
+            complete &= double.complete
+            exact = double.answers if double.random_after == before else {}
+    return Shadow(call, first.answers, again.answers, exact, complete, floating, first.random_after)
 
 
 def compared(
@@ -232,23 +236,6 @@ def _is_same(one: Answer, other: Answer | None) -> bool:
     return one == other
 
 
-@contextlib.contextmanager
-def _eager(torch: Any) -> Generator[None]:
-    """Nothing is compiled, and the generators are put back."""
-    with restored_states(torch), torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        yield
-
-
-def _answers(torch: Any, reader: AnswerReader, shadow: Shadow, *, double: bool) -> _Answers:
-    copier = Copier(torch, double=double)
-    call = copier.call(shadow.call)
-    shadow.floating |= copier.floating
-    value = call.function(*call.args, **call.kwargs)
-    found, complete = _read(reader, value, call)
-    shadow.complete &= complete
-    return found
-
-
 def _read(reader: AnswerReader, value: Any, call: CalledWith) -> tuple[_Answers, bool]:
     """What the call returned, and what it left in its arguments and in the buffers of its
     module."""
@@ -262,12 +249,9 @@ def _read(reader: AnswerReader, value: Any, call: CalledWith) -> tuple[_Answers,
         answers, whole = reader.read(part)
         # Of arguments only tensors can have been written.
         complete = complete and (whole or bool(name))
-        found.update((f"{name}{each.path}", each) for each in answers if not name or _is_data(each))
+        kept = (each for each in answers if not name or each.kind == "tensor")
+        found.update((f"{name}{each.path}", each) for each in kept)
     return found, complete
-
-
-def _is_data(answer: Answer) -> bool:
-    return answer.kind == "tensor"
 
 
 def _tensors_in(torch: Any, value: Any) -> list[Any]:
@@ -294,12 +278,9 @@ def in_float64(torch: Any, reader: AnswerReader, call: CalledWith) -> tuple[Answ
     random numbers: in another type they are others. The generators stay where they are."""
     if not isinstance(getattr(call.function, "__self__", None), torch.nn.Module):
         return ()
-    try:
+    with contextlib.suppress(Exception):  # of the program, whose own call follows
         before = RandomStates.now(torch).digests
-        with _eager(torch):
-            copied = Copier(torch, double=True).call(call)
-            found, complete = reader.read(copied.function(*copied.args, **copied.kwargs))
-            drawn = RandomStates.now(torch).digests != before
-        return () if drawn or not complete else found
-    except Exception:  # of the program, whose own call follows
-        return ()
+        made = _eager(torch, reader, call, double=True)
+        if made.complete and made.random_after == before:
+            return tuple(each for path, each in made.answers.items() if path == each.path)
+    return ()

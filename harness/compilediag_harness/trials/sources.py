@@ -34,11 +34,16 @@ class ReplacedSources:
         self._notes = notes
         self._changes: dict[str, SourceChange] = {}
         for change in changes:
-            problem = _problem_of(change)
-            if problem is None:
+            try:
+                with open(change.file, "rb") as stream:
+                    digest = hashlib.sha256(stream.read()).hexdigest()
+            except OSError as error:
+                notes.note(change.label, f"the file cannot be read: {error}")
+                continue
+            if digest == change.sha256:
                 self._changes[os.path.realpath(change.file)] = change
             else:
-                notes.note(change.label, problem)
+                notes.note(change.label, OTHER_FILE)
         # A link may have another name than its file, hardly another ending.
         self._endings = tuple({os.path.splitext(path)[1] for path in self._changes})
 
@@ -76,15 +81,6 @@ class ReplacedSources:
 @functools.lru_cache(maxsize=16_384)
 def _real(path: str) -> str:
     return os.path.realpath(path)
-
-
-def _problem_of(change: SourceChange) -> str | None:
-    try:
-        with open(change.file, "rb") as stream:
-            digest = hashlib.sha256(stream.read()).hexdigest()
-    except OSError as error:
-        return f"the file cannot be read: {error}"
-    return None if digest == change.sha256 else OTHER_FILE
 
 
 def _bytes_of(text: str) -> bytes:

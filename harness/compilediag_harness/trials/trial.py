@@ -79,14 +79,11 @@ class ActiveTrial:
             self._undo.append(self._call_seconds.uninstall)
 
     def _set_stance(self) -> None:
-        chosen = self._plan.stance
+        label = stance_label(str(self._plan.stance))
         torch: Any = torch_names.loaded("torch")
-        try:
-            torch.compiler.set_stance(chosen)
-        except Exception as error:
-            self._notes.note(stance_label(str(chosen)), f"{type(error).__name__}: {error}")
-        else:
-            self._notes.note(stance_label(str(chosen)))
+        with self._notes.applying(label):
+            torch.compiler.set_stance(self._plan.stance)
+            self._notes.note(label)
 
     def finish(self) -> None:
         """What the process holds at its end, and which changes are not in force any more."""

@@ -91,12 +91,7 @@ def hooked(*, disabled: bool = False) -> Any:
     return kept["mean"]
 
 
-case(
-    "a hook's flag",
-    advice_of_containers.DISABLED_HOOK,
-    hooked,
-    lambda: hooked(disabled=True),
-)
+case("a hook's flag", advice_of_containers.DISABLED_HOOK, hooked, lambda: hooked(disabled=True))
 
 
 case(
