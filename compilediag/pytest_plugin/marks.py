@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -104,9 +104,10 @@ def _levels(item: pytest.Item) -> Iterator[Level]:
             yield [mark for mark in marks if not any(mark is each for each in of_parameters)]
         elif isinstance(node, pytest.Class):
             by_class: list[Level] = []
-            for owner in node.obj.__mro__:
-                written: Any = vars(owner).get("pytestmark", ())
-                listed = written if isinstance(written, list | tuple) else [written]
+            owners: tuple[type, ...] = node.obj.__mro__
+            for owner in owners:
+                own: object = owner.__dict__.get("pytestmark", ())
+                listed = cast("list[Any]", own if isinstance(own, list | tuple) else [own])
                 by_class.append([getattr(mark, "mark", mark) for mark in listed])
             inherited = [mark for level in by_class for mark in level]
             yield [mark for mark in marks if mark not in inherited]
