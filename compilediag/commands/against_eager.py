@@ -24,8 +24,7 @@ from compilediag.compare.against_eager.record import with_payoff
 from compilediag.compare.gate.ab import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers.first_difference import Numbers
-from compilediag.fixes.numbers.narrowing import MAX_RUNS
-from compilediag.fixes.numbers.record import with_numbers
+from compilediag.fixes.numbers.record import MAX_RUNS, with_numbers
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import RunOptions

@@ -40,7 +40,7 @@ _HOMES = (
     ("judgement", "views.gate.json:JudgementDocument", "gate"),
     ("stats", None, "stats"),
     ("trend", None, "trend"),
-    ("plan", "rules.fixed_shapes.plan:PlanDocument", "plan"),
+    ("plan", "rules.bucket_plan:PlanDocument", "plan"),
     ("doctor", "commands.doctor:DoctorDocument", "doctor"),
 )
 """Without a home: of an extension."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.rules.fixed_shapes.plan import (
-    CallablePlan,
+from compilediag.rules.bucket_plan import (
     Histogram,
+    PlanRecord,
     Range,
-    buckets_of,
     has_size_twice,
     histogram,
     listed_buckets,
@@ -32,7 +31,7 @@ NOTHING_KNOWN = (
 )
 
 
-def render_plan(plans: Sequence[CallablePlan], options: RenderOptions) -> str:
+def render_plan(plans: Sequence[PlanRecord], options: RenderOptions) -> str:
     """One block a callable, those called most first."""
     if not plans:
         return "\n".join(options.wrap(NOTHING_KNOWN, "", "  ")) + "\n"
@@ -42,29 +41,29 @@ def render_plan(plans: Sequence[CallablePlan], options: RenderOptions) -> str:
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _block(item: CallablePlan, options: RenderOptions) -> list[str]:
-    varying = item.varying
+def _block(item: PlanRecord, options: RenderOptions) -> list[str]:
     place = options.place(item.file, item.line, 200) if item.file else ""
     if item.called_at is not None:
         file, _, line = item.called_at.rpartition(":")
         place = f"called at {options.place(file, int(line), 200)}"
     name = options.styled(options.text(item.held_by or item.name, 80), "bold")
-    calls = count(sum(varying.counts), "call") if item.counted else "calls not counted"
-    distinct = count(len(varying.sizes), "size" if len(varying.dims) == 1 else "combination")
+    calls = "calls not counted" if item.counts is None else count(sum(item.counts), "call")
+    distinct = count(len(item.sizes), "size" if len(item.dims) == 1 else "combination")
     lines = [f"{name}  {options.dot.join(filter(None, (place, calls, distinct)))}"]
-    for sentence in (*(f"changes: {_places(d, options)}" for d in varying.dims), *_missing(item)):
+    for sentence in (*(f"changes: {_places(d, options)}" for d in item.dims), *_missing(item)):
         lines += options.wrap(sentence, "  ", "    ")
     lines.append("")
     if item.buckets is not None:
-        lines += _drawn(histogram(item.counts, item.buckets.buckets, MAX_RANGES), options)
+        counts = {size[0]: calls for size, calls in item.calls.items()}
+        lines += _drawn(histogram(counts, item.buckets, MAX_RANGES), options)
     elif item.grid is not None:
-        for dims, sizes in zip(varying.dims, (item.grid.first, item.grid.second), strict=True):
+        for dims, sizes in zip(item.dims, item.planned, strict=True):
             sentence = f"{_places(dims, options)}: {', '.join(map(str, sizes))}"
             lines += options.wrap(sentence, "  ", "    ")
     else:
         advice = (
-            f"{len(varying.dims)} sizes change independently: a graph for each combination would "
-            "be too many. Pad all but one or two of them to their largest size, and plan again"
+            f"{len(item.dims)} sizes change independently: a graph for each combination would be "
+            "too many. Pad all but one or two of them to their largest size, and plan again"
         )
         return [*lines, *options.wrap(advice, "  ")]
     head = ("buckets", "graphs", "padding")
@@ -73,9 +72,9 @@ def _block(item: CallablePlan, options: RenderOptions) -> list[str]:
     return [*lines, "", *compared, "", *_code(item, options)]
 
 
-def _missing(item: CallablePlan) -> list[str]:
+def _missing(item: PlanRecord) -> list[str]:
     """What the plan could not take into account."""
-    if not item.counted:
+    if item.counts is None:
         return ["the sizes are of recompiles, each counted once: how often they come is not known"]
     missing: list[str] = []
     if item.padded_calls:
@@ -88,10 +87,9 @@ def _missing(item: CallablePlan) -> list[str]:
             "most brief steps were only counted: a size that came in no other step is missing "
             "(COMPILEDIAG_EVERY_STEP=1 records all)"
         )
-    if item.varying.other_calls:
+    if item.other_calls:
         missing.append(
-            f"{count(item.varying.other_calls, 'call')} had sizes that are not known: "
-            "not planned for"
+            f"{count(item.other_calls, 'call')} had sizes that are not known: not planned for"
         )
     return missing
 
@@ -136,7 +134,7 @@ def _share(waste: float) -> str:
     return "<1 %" if 0 < waste < 0.01 else f"{waste:.0%}".replace("%", " %")
 
 
-def _code(item: CallablePlan, options: RenderOptions) -> list[str]:
+def _code(item: PlanRecord, options: RenderOptions) -> list[str]:
     """Lines to be copied; a size that one tensor has twice is left to the reader."""
     if has_size_twice(item):
         sentence = "one tensor has this size in two dims: name one of them in FixedShape by hand"
@@ -151,7 +149,7 @@ def _code(item: CallablePlan, options: RenderOptions) -> list[str]:
         code = [f"  {options.text(line, 4000)}" for line in lines]
         return ["  import compilediag as cd", "", *code]
     # The setting of a FixedShape that is there.
-    new, now = buckets_of(item, fixed.axes), listed_buckets(fixed.axes, fixed.buckets)
+    new, now = listed_buckets(fixed.axes, item.planned), listed_buckets(fixed.axes, fixed.buckets)
     current = f"FixedShape({name}, ...) pads to {now} now"
     if new == now:
         return options.wrap(f"{current}: as planned", "  ", "    ")

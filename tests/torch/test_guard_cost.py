@@ -213,7 +213,7 @@ def test_modules_that_did_not_change_are_skipped() -> None:
 
 def test_the_ways_of_the_advice_are_tested_here() -> None:
     """A new way needs a test."""
-    from compilediag.rules.costs import guards as guard_cost
+    from compilediag.rules import costs as guard_cost
 
     texts = (guard_cost._COMPUTE_ONCE, guard_cost._DICT_TAGS, guard_cost._UNSAFE)
     named = {name for text in texts for name in re.findall(r"\w*guard\w*", text)}

@@ -19,7 +19,7 @@ from torch import distributed  # noqa: E402
 
 from compilediag.diagnosis.findings import Rule  # noqa: E402
 from compilediag.fixes.numbers.first_difference import numbers_of  # noqa: E402
-from compilediag.rules.costs.long_compiles import (  # noqa: E402
+from compilediag.rules.costs import (  # noqa: E402
     find_builds_without_cache,
     find_repeated_blocks,
     find_restarts,

@@ -23,8 +23,7 @@ from timelines import (
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.findings import Finding, Severity
-from compilediag.rules.catalogue import ALL_RULES
-from compilediag.rules.diagnose import diagnose
+from compilediag.rules.diagnose import ALL_RULES, diagnose
 from compilediag.rules.recompiles import RecompileRule
 from compilediag.timeline.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location

@@ -12,8 +12,8 @@ from compilediag.receipt.schema.compiles import EnteredAt, FrameName
 from compilediag.receipt.schema.invocations import Invocation, ShapesRecord
 from compilediag.rules.case import Case, case_of
 from compilediag.rules.changes import Change, Edit, EditImpossible
-from compilediag.rules.objects.changes import neutral_changes
-from compilediag.rules.values.changes import filled_changes, flag_changes
+from compilediag.rules.objects import neutral_changes
+from compilediag.rules.values import filled_changes, flag_changes
 from tests.support.receipt_records import entered, of_files
 from tests.unit.test_fix_candidates import finding, receipt
 

@@ -13,7 +13,7 @@ from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.figures.invocations import planned_padding, shapes_section
 from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.schema.invocations import FixedShapeRecord
-from compilediag.rules.fixed_shapes.rule import (
+from compilediag.rules.fixed_shapes import (
     find_contamination,
     find_early_exit_waste,
     find_late_compiles,

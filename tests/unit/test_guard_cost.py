@@ -10,7 +10,7 @@ from built_receipt import CWD, FRAME, built, compiled, ended, started, torch_see
 from screens import screen
 
 from compilediag.diagnosis.findings import Finding, place_of
-from compilediag.rules.costs.guards import MIN_GUARDS, find_expensive_guards
+from compilediag.rules.costs import MIN_GUARDS, find_expensive_guards
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag.views.compiles import show_compile_time

@@ -12,10 +12,10 @@ from false_guards import FLAG, FRAME, HOOK, PE
 
 from compilediag.diagnosis.codes import REGISTER, info
 from compilediag.diagnosis.findings import Finding, Rule, place_of
-from compilediag.rules.catalogue import RECOMPILE_RULES
+from compilediag.rules.diagnose import RECOMPILE_RULES
 from compilediag.rules.facts import decides_by
-from compilediag.rules.objects.advice import unguarded_change
-from compilediag.rules.sizes.marks import since_first_call
+from compilediag.rules.objects import unguarded_change
+from compilediag.rules.sizes.advice import since_first_call
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UnguardedChanged, UserCall
 

@@ -12,9 +12,8 @@ from timelines import FILE, TORCH_FILE, attempt, process, timeline
 from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.extensions.cadence.diagnosis import rules as cadences
-from compilediag.rules.costs import late_compiles
+from compilediag.rules import steps
 from compilediag.rules.diagnose import diagnose
-from compilediag.rules.steps import data_loading, syncs, timer_scope
 from compilediag.timeline.devices import SyncSite, sample_of
 from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
@@ -47,7 +46,7 @@ def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int =
 
 def test_a_line_that_a_caller_repeats_is_named_itself() -> None:
     """Without a loop in its own function the line is the place."""
-    (finding,) = found(syncs.find_sync_loops, timeline(syncs=(sample(3, read(40, loop=None)),)))
+    (finding,) = found(steps.find_sync_loops, timeline(syncs=(sample(3, read(40, loop=None)),)))
     assert finding.location == place_of(LINE)
     assert "in a loop" not in finding.title
 
@@ -55,7 +54,7 @@ def test_a_line_that_a_caller_repeats_is_named_itself() -> None:
 @pytest.mark.parametrize(("count", "findings"), [(63, 0), (64, 1)])
 def test_on_the_host_it_takes_more_and_says_would(count: int, findings: int) -> None:
     """Nobody knows which tensors would be on a device."""
-    made = found(syncs.find_sync_loops, timeline(syncs=(sample(3, read(count), on_device=False),)))
+    made = found(steps.find_sync_loops, timeline(syncs=(sample(3, read(count), on_device=False),)))
     assert len(made) == findings
     assert all("would wait for a GPU" in finding.title for finding in made)
 
@@ -72,7 +71,7 @@ def test_on_the_host_it_takes_more_and_says_would(count: int, findings: int) -> 
 def test_reads_that_are_no_finding(samples: tuple[SampledStep, ...]) -> None:
     """However many steps: they are not thirty in one loop, or the user cannot change the line."""
     run = timeline(syncs=samples, processes=(process(0), process(1)))
-    assert found(syncs.find_sync_loops, run) == []
+    assert found(steps.find_sync_loops, run) == []
 
 
 def test_the_receipt_adds_up_by_line_and_kind() -> None:
@@ -112,7 +111,7 @@ def test_what_is_no_first_compile_in_a_steady_step(compiles: list[Compile]) -> N
     """Too near to the last compile, no compile of a new frame, or in an evaluation; before the
     first one of all, steps were eager on purpose."""
     run = timeline(compiles, spans=(span("validation", 40.0, 2.0, 41),))
-    assert found(late_compiles.find_compiles_in_steady_state, run) == []
+    assert found(steps.find_compiles_in_steady_state, run) == []
 
 
 def span(name: str, start: float, wall_s: float, number: int = 0, thread: int = 0) -> SpanEnded:
@@ -131,13 +130,11 @@ def test_a_timed_span_must_not_hold_compiles() -> None:
     """Backward and first compile alike; another name, or another thread, claims nothing."""
     compiles = [attempt(step=2, seconds=0.5), attempt(step=3, kind="backward", seconds=0.25)]
     inside = span("timed", 1.0, 5.0)
-    (finding,) = found(
-        late_compiles.find_compiles_in_timed_spans, timeline(compiles, spans=(inside,))
-    )
+    (finding,) = found(steps.find_compiles_in_timed_spans, timeline(compiles, spans=(inside,)))
     assert (finding.variable, finding.count, finding.cost_s) == ("timed", 2, 0.75)
     for other in (span("work", 1.0, 5.0), span("timed", 1.0, 5.0, thread=7), span("timed", 4.0, 1)):
         run = timeline(compiles, spans=(other,))
-        assert found(late_compiles.find_compiles_in_timed_spans, run) == []
+        assert found(steps.find_compiles_in_timed_spans, run) == []
 
 
 # --- CD303 ---
@@ -148,15 +145,15 @@ def test_other_spans_may_hold_reads() -> None:
     run = timeline(
         syncs=(sample(3, read(99, spans=("loss",)), read(15, spans=("forward",)), read(99)),)
     )
-    assert found(timer_scope.find_reads_in_model_time, run) == []
+    assert found(steps.find_reads_in_model_time, run) == []
 
 
 def test_names_that_claim_to_be_the_models_time() -> None:
     """Whole words at the end of the name."""
     claiming = ("forward", "lens_forward", "forward_ms", "Forward pass", "model", "inference")
     others = ("backward", "save_model", "train_model", "straightforward", "forward_loss", "models")
-    assert all(map(timer_scope.claims_the_model, claiming))
-    assert not any(map(timer_scope.claims_the_model, others))
+    assert all(map(steps.claims_the_model, claiming))
+    assert not any(map(steps.claims_the_model, others))
 
 
 def launched(host_s: float, device_s: float, steps: int = 3, name: str = "forward") -> Timeline:
@@ -169,7 +166,7 @@ def launched(host_s: float, device_s: float, steps: int = 3, name: str = "forwar
 
 def test_launch_time_is_told_from_the_devices() -> None:
     """Twice the host's time on the device; the user's own span, and three steps of it."""
-    (finding,) = found(timer_scope.find_launch_times, launched(0.01, 0.05))
+    (finding,) = found(steps.find_launch_times, launched(0.01, 0.05))
     assert finding.title.startswith("the time of `forward` is launch time: the device works 5.0")
     for run in (
         launched(0.01, 0.019),
@@ -178,7 +175,7 @@ def test_launch_time_is_told_from_the_devices() -> None:
         launched(0.0, 0.05),
         timeline(),
     ):
-        assert found(timer_scope.find_launch_times, run) == []
+        assert found(steps.find_launch_times, run) == []
 
 
 # --- CD304, CD305 ---
@@ -288,4 +285,4 @@ def waiting(wait_s: float | None, steps: int = 8, **more: Any) -> Timeline:
 )
 def test_steps_that_do_not_wait(run: Timeline) -> None:
     """Nothing is reported of what was not measured, or of too few steps."""
-    assert found(data_loading.find_data_bound_steps, run) == []
+    assert found(steps.find_data_bound_steps, run) == []

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from compilediag.fixes.certificate import results_in
 from compilediag.fixes.observed import Observed
-from compilediag.fixes.same_answers import results_in
 from compilediag.rules.changes import plan_of
 from compilediag.rules.variables import added
 from compilediag.runs.supervised.options import RunOptions

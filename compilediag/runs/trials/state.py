@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from compilediag.fixes.certificate import judge
+from compilediag.fixes.certificate import judge, needs_float64
 from compilediag.fixes.observed import Certificate, Observed, Subject, Without, count_in
-from compilediag.fixes.same_answers import needs_float64
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, declared_by, plan_of

@@ -119,8 +119,6 @@ class Arguments:
 def _other(torch: Any, action: str, value: Any) -> Any:
     """What an action makes of a tensor: the tensor itself where it is as wanted; None where the
     action makes nothing."""
-    if action == "clone":
-        return value.clone()
     if action in _FORMATS:
         return value.contiguous(memory_format=getattr(torch, _FORMATS[action]))
     dtype = _DTYPE.fullmatch(action)

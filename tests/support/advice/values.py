@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from advice.case import X, case, compiled, warmed
-from compilediag.rules.objects import advice as advice_of_containers
-from compilediag.rules.values import advice as advice_of_values
+from compilediag.rules import objects as advice_of_containers
+from compilediag.rules import values as advice_of_values
 
 
 def doubled(x: Any) -> Any:
