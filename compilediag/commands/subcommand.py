@@ -67,14 +67,14 @@ def _drawn(command: click.Command, ctx: click.Context) -> str:
 
     same: dict[str, Any] = {"name": command.name, "params": command.params, "help": command.help}
     if isinstance(command, click.Group):
-        listed = {name: command.get_command(ctx, name) for name in command.list_commands(ctx)}
-        commands: dict[str, click.Command] = {
-            name: rich_click.RichCommand(name=name, short_help=item.get_short_help_str(limit=100))
-            for name, item in listed.items()
-            if item is not None
-        }
+        listed = command.list_commands(ctx)
+        commands: dict[str, click.Command] = {}
+        for name in listed:
+            if (item := command.get_command(ctx, name)) is not None:
+                short = item.get_short_help_str(limit=100)
+                commands[name] = rich_click.RichCommand(name=name, short_help=short)
         twin = rich_click.RichGroup(**same, commands=commands)
-        twin.list_commands = lambda ctx: list(listed)
+        twin.list_commands = lambda ctx: listed
     else:
         twin = rich_click.RichCommand(**same)
     twin_context = rich_click.RichContext(
