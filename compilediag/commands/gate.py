@@ -13,9 +13,8 @@ from typing import Any
 
 import click
 
-from compilediag.commands.pyproject import read_defaults
 from compilediag.commands.receipts import LaneReceipt, load, shown_path, suffix_for
-from compilediag.commands.subcommand import subcommand
+from compilediag.commands.subcommand import read_defaults, subcommand
 from compilediag.commands.terminal import render_options, write, write_stderr
 from compilediag.compare.gate.ab import (
     MIN_ROUNDS,

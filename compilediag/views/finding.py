@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from compilediag.diagnosis.codes import CodeInfo
 from compilediag.json_document import Document
 from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
@@ -258,18 +257,6 @@ class FindingDocument(Document, frozen=True, kw_only=True):
     rule: RuleDocument
     next: tuple[str, ...]
     """Commands that lead on."""
-
-
-def rule_document(info: CodeInfo, page: str | None) -> RuleDocument:
-    """One rule with its page."""
-    return RuleDocument(
-        schema="compilediag.rule",
-        code=info.code,
-        slug=info.slug,
-        sentence=info.sentence,
-        severity=info.severity,
-        page=page,
-    )
 
 
 def finding_document(

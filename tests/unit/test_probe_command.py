@@ -10,7 +10,7 @@ import pytest
 from probed_programs import Program
 
 from compilediag.cli import main
-from compilediag.commands.pyproject import read_defaults
+from compilediag.commands.subcommand import read_defaults
 from compilediag.commands.target import TOML_KEYS
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup
