@@ -153,10 +153,10 @@ def command(options: GateOptions) -> int:
     """
     options.refuse_contradictions()
     if options.update:
-        from compilediag.commands.gate_update import Reasons, update
+        from compilediag.commands.gate_update import update
 
-        reasons = Reasons((options.reason or "").strip() or None, options.reasons)
-        update(lanes_of(options), baseline_path(options), reasons)
+        reason = (options.reason or "").strip() or None
+        update(lanes_of(options), baseline_path(options), reason, options.reasons)
         return EXIT_OK
     codes: list[int] = []
     judged = options.receipts or options.baseline or options.limits or options.require_proved_fix
