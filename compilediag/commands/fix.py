@@ -31,8 +31,8 @@ from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
 from compilediag.runs.supervised.options import RunOptions, TrialOptions, positive
-from compilediag.runs.supervised.program import Program
 from compilediag.runs.supervised.repeat import changed_files, newest
+from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials.campaign import (
     candidates_by_finding,

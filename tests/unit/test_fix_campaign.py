@@ -25,7 +25,7 @@ from compilediag.rules import offers as of_finding
 from compilediag.rules.changes import NEEDS_LIBCST, Change, Edit, EditImpossible
 from compilediag.rules.offers import why_unchangeable
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.program import Program
+from compilediag.runs.supervised.run import Program
 from compilediag.runs.trials import one
 from compilediag.runs.trials.campaign import run_campaign
 from compilediag.runs.trials.one import Trial, campaign_folder

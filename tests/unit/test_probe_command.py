@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     Path("model.py").write_text("")
     monkeypatch.setenv("COLUMNS", "100")
     program = Program({"entropy": 4, "\x1b[31mnorms": 6})
-    monkeypatch.setattr("compilediag.runs.supervised.program.run", program.run)
+    monkeypatch.setattr(import_module("compilediag.runs.supervised.run"), "run", program.run)
 
 
 def test_the_screen(probed: None, capsys: pytest.CaptureFixture[str]) -> None:
