@@ -14,7 +14,7 @@ from compilediag.fixes.numbers.first_difference import (
     numbers_of,
     still_differs,
 )
-from compilediag.fixes.numbers.narrowing import narrowing
+from compilediag.fixes.numbers.record import narrowing
 from compilediag.receipt.schema.comparisons import NarrowedRecord
 from compilediag.runs.trials.against_eager import Pairs, make_run
 from compilediag.runs.trials.campaign import why_not

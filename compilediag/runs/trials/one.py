@@ -14,13 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from compilediag.fixes.certificate import results_in
 from compilediag.fixes.observed import Observed
-from compilediag.fixes.same_answers import results_in
 from compilediag.rules.changes import plan_of
 from compilediag.rules.variables import added
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.program import Program, caches
-from compilediag.runs.supervised.run import run
+from compilediag.runs.supervised.run import Program, caches, run
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan, clip
