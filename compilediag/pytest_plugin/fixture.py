@@ -13,7 +13,7 @@ import pytest
 from compilediag.pytest_plugin.judge import Block, judge_exact, judge_frames, judge_steady
 from compilediag.pytest_plugin.marks import BadMark, checked_counts
 from compilediag.pytest_plugin.problems import CompileFailure, Problem, failure_text
-from compilediag_harness.torch_internals.torch_disabling import stance
+from compilediag_harness.torch_internals.torch_calls import stance
 
 if TYPE_CHECKING:
     from compilediag.diagnosis.findings import Finding
