@@ -22,23 +22,6 @@ def test_a_size_that_was_not_used_is_no_finding() -> None:
     assert found(used((1024, 3))) == []
 
 
-def test_noise_makes_it_silent() -> None:
-    """Where fast calls at the large size are as good as slow ones at the small size, or lose less
-    than the knee gives up anyway, nothing is reported; a loss larger than the noise is, although no
-    knee could be named."""
-    calls = used((512, 7), (1024, 3))
-    assert found(measured((512, 10.0, 16.0), (1024, 32.0, 50.0)), calls) == []
-    assert found(measured((512, 10.0, 10.1), (1024, 20.9, 21.0), knee=512), calls) == []
-    (finding,) = found(measured((512, 10.0, 18.0), (1024, 320.0, 500.0)), calls)
-    assert "16.0 times" in finding.title
-
-
-def test_a_smaller_size_is_never_beyond() -> None:
-    """A row takes longest at the smallest size: that is before the knee, not past it."""
-    event = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 18.0, 18.2), knee=1024)
-    assert found(event, used((64, 50), (512, 7), (1024, 3))) == []
-
-
 def test_calls_above_the_cap_of_memory() -> None:
     """The size was not measured, because it does not fit into memory; it was called."""
     event = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, None, None), problem=NO_MEMORY)

@@ -110,18 +110,6 @@ def test_without_a_session_nothing_is_called(monkeypatch: pytest.MonkeyPatch) ->
     assert [Cadence("entropy", 2).due(number) for number in range(3)] == [True, False, True]
 
 
-def test_names_do_not_fill_the_memory(events: list[Event]) -> None:
-    """The groups of a program that makes up names are reported up to a limit, a group that is made
-    in every step once; a long name is cut."""
-    cadence("x" * 9000, 2)
-    for number in range(1000):
-        cadence(f"group {number}", 2)
-        cadence("group 0", 2)
-    received = [event.name for event in events if isinstance(event, CadenceDeclared)]
-    assert len(received) == len(set(received)) == module.MAX_GROUPS
-    assert max(len(name) for name in received) < 300
-
-
 def test_events_survive_the_journal(events: list[Event]) -> None:
     """They are read back as they were written."""
     cadence("entropy", 2).due(0)

@@ -170,11 +170,6 @@ def test_small_probabilities_are_bounds(few: int, number: int) -> None:
             assert noisy._tail(excess, few, number) >= exact * 0.999
 
 
-def test_equal_values_are_ranked_by_their_keys() -> None:
-    """Ties are broken by what has nothing to do with the order."""
-    assert noisy.ranks_of([5, 5, 1, 5], [3, 1, 9, 2]) == [4, 2, 1, 3]
-
-
 def test_the_level_of_the_likelihood_ratio_is_right() -> None:
     """`WITHIN` is the 95 % point of the distribution it is taken from."""
     assert (1 - math.exp(-noisy.WITHIN / 2)) ** 2 == pytest.approx(0.95, abs=0.0005)

@@ -58,15 +58,6 @@ def test_every_command_ends_with_the_next_one(capsys: pytest.CaptureFixture[str]
         assert last.lstrip().startswith(("next: compilediag ", "compilediag ")), arguments
 
 
-def test_explain_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    """`explain 1` and `explain F1` tell all facts of the finding, then the page of its rule."""
-    text = out(capsys, "explain", "1", FINDINGS)
-    assert text.startswith("finding 1: CD103 lazily grown buffer")
-    assert "tensor size mismatch at index 0" in text
-    assert out(capsys, "explain", "F1", FINDINGS) == text
-    assert PAGE in text
-
-
 @pytest.mark.parametrize("spelled", ["CD103", "cd103", "lazy-buffer", "lazy_buffer"])
 def test_explain_a_rule(spelled: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A code in any case and a slug lead to the page, printed as it is written."""

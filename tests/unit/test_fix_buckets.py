@@ -246,18 +246,6 @@ def test_padding_that_harms_or_may_is_refused(
         assert reason in found.reason
 
 
-def test_only_the_padding_of_the_change_is_its_own() -> None:
-    """Another `FixedShape` of the program may be unsafe: it was before."""
-    one, other = padded(checked("safe")), padded(checked("reduced"))
-    elsewhere = replace(other.timeline.fixed_shapes[0], function=replace(WHERE, function="other"))
-    shapes = (*one.timeline.fixed_shapes, elsewhere)
-    both = replace(one, timeline=replace(one.timeline, fixed_shapes=shapes))
-    assert judged(both, declared=Declared(pads=(WHERE,))).holds
-    moved = replace(WHERE, line=WHERE.line + 7)
-    assert judged(both, declared=Declared(pads=(moved,))).holds
-    assert "unsafe" in judged(both, declared=Declared(pads=(WHERE, elsewhere.function))).reason
-
-
 def test_what_is_not_padded_or_called_less_is_refused() -> None:
     assert judged(declared=Declared(pads=(WHERE,))).reason == "nothing was padded"
     fewer = judged(padded(checked("safe"), calls=9), declared=Declared(pads=(WHERE,)))

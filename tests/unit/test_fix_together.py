@@ -7,7 +7,6 @@ import msgspec
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.offers import changes_for
-from compilediag_harness.wire import Location
 from tests.support.receipt_records import entered, finding_record
 from tests.unit.test_fix_candidates import receipt
 
@@ -81,13 +80,3 @@ def test_a_combination_has_the_sources_of_what_met() -> None:
 
 def test_what_has_another_cause_gets_no_sources() -> None:
     assert lines(1, finding(1, "CD105", BATCH), finding(2, "CD111")) == []
-
-
-def test_a_mark_names_the_variable_that_is_passed_in_a_place() -> None:
-    alone = finding(1, "CD105", BATCH)
-    marked = changes_for(alone, run_of(alone))[1]
-    assert (
-        marked.line == "torch._dynamo.maybe_mark_dynamic(latents, 0)  # before the call, train.py:7"
-    )
-    assert [item.argument for item in marked.arguments] == ["args[0]"]
-    assert marked.arguments[0].function == Location("model.py", 13, "forward")

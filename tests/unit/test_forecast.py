@@ -50,15 +50,6 @@ def test_several_checks_of_one_variable_are_one_cause() -> None:
     assert finding.evidence["cause"] == "CD108"
 
 
-def test_a_recompile_after_the_look_used_the_guard_up() -> None:
-    """The hazard fired: that is the recompile's finding now."""
-    compiles = [FORWARD, attempt("0/1", kind="recompile", step=3)]
-    look = hazards([false_guard()], step=0)
-    assert found(find_armed_guards, run_of(compiles, hazards=(look,))) == []
-    later = hazards([false_guard()], step=3)
-    assert len(found(find_armed_guards, run_of(compiles, hazards=(later,)))) == 1
-
-
 def values_of(count: int, limit: int = 8) -> Timeline:
     """A frame that compiled `count` variants of an integer."""
     compiles = [FORWARD, *(attempt(f"0/{n}", kind="recompile", step=n) for n in range(1, count))]

@@ -68,12 +68,6 @@ def test_the_rank_that_differs_from_most_is_named() -> None:
     assert causes.only_here == ("CD107 n at /home/user/app.py:10, once",)
 
 
-def test_of_two_ranks_the_lower_one_is_compared_with() -> None:
-    """Neither is most; the order must not depend on chance."""
-    (found,) = divergences(timeline(("0/0",), ("0/0", "1/0")), "compile_ids")
-    assert (found.ranks, found.like_rank, found.only_here) == ((1,), 0, ("1/0 forward",))
-
-
 def test_breaks_and_caches_are_compared() -> None:
     """By place, and by what the caches answered in each compile."""
     same = timeline(("0/0",), ("0/0",))
@@ -149,11 +143,6 @@ def test_the_first_collective_out_of_order_is_named() -> None:
         ((1,), ("collective 2 is 0/0: send",), ("collective 2 is 0/0: gather",)),
         ((2,), (), ("collective 3 is 0/0: send",)),
     ]
-
-
-def test_processes_without_a_rank_are_no_ranks() -> None:
-    """The launcher, and children of a rank that have no rank."""
-    assert summarised(Timeline(processes=(Process(0, started(None), None, {}, None),))) == ()
 
 
 def test_many_ranks_are_named_in_few_words() -> None:

@@ -39,7 +39,6 @@ from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     EntryDiff,
-    EnvironmentRead,
     Event,
     EvidenceLost,
     FalseGuard,
@@ -93,18 +92,6 @@ def test_a_mode_stands_at_the_line_of_its_finding() -> None:
     (cause,) = built(changed).compile.events[-1].causes
     assert (cause.rule, cause.file, cause.line) == ("CD111", "model.py", 13)
     assert cause_key(cause) == CauseKey("CD111", "grad_mode")
-
-
-def test_what_was_not_measured_is_no_zero() -> None:
-    """Captures of CUDA graphs on a GPU, and progress lost before a second attempt, are unknown."""
-    clean = built().goodput
-    gpu = EnvironmentRead(0.2, {"gpus": [{"name": "a GPU"}]})
-    other = built([*events(), gpu], replace(RUN, attempt=2)).goodput
-    assert clean is not None
-    assert other is not None
-    names = ("cudagraph_capture", "wasted")
-    assert [clean.badput_s[name] for name in names] == [0.0, 0.0]
-    assert [other.badput_s[name] for name in names] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from timelines import FILE, PACKAGE_FILE, ROOT, TORCH_FILE, attempt, process, recompile
+from timelines import FILE, ROOT, attempt, process, recompile
 from timelines import timeline as run_of
 from trace_lines import line
 
@@ -15,7 +15,6 @@ from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
 from compilediag.diagnosis.guards.size_limits import behind, excluding, fixing, holds, limit_of
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import FalseGuard, Location, SizeGuard, SizesGuarded
 
@@ -84,16 +83,6 @@ def test_a_size_that_torch_needed_after_the_tracing() -> None:
     """No line of the user's: none is named."""
     found = limit_of(SizeGuard("Eq(s0, 4)", (("s0", X),), (X,), ("codegen",), (), ()), ())
     assert (found.how, found.place) == ("backend", None)
-
-
-def test_a_line_of_a_package_is_named_by_the_line_that_called_it() -> None:
-    """The user changes their own line; the other one is evidence."""
-    package = Location(PACKAGE_FILE, 5, "rearranged")
-    torch = Location(TORCH_FILE, 7, "forward")
-    found = limit_of(guard(fixed=(X,), stack=(CALLER, LINE, package, torch)), (ROOT,))
-    assert (found.place, found.inside) == (LINE, torch)
-    library = limit_of(guard(fixed=(X,), stack=(package,)), (ROOT,))
-    assert (library.place, library.inside) == (package, None)
 
 
 @pytest.mark.parametrize(
@@ -354,16 +343,6 @@ ROW = line(
 def sizes_in(*records: bytes) -> list[SizesGuarded]:
     (journal,) = trace_of([b"".join((NAMES, *records))], "trace.log")
     return [event for event in journal.events if isinstance(event, SizesGuarded)]
-
-
-def test_a_trace_holds_the_same() -> None:
-    """The event of a live run, and with it the finding."""
-    (event,) = sizes_in(MADE, ADDED, FIXED, ROW)
-    assert event.compile_id == "0/0"
-    assert event.guards == (guard(fixed=(X, W)),)
-    (journal,) = trace_of([NAMES + MADE + ADDED + FIXED + ROW], "trace.log")
-    found = diagnose(fold([journal.events], user_roots=(ROOT,))).findings
-    assert [(each.rule, each.location) for each in found][-1] == ("CD154", AT)
 
 
 def test_a_restart_traces_anew() -> None:

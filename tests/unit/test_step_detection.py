@@ -256,14 +256,6 @@ def source(monkeypatch: pytest.MonkeyPatch) -> tuple[StepSource, list[Event]]:
     return one, events
 
 
-def test_it_calls_the_function_once_a_step() -> None:
-    """With the number of the step; the answer is how often."""
-    called: list[int] = []
-    assert drive(called.append, steps=3) == 3
-    assert called == [0, 1, 2]
-    assert drive(called.append, steps=0) == 0
-
-
 def test_the_run_decides_the_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """`compilediag run --steps N` lengthens and shortens the loop."""
     monkeypatch.setenv(VARIABLE, '{"steps": 5}')

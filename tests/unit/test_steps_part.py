@@ -127,12 +127,6 @@ def test_nested_spans_are_told_once() -> None:
     assert by_step(timeline, 0) == {3: {"metrics": 0.5, "eval": 1.5}}
 
 
-def test_spans_of_another_process_are_another_s() -> None:
-    timeline = Timeline(spans=(replace(span("eval", 1.0, 1.0, 0), process=1),))
-    assert by_step(timeline, 0) == {}
-    assert by_step(timeline, 1) == {0: {"eval": 1.0}}
-
-
 TIMED = Timeline(
     spans=(
         span("metrics", 1.0, 0.5, 0),

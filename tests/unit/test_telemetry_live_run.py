@@ -198,24 +198,6 @@ def test_the_lowest_rank_that_steps_is_reported() -> None:
     assert run.snapshot(5.0).step_s == 0.25
 
 
-def test_spans_in_batches_count_as_well() -> None:
-    """A batch of spans is taken apart; other threads cost no wall time."""
-    batch = wire.SpansEnded(
-        3.0,
-        ("eval", "mine"),
-        (0, 0),
-        (0, 99),
-        ("", ""),
-        (0, 1),
-        (0, 0),
-        (2_000_000_000,) * 2,
-        (500_000_000,) * 2,
-    )
-    badput_s = told(steps(0, [1.0, 2.0], 1.0), batch).badput_s
-    assert badput_s["eval"] == 0.5
-    assert "mine" not in badput_s
-
-
 def test_labels_hold_no_secret_no_control_character_and_are_few() -> None:
     """Names that the program makes up are cleaned, share "other" beyond the limit, and add up."""
     labels = Labels(("eval",), ("hunter2hunter2",))
