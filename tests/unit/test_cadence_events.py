@@ -90,18 +90,6 @@ def test_a_late_session_receives_earlier_groups(events: list[Event]) -> None:
     ]
 
 
-def test_what_a_probe_set_stands_beside_the_programs_own(
-    events: list[Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A group that is off has period 0 and still its own."""
-    monkeypatch.setenv("COMPILEDIAG_CADENCE_A", "off")
-    monkeypatch.setenv("COMPILEDIAG_CADENCE_B", "7+3")
-    cadence("a", 5)
-    cadence("b", 5)
-    received = [(e.every, e.offset, e.own_every) for e in events if isinstance(e, CadenceDeclared)]
-    assert received == [(0, 0, 5), (7, 3, 5)]
-
-
 def test_without_a_session_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """One attribute check a question."""
     for name in ("_monotonic", "to_name"):

@@ -27,15 +27,10 @@ from compilediag_harness.wire import PaddingChecked
 from tests.support.receipt_records import of_files
 from tests.support.timelines import WHERE
 from tests.unit.test_fix_certificate import (
-    BASE,
-    EAGER,
     GOOD,
-    SUBJECT,
     Certificate,
     Observed,
-    Without,
     finding,
-    judge,
     judged,
     receipt,
     run,
@@ -250,12 +245,3 @@ def test_what_is_not_padded_or_called_less_is_refused() -> None:
     assert judged(declared=Declared(pads=(WHERE,))).reason == "nothing was padded"
     fewer = judged(padded(checked("safe"), calls=9), declared=Declared(pads=(WHERE,)))
     assert "compiled calls 12 → 9" in fewer.reason  # those of a warm-up make up for none
-
-
-def test_fewer_calls_of_a_warm_up_are_no_loss() -> None:
-    """Other sizes may be fewer."""
-    before = replace(BASE, timeline=padded(checked("safe")).timeline)
-    after = padded(checked("safe"))
-    smaller = replace(after.timeline.invocations[0], calls=13, padded=13)
-    after = replace(after, timeline=replace(after.timeline, invocations=(smaller,)))
-    assert judge(SUBJECT, Without(before, EAGER), (after,), declared=Declared(pads=(WHERE,))).holds

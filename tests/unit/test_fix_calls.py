@@ -60,15 +60,6 @@ def masks(calls: list[EnteredAt | None], shapes: list[str], **evidence: Any) -> 
     return list(neutral_changes(case("CD114", calls, shapes, **{**MASK, **evidence})))
 
 
-def test_sizes_are_those_of_other_arguments_or_numbers() -> None:
-    named = [call(15, "model(ids=b['ids'])", ids="b['ids']"), WITH]
-    shapes = ["ids=[4, 24]", "ids=[4, 24], mask=[4, 1, 24]", "ids=[2, 9], mask=[2, 1, 9]"]
-    ((_, _, fill), _) = codes(
-        masks([named[0], call(13, "model(ids=b['ids'], mask=m)", mask="m")], shapes)
-    )
-    assert fill.startswith("torch.ones((b['ids'].shape[0], 1, b['ids'].shape[1]), ")
-
-
 def test_a_variable_that_is_none_at_times_is_replaced_where_it_is_passed() -> None:
     found = masks([call(13, "model(x, m)", x="x", mask="m")], ["[4, 24]", "[4, 24], [4, 24]"])
     ones = "torch.ones((x.shape[0], x.shape[1]), dtype=torch.bool, device=x.device)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -46,16 +45,6 @@ def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
     }
     (good,) = fleet_of(str(tmp_path)).entries
     assert good.path == "good.json"
-
-
-def test_not_a_number_is_not_measured(tmp_path: Path) -> None:
-    """A receipt with NaN counts; the value is absent, not zero, and never a figure."""
-    raw = plain(1)
-    raw["steps"]["median"] = float("nan")
-    (tmp_path / "nan.json").write_text(json.dumps(raw), encoding="utf-8")
-    (found,) = fleet_of(str(tmp_path)).entries
-    assert "step_s" not in found.values
-    assert found.values["recompiles"] == 1
 
 
 def test_runs_and_files_at_any_depth(tmp_path: Path) -> None:
