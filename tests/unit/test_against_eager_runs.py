@@ -96,7 +96,7 @@ def ran(**changes: Any) -> Pairs:
 
 
 def payoff_of(campaign: Pairs) -> AgainstEagerSection:
-    return command._payoff(campaign)  # pyright: ignore[reportPrivateUsage]
+    return command._payoff(campaign, None)  # pyright: ignore[reportPrivateUsage]
 
 
 def section_in(receipt: Path) -> AgainstEagerSection:
