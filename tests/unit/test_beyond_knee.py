@@ -126,12 +126,6 @@ def test_nothing_measured_is_no_knee() -> None:
     assert (found.size, found.measured[0].problem) == (None, "does not fit into memory")
 
 
-def test_a_cap_of_memory_ends_the_climb() -> None:
-    """512 does not fit: it is never run, and 256 is the knee."""
-    measure = {128: 1.0, 256: 1.0}.__getitem__
-    assert find_knee(measure, [128, 256, 512], fits=lambda size: size <= 256).size == 256
-
-
 def test_times_must_be_times() -> None:
     """No size, a size of 0, and a time of 0 seconds are errors, not results."""
     for sizes, seconds in (([], 1.0), ([0], 1.0), ([4], 0.0), ([4], float("nan"))):

@@ -113,12 +113,6 @@ def test_synchronising_is_told_apart_from_the_metric() -> None:
     assert cost.sync_s == pytest.approx(len(FIRES) * 4e-3, rel=0.05)
 
 
-def test_reads_that_every_step_makes_are_no_groups_cost() -> None:
-    """They were measured, and nothing is beyond the noise: zero, not unknown."""
-    cost = attribute(synchronising({}), variant(seed=1), FIRES, 3)
-    assert (recurring(cost).sync_s, recurring(cost).metric_s) == (0.0, None)
-
-
 def test_synchronising_needs_most_firings_sampled() -> None:
     """Half of them are too few; then it is a part of the metric. Most of them are enough."""
     extra = dict.fromkeys(FIRES, 8e-3)

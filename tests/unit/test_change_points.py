@@ -98,20 +98,6 @@ def test_a_clear_step_has_one_place() -> None:
     assert (step.before, step.after) == (10.0, 20.0)
 
 
-def test_an_outlier_is_no_step_and_moves_none() -> None:
-    """A single run of ten times the time changes nothing, at the place of the step neither."""
-    steady = normal(random.Random(2), 40)
-    steady[20] = 1000.0
-    assert found(random.Random(1), steady) == ()
-    changed = [
-        *normal(random.Random(2), 40),
-        *(value * 1.3 for value in normal(random.Random(3), 20)),
-    ]
-    changed[38], changed[41] = 1000.0, 1.0
-    (step,) = found(random.Random(1), changed)
-    assert step.at == 40
-
-
 def test_a_step_and_its_end_are_two() -> None:
     """What got slower and was mended later is two steps."""
     draw = random.Random(SEED)

@@ -61,11 +61,6 @@ def test_own_sources_are_tried_first_and_then_those_of_all() -> None:
     assert lines(0, *sizes)[:2] == [own, OF_ALL]
 
 
-def test_one_finding_alone_has_its_own_sources_only() -> None:
-    numbers = finding(1, "CD107", BATCH), finding(2, "CD105", CONTEXT, severity="info")
-    assert lines(0, *numbers) == [f'export {SOURCES}="{BATCH}"']
-
-
 def test_sources_of_other_functions_are_left_alone() -> None:
     here, there = finding(1, "CD105", BATCH), finding(2, "CD105", CONTEXT)
     found = changes_for(here, run_of(here, there, elsewhere="F2"))

@@ -114,20 +114,6 @@ def test_stretches_are_told(listening: Listening, clock: list[float]) -> None:
     assert [size for event in received for size in event.pool_sizes] == [7]
 
 
-def test_they_are_told_in_batches(listening: Listening) -> None:
-    """A thousand blocks at one moment are two records; what is left comes with `finish`."""
-    session, events = listening
-    loop = pipeline()
-    for _ in range(1025):
-        with loop.train():
-            pass
-    assert len(events) == 2
-    module.sinks.finish(session)
-    assert len(blocks(events)) == 1025
-    module.sinks.finish(session)
-    assert len(events) == 3, "nothing is reported twice"
-
-
 def test_work_that_raises_is_no_work(listening: Listening) -> None:
     """A wait is a wait, however it ends."""
     session, events = listening

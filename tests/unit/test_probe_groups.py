@@ -77,16 +77,6 @@ def test_two_groups_of_one_name_are_an_error() -> None:
         all_groups(parse_groups(["a=--x {n}"], {}), [declared("a")])
 
 
-def test_the_command_line_wins_over_the_table() -> None:
-    """By name; the other groups of pyproject.toml stay."""
-    found = parse_groups(["a=--new {n}"], {"a": "--old {n}", "b": "env:B={n}"})
-    assert {group.name: group.template for group in found.templates} == {
-        "b": "env:B={n}",
-        "a": "--new {n}",
-    }
-    assert parse_groups(["a"], {"a": "--old {n}"}) == GroupSelection((), ("a",))
-
-
 def test_an_unknown_group_is_an_error_that_names_the_known() -> None:
     """A name alone chooses among the groups that the code declares."""
     code = [declared("entropy"), declared("norms", shift=1)]

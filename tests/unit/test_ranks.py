@@ -95,16 +95,6 @@ def keyed(*components: tuple[tuple[str, str], ...], of: Timeline | None = None) 
     return replace(same, caches=caches)
 
 
-def test_what_keys_of_caches_are_made_of_is_compared() -> None:
-    """The component that differs is named as what it is, with its value on either side."""
-    same = ("example_inputs[0]", "aaaaaaaa torch.float32, [4]")
-    one, other = ("gm", "11111111 <lambda>()"), ("gm", "22222222 <lambda>()")
-    (found,) = divergences(keyed((one, same), (other, same), (one, same)), "cache_keys")
-    assert (found.ranks, found.like_rank) == ((1,), 0)
-    assert found.only_here == ("0/0 forward: the graph = <lambda>() (22222222)",)
-    assert found.only_there == ("0/0 forward: the graph = <lambda>() (11111111)",)
-
-
 def test_the_device_of_a_rank_is_no_difference() -> None:
     """Each rank has a device of its own: in inputs, in the graph, in how inductor is called."""
 

@@ -12,7 +12,7 @@ from trace_lines import line
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.guards.checks import condition_kind
 from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
-from compilediag.diagnosis.guards.size_limits import behind, excluding, fixing, holds, limit_of
+from compilediag.diagnosis.guards.size_limits import behind, holds, limit_of
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.timeline import Timeline
@@ -86,22 +86,6 @@ def test_a_size_that_torch_needed_after_the_tracing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "kind"),
-    [
-        ("Eq(Mod(s0, 2), 0)", "divisibility"),
-        ("Ne(s0, 7)", "constant"),
-        ("s0 < 10", "range"),
-        ("Eq(s0, s1)", "equal"),
-        ("Eq(((s0 + 1)//2), 2)", "divisibility"),
-    ],
-)
-def test_kinds_of_conditions(expression: str, kind: str) -> None:
-    """A branch on a constant is not an equality of sizes, nor is a multiple."""
-    sizes = (("s0", X), ("s1", W)) if "s1" in expression else (("s0", X),)
-    assert limit_of(guard(expression, sizes), (ROOT,)).kind == kind
-
-
-@pytest.mark.parametrize(
     ("expression", "value", "answer"),
     [
         ("Ne(s0, 4)", 4, False),
@@ -133,16 +117,6 @@ def test_the_condition_behind_a_printed_guard() -> None:
     assert behind([first], "w.size()[0] != 7", None) is None
     shortened = Location("user/app.py", 20, "helper")
     assert behind([first, other], "L['x'].size()[0] != 9", shortened) is other
-
-
-def test_fixing_and_excluding() -> None:
-    """By the size's own name; a condition on two sizes excludes no value of one."""
-    fixed = guard(fixed=(X, W))
-    assert fixing([guard("s0 < 9"), fixed], "w.size()[0]") is fixed
-    assert fixing([fixed], "y.size()[0]") is None
-    one, two = guard("Ne(s0, 4)"), guard("Ne(s0, s1)", (("s0", X), ("s1", W)))
-    assert excluding([two, one], "x.size()[0]", 4) is one
-    assert excluding([two, one], "x.size()[0]", 5) is None
 
 
 @pytest.mark.parametrize(
