@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 
 import click
 
-from compilediag.commands.confirm import announcer, confirm_reruns
-from compilediag.commands.options import (
+from compilediag.commands.subcommand import subcommand
+from compilediag.commands.target import (
     TargetCommand,
+    announcer,
+    confirm_reruns,
+    finish,
     pyproject_defaults,
     refuse,
     with_files_read,
 )
-from compilediag.commands.run_report import finish
-from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import (
     render_options,
     write,
@@ -24,13 +25,14 @@ from compilediag.commands.terminal import (
     write_message,
 )
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
+from compilediag.fixes.observed import Result
 from compilediag.option_fields import argument, entries, flag, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
 from compilediag.runs.supervised.options import RunOptions, TrialOptions, positive
-from compilediag.runs.supervised.program import Program
 from compilediag.runs.supervised.repeat import changed_files, newest
+from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials.campaign import (
     candidates_by_finding,
@@ -41,15 +43,9 @@ from compilediag.runs.trials.campaign import (
 from compilediag.runs.trials.one import Trial, campaign_folder, first_run
 from compilediag.runs.trials.results import as_json, environment_lines, plan_as_json, save
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
-from compilediag.runs.trials.state import ROUNDS, Campaign, Result
+from compilediag.runs.trials.state import ROUNDS, Campaign
 from compilediag.runs.work_progress import WorkProgress
-from compilediag.views.fix import (
-    FindingFixes,
-    Together,
-    TriedChange,
-    render_candidates,
-    render_fixes,
-)
+from compilediag.views.fix import render_candidates, render_fixes
 from compilediag_harness.base import atomic_write
 
 _NUMBER = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
@@ -127,7 +123,11 @@ def command(options: FixOptions) -> int:
     if options.target and number is None:
         if options.dry_run:
             raise UsageError("--dry-run uses the latest run: do not name a program")
-        return _fix_target(run_options)
+        _confirm(run_options, options.target)
+        outcome, trial = _first(run_options)
+        for note in outcome.notes:
+            write_message(note)
+        return fix_run(run_options, outcome, trial)
     return _fix_latest(run_options, number, dry_run=options.dry_run)
 
 
@@ -140,27 +140,16 @@ def require_possible(options: RunOptions) -> None:
     if (options.patch or options.apply) and not is_available():
         raise UsageError(NEEDS_LIBCST)
     for name, path in (("--env", options.env), ("--patch", options.patch)):
-        if path is not None:
-            _require_writable(name, path)
+        if path is None:
+            continue
+        folder = os.path.dirname(os.path.abspath(path))
+        if os.path.isdir(path) or not os.path.isdir(folder):
+            raise UsageError(f"{name} {path} names no file in an existing folder")
 
 
 def _number(words: tuple[str, ...]) -> int | None:
     found = _NUMBER.match(words[0]) if len(words) == 1 else None
     return int(found[1]) if found is not None and not os.path.exists(words[0]) else None
-
-
-def _require_writable(name: str, path: str) -> None:
-    folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path) or not os.path.isdir(folder):
-        raise UsageError(f"{name} {path} names no file in an existing folder")
-
-
-def _fix_target(options: RunOptions) -> int:
-    _confirm(options, options.target)
-    outcome, trial = _first(options)
-    for note in outcome.notes:
-        write_message(note)
-    return fix_run(options, outcome, trial)
 
 
 def _first(options: RunOptions) -> tuple[Outcome, Trial]:
@@ -211,8 +200,14 @@ def _fix_latest(options: RunOptions, number: int | None, *, dry_run: bool) -> in
             known = f"findings 1 to {len(findings)}" if findings else "no findings"
             raise UsageError(f"{path} has {known}, and no {number}")
         findings = findings[number - 1 : number]
+    listed = candidates_by_finding(receipt, findings)
     if dry_run:
-        return _plan(options, receipt, findings)
+        rows = [(each, listed[each.id]) for each in findings]
+        if options.as_json:
+            write_json(plan_as_json(receipt, rows))
+            return EXIT_OK
+        write(render_candidates(receipt, rows, render_options()) if rows else "no findings\n")
+        return EXIT_OK
     if changed := changed_files(receipt):
         what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
         raise UsageError(
@@ -220,20 +215,9 @@ def _fix_latest(options: RunOptions, number: int | None, *, dry_run: bool) -> in
             "program: name it, `compilediag fix train.py`"
         )
     words = receipt.header.run.argv_redacted
-    if any(each.possible for each in candidates_by_finding(receipt, findings).values()):
+    if any(each.possible for each in listed.values()):
         _confirm(options, words)
     return _fix(options, receipt, path, findings, None)
-
-
-def _plan(options: RunOptions, receipt: Receipt, findings: tuple[FindingRecord, ...]) -> int:
-    listed = candidates_by_finding(receipt, findings)
-    rows = [(each, listed[each.id]) for each in findings]
-    if options.as_json:
-        write_json(plan_as_json(receipt, rows))
-        return EXIT_OK
-    plans = [FindingFixes(int(each.id[1:]), each, *found) for each, found in rows]
-    write(render_candidates(receipt, plans, render_options()) if plans else "no findings\n")
-    return EXIT_OK
 
 
 def _confirm(options: RunOptions, words: tuple[str, ...]) -> None:
@@ -288,13 +272,11 @@ def _edit(options: RunOptions, campaign: Campaign) -> None:
         return
     changes = campaign.edited_files(campaign.together)
     if not changes:
+        why = "no edit is proved"
         alone = [int(key[1:]) for key, change in campaign.proved.items() if change.edits]
-        which = f"fix {alone[0]} makes that of finding {alone[0]}" if alone else ""
-        why = (
-            f"the edits are proved alone and not together: {which}"
-            if alone
-            else "no edit is proved"
-        )
+        if alone:
+            which = f"fix {alone[0]} makes that of finding {alone[0]}"
+            why = f"the edits are proved alone and not together: {which}"
         write_message(f"{why}; nothing was written")
         return
     if options.patch is not None:
@@ -317,15 +299,5 @@ def _report(options: RunOptions, campaign: Campaign, results: tuple[Result, ...]
     if options.as_json:
         write_json(as_json(campaign, results))
         return
-    fixes = [
-        FindingFixes(
-            int(item.finding.id[1:]),
-            item.finding,
-            item.listed.possible,
-            item.listed.impossible,
-            [TriedChange(x.change, x.certificate, x.proved, x.risk) for x in item.tried],
-        )
-        for item in results
-    ]
-    together = Together(lines, campaign.together)
-    write(render_fixes(campaign.receipt, fixes, together, campaign.notes, render_options()))
+    together, screen = campaign.together, render_options()
+    write(render_fixes(campaign.receipt, results, lines, together, campaign.notes, screen))

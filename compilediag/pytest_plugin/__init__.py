@@ -23,19 +23,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--compilediag",
         action="store_true",
-        default=False,
         help="watch every test and show what it compiled",
     )
     group.addoption(
         "--compilediag-report",
         metavar="DIR",
-        default=None,
         help="write a receipt of every watched test into DIR, and one page of them all",
     )
     group.addoption(
         "--compilediag-update",
         action="store_true",
-        default=False,
         help="write the lanes of compile_baseline into the baseline instead of judging them",
     )
     parser.addini("compilediag", "as --compilediag", type="bool", default=False)
@@ -90,14 +87,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         except pytest.UsageError as error:
             if not hasattr(config, "workerinput"):
                 raise
-            _refuse(config, items, str(error))
-
-
-def _refuse(config: pytest.Config, items: list[pytest.Item], why: str) -> None:
-    """A worker of pytest-xdist cannot end the session: it reports an error and runs nothing."""
-    report = pytest.CollectReport("compilediag", "failed", f"ERROR: {why}", [])
-    config.hook.pytest_collectreport(report=report)
-    items.clear()
+            # A worker of pytest-xdist cannot end the session: it reports an error and runs nothing.
+            report = pytest.CollectReport("compilediag", "failed", f"ERROR: {error}", [])
+            config.hook.pytest_collectreport(report=report)
+            items.clear()
 
 
 @pytest.fixture

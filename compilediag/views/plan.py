@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compilediag.rules.bucket_plan import (
-    FixedSizes,
     Histogram,
     PlanRecord,
     Range,
@@ -43,25 +42,6 @@ def render_plan(plans: Sequence[PlanRecord], options: RenderOptions) -> str:
 
 
 def _block(item: PlanRecord, options: RenderOptions) -> list[str]:
-    lines = [*_head(item, options), ""]
-    if item.buckets is None and item.grid is None:
-        advice = (
-            f"{len(item.dims)} sizes change independently: a graph for each combination "
-            "would be too many. Pad all but one or two of them to their largest size, and plan "
-            "again"
-        )
-        return [*lines, *options.wrap(advice, "  ")]
-    if item.buckets is not None:
-        counts = {size[0]: calls for size, calls in item.calls.items()}
-        lines += _drawn(histogram(counts, item.buckets, MAX_RANGES), options)
-    else:
-        for dims, sizes in zip(item.dims, item.planned, strict=True):
-            sentence = f"{_places(dims, options)}: {', '.join(map(str, sizes))}"
-            lines += options.wrap(sentence, "  ", "    ")
-    return [*lines, "", *_compared(item, options), "", *_code(item, options)]
-
-
-def _head(item: PlanRecord, options: RenderOptions) -> list[str]:
     place = options.place(item.file, item.line, 200) if item.file else ""
     if item.called_at is not None:
         file, _, line = item.called_at.rpartition(":")
@@ -72,7 +52,24 @@ def _head(item: PlanRecord, options: RenderOptions) -> list[str]:
     lines = [f"{name}  {options.dot.join(filter(None, (place, calls, distinct)))}"]
     for sentence in (*(f"changes: {_places(d, options)}" for d in item.dims), *_missing(item)):
         lines += options.wrap(sentence, "  ", "    ")
-    return lines
+    lines.append("")
+    if item.buckets is not None:
+        counts = {size[0]: calls for size, calls in item.calls.items()}
+        lines += _drawn(histogram(counts, item.buckets, MAX_RANGES), options)
+    elif item.grid is not None:
+        for dims, sizes in zip(item.dims, item.planned, strict=True):
+            sentence = f"{_places(dims, options)}: {', '.join(map(str, sizes))}"
+            lines += options.wrap(sentence, "  ", "    ")
+    else:
+        advice = (
+            f"{len(item.dims)} sizes change independently: a graph for each combination would be "
+            "too many. Pad all but one or two of them to their largest size, and plan again"
+        )
+        return [*lines, *options.wrap(advice, "  ")]
+    head = ("buckets", "graphs", "padding")
+    rows = [(row.name, str(row.graphs), _share(row.waste)) for row in item.alternatives]
+    compared = table(Table(head, rows, right=head[1:]), options)
+    return [*lines, "", *compared, "", *_code(item, options)]
 
 
 def _missing(item: PlanRecord) -> list[str]:
@@ -100,9 +97,6 @@ def _missing(item: PlanRecord) -> list[str]:
 def _places(dims: Sequence[str], options: RenderOptions) -> str:
     parts = (place.rpartition(":") for place in dims)
     return " = ".join(f"dim {dim} of {options.text(name, 60)}" for name, _, dim in parts)
-
-
-# --- the histogram ----------------------------------------------------------------------------
 
 
 def _drawn(found: Histogram, options: RenderOptions) -> list[str]:
@@ -140,40 +134,24 @@ def _share(waste: float) -> str:
     return "<1 %" if 0 < waste < 0.01 else f"{waste:.0%}".replace("%", " %")
 
 
-# --- comparison and code ----------------------------------------------------------------------
-
-
-def _compared(item: PlanRecord, options: RenderOptions) -> list[str]:
-    head = ("buckets", "graphs", "padding")
-    rows = [(row.name, str(row.graphs), _share(row.waste)) for row in item.alternatives]
-    return table(Table(head, rows, right=head[1:]), options)
-
-
 def _code(item: PlanRecord, options: RenderOptions) -> list[str]:
     """Lines to be copied; a size that one tensor has twice is left to the reader."""
     if has_size_twice(item):
         sentence = "one tensor has this size in two dims: name one of them in FixedShape by hand"
         return options.wrap(sentence, "  ")
-    if item.fixed is not None:
-        return _changed(item, item.fixed, options)
-    name = name_of(item)
-    lines = (
-        "import compilediag as cd",
-        "",
-        f"{name} = cd.FixedShape({name}, {settings_of(item)})",
-        f"{name}.warmup(example)  # once, before the first batch: every bucket is compiled here",
-    )
-    return [f"  {options.text(line, 4000)}" if line else "" for line in lines]
-
-
-def _changed(item: PlanRecord, fixed: FixedSizes, options: RenderOptions) -> list[str]:
-    """The setting of a FixedShape that is there."""
+    name, fixed = name_of(item), item.fixed
+    if fixed is None:
+        warmup = "once, before the first batch: every bucket is compiled here"
+        lines = (
+            f"{name} = cd.FixedShape({name}, {settings_of(item)})",
+            f"{name}.warmup(example)  # {warmup}",
+        )
+        code = [f"  {options.text(line, 4000)}" for line in lines]
+        return ["  import compilediag as cd", "", *code]
+    # The setting of a FixedShape that is there.
     new, now = listed_buckets(fixed.axes, item.planned), listed_buckets(fixed.axes, fixed.buckets)
-    current = f"FixedShape({name_of(item)}, ...) pads to {now} now"
+    current = f"FixedShape({name}, ...) pads to {now} now"
     if new == now:
         return options.wrap(f"{current}: as planned", "  ", "    ")
-    return [
-        *options.wrap(f"{current}; write instead", "  ", "    "),
-        "",
-        f"  {options.text(f'buckets={new}', 4000)}",
-    ]
+    write = options.wrap(f"{current}; write instead", "  ", "    ")
+    return [*write, "", f"  {options.text(f'buckets={new}', 4000)}"]

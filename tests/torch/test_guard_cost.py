@@ -102,7 +102,7 @@ def test_guards_are_evaluated_and_counted_by_kind_and_line() -> None:
     timeline = seen_of(lambda: call(Table(), 3))
     (found,) = timeline.guard_sets
     (entry,) = torch_guards.cache_entries(Table.forward.__code__)
-    leaves = [leaf for leaf in torch_guards.leaves_of(entry) if leaf.check is not None]
+    leaves = [leaf for leaf in torch_guards.leaves_of(entry, {}) if leaf.check is not None]
     assert found.evaluated is not None
     assert found.evaluated >= len(leaves)
     assert found.counts[found.kinds.index("EQUALS_MATCH")] >= 100

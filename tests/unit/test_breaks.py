@@ -140,25 +140,6 @@ def test_the_reason_that_2_7_leaves_out() -> None:
     assert finding.title == "graph break: Unsupported context manager"
 
 
-def test_a_skipped_function_is_named() -> None:
-    """With its module and why, in the title, in the fix and in the evidence."""
-    text = (
-        "Graph break in user code at /home/user/app.py:14\nGraph Break Reason: Attempted to call "
-        "function marked as skipped\n  Explanation: Dynamo does not know how to trace the builtin "
-        "`posix.putenv.` This function is either a Python builtin\n\n  Developer debug context: "
-        "module: posix, qualname: putenv, skip reason: cannot determine source file for posix "
-        "(likely a C extension or builtin)\n"
-    )
-    finding = only(timeline([attempt("0/0")], breaks=(site(text),)))
-    assert finding.title.endswith("posix.putenv (no Python source: a builtin or a C extension)")
-    assert finding.fix.summary == "call `posix.putenv` outside the compiled function"
-    assert finding.evidence["callee"] == {
-        "name": "posix.putenv",
-        "module": "posix",
-        "why": "no Python source: a builtin or a C extension",
-    }
-
-
 def test_the_limit_is_no_break() -> None:
     """GB0039 stands for the recompile limit, which is CD152."""
     text = (

@@ -12,7 +12,7 @@ from trace_lines import line
 
 from compilediag.diagnosis.figures.compile_costs import OTHER, PHASES, phase_of
 from compilediag.readers.torch_trace.read import trace_of
-from compilediag.views.compile_time import LABELS, show_compile_time
+from compilediag.views.compiles import LABELS, show_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.wire import Compiled, Location

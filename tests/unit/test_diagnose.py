@@ -8,18 +8,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 from built_receipt import finding as built_finding
-from timelines import (
-    FILE,
-    at_limit,
-    attempt,
-    false_guard,
-    hazards,
-    log,
-    process,
-    recompile,
-    site,
-    timeline,
-)
+from timelines import FILE, at_limit, attempt, false_guard, log, process, recompile, site, timeline
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.findings import Finding, Severity
@@ -149,17 +138,6 @@ def test_the_limit_and_its_cause() -> None:
     cause, limit = diagnosis.findings
     assert (cause.count, cause.cost_s) == (7, 3.5)
     assert limit.also == ("CD107",)
-
-
-def test_an_armed_guard_of_a_known_cause() -> None:
-    """A cause that recompiled and is armed again is one finding."""
-    compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
-    run = timeline(compiles, hazards=(hazards([false_guard()], step=1),), text_log=log(1))
-    (finding,) = diagnose(run).findings
-    assert (finding.rule, finding.also, finding.count) == ("CD107", ("CD150",), 1)
-    other = false_guard("L['m']", "L['m'] == 2")  # not one that recompiled
-    run = timeline(compiles, hazards=(hazards([other], step=1),), text_log=log(1))
-    assert [finding.rule for finding in diagnose(run).findings] == ["CD107", "CD150"]
 
 
 def test_recompiles_of_compiled_autograd_that_a_guard_explains() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from built_receipt import compiled
-from timelines import FILE, PACKAGE_FILE, ROOT, TORCH_FILE, false_guard
+from timelines import FILE, PACKAGE_FILE, TORCH_FILE
 from trace_lines import line
 
 from compilediag.diagnosis.findings import entered_record, place_of
@@ -58,38 +58,6 @@ def test_a_break_has_the_call_of_its_compile() -> None:
     assert [item.entered_at for item in timeline.breaks] == [CALL]
     (finding,) = (item for item in diagnose(timeline).findings if item.rule.startswith("CD2"))
     assert finding.entered_at == entered_record(CALL)
-
-
-def test_a_break_in_a_library_has_the_line_inside_of_the_compiled_function() -> None:
-    """Nearer than the call of that function; a break in a file of the user's is such a line."""
-    stack = (
-        f'  File "{FILE}", line 20, in forward\n    error.update(out)\n'
-        f'  File "{PACKAGE_FILE}", line 14, in update\n    n = count.item()\n'
-    )
-    headline = f"Graph break in user code at {PACKAGE_FILE}:14\nReason: item\n\n"
-    text = f"{headline}from user code:\n{stack}"
-    broke = [wire.GraphBroke(0.5, 0, "0/0", 0, text)]
-    timeline = fold([[*broke, row("0/0", CALL)]], user_roots=(ROOT,))
-    assert [item.entered_at for item in timeline.breaks] == [
-        wire.UserCall(FILE, 20, "forward", "error.update(out)")
-    ]
-    own = text.replace(f"{PACKAGE_FILE}:14", f"{FILE}:20")
-    timeline = fold(
-        [[wire.GraphBroke(0.5, 0, "0/0", 0, own), row("0/0", CALL)]], user_roots=(ROOT,)
-    )
-    assert [item.entered_at for item in timeline.breaks] == [CALL]
-
-
-def test_a_cause_in_a_library_has_the_line_inside_of_the_compiled_function() -> None:
-    inside = wire.UserCall(FILE, 20, "forward", "error.update(out)")
-    guard = false_guard(user=wire.Location(PACKAGE_FILE, 14, "update"), own=inside)
-    asked = replace(question("0/1"), entries=(wire.EntryDiff("0/0", (guard,)),))
-    timeline = fold([[row("0/0", OTHER), asked, row("0/1", CALL, "n")]], user_roots=(ROOT,))
-    (finding,) = (item for item in diagnose(timeline).findings if item.rule == "CD107")
-    assert (finding.location, finding.entered_at) == (
-        place_of(wire.Location(PACKAGE_FILE, 14, "update")),
-        entered_record(inside),
-    )
 
 
 def test_frames() -> None:

@@ -19,7 +19,7 @@ from compilediag.rules.fixed_shapes import (
     find_late_compiles,
     find_padding_waste,
 )
-from compilediag.timeline.fixed_shapes import ASKED_KEPT, SIZES_KEPT, SizeRun, fixed_shapes_of
+from compilediag.timeline.fixed_shapes import ASKED_KEPT, SizeRun, fixed_shapes_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness import wire
@@ -205,18 +205,6 @@ def test_two_axes_are_planned_as_a_grid() -> None:
     assert not list(find_padding_waste(timeline(three)))
 
 
-def test_sizes_beyond_those_kept_count_as_what_they_ran_at() -> None:
-    """What is known stays bounded, and the planned padding is never too small."""
-    top = 2 * SIZES_KEPT
-    calls = [(size, top, 1) for size in range(1, top)]
-    (item,) = fixed_shapes_of(0, [used(*calls, buckets=(top,))])
-    assert len(item.real) == SIZES_KEPT + 1
-    assert sum(item.real.values()) == top - 1
-    planned = planned_padding(item)
-    assert planned is not None
-    assert planned.run_elements == item.run_elements
-
-
 def test_batches_are_known_as_they_came() -> None:
     """Before padding and splitting; an old journal has nothing of them."""
     (item,) = timeline(split(), split()).fixed_shapes
@@ -233,17 +221,6 @@ def test_batches_of_many_sizes_are_bounded() -> None:
     )
     (item,) = fixed_shapes_of(0, [event])
     assert (len(item.asked), item.other_batches) == (ASKED_KEPT, 3 * 2)
-
-
-def test_padding_in_cuda_graphs_is_that_of_the_calls_that_ran_in_one() -> None:
-    """One batch of 11 and one of 6 ran in graphs: of 8 + 4 + 8 rows, 17 were real."""
-    folded = timeline(split(in_graphs=(1, 1, 1)))
-    (item,) = folded.fixed_shapes
-    assert (item.graph_calls, item.graph_padding) == (3, 1 - 17 / 20)
-    record = recorded(folded)
-    assert (record.cudagraph_calls, record.cudagraph_padding_fraction) == (3, 1 - 17 / 20)
-    (item,) = timeline(split()).fixed_shapes
-    assert (item.graph_calls, item.graph_padding) == (0, None)
 
 
 def test_waste_is_told_when_most_rows_were_done() -> None:

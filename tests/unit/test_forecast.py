@@ -13,11 +13,7 @@ from timelines import FILE, at_limit, attempt, false_guard, hazards, process, re
 from timelines import timeline as run_of
 
 from compilediag.diagnosis.findings import Finding, entered_record
-from compilediag.rules.limits import (
-    find_armed_guards,
-    find_limit_hits,
-    find_variant_forecasts,
-)
+from compilediag.rules.limits import find_armed_guards, find_limit_hits, find_variant_forecasts
 from compilediag.rules.modes import find_autograd_recaptures
 from compilediag.rules.sizes.lines import find_violated_constraints
 from compilediag.timeline.timeline import Compile, Timeline

@@ -84,18 +84,6 @@ def log_of(text: str) -> bytes:
     return text.encode()
 
 
-def test_rank_prefix_ansi_and_carriage_return() -> None:
-    """Ranks, colours and a progress bar on the same line do not hide a record."""
-    text = (
-        f"[rank3]:{P}Recompiling function f in /a b/m.py:1\n"
-        f"\x1b[32m{P}Recompiling function g in m.py:2\x1b[0m\n"
-        f"10%|###      |\r{P}Recompiling function h in m.py:3\r\n"
-        f"loss 0.1 {P}Recompiling function k in m.py:4\n"
-    )
-    log = read_text_log([log_of(text)])
-    assert (log.recompiling_lines, log.unknown_lines, log.log_lines) == (4, 0, 4)
-
-
 def test_restart_and_compiled_autograd_ids() -> None:
     """The compile id may be missing, restarted (`0/0_1`), or of compiled autograd (`!1/1/0`)."""
     heads = ["", " [0/0_1]", " [!1/1/0]"]

@@ -10,7 +10,7 @@ import pytest
 from timelines import FILE, TORCH_FILE, attempt, process, timeline
 
 from compilediag.diagnosis.figures.devices import syncs_section
-from compilediag.diagnosis.findings import Finding, place_of
+from compilediag.diagnosis.findings import Finding
 from compilediag.extensions.cadence.diagnosis import rules as cadences
 from compilediag.rules import steps
 from compilediag.rules.diagnose import diagnose
@@ -42,13 +42,6 @@ def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int =
 
 
 # --- CD301 ---
-
-
-def test_a_line_that_a_caller_repeats_is_named_itself() -> None:
-    """Without a loop in its own function the line is the place."""
-    (finding,) = found(steps.find_sync_loops, timeline(syncs=(sample(3, read(40, loop=None)),)))
-    assert finding.location == place_of(LINE)
-    assert "in a loop" not in finding.title
 
 
 @pytest.mark.parametrize(("count", "findings"), [(63, 0), (64, 1)])
@@ -84,13 +77,6 @@ def test_the_receipt_adds_up_by_line_and_kind() -> None:
     assert (line.file, line.line, line.loop_line) == ("/home/user/app.py", 20, 18)
     assert (line.count, line.most_in_a_step, line.steps) == (6, 5, 2)
     assert syncs_section(timeline()) is None
-
-
-def test_a_doctored_record_keeps_what_all_tuples_tell() -> None:
-    """Tuples of different lengths never raise; what cannot be counted is left out."""
-    event = SyncsSampled(1.0, 2, True, True, (LINE, LINE), ("item",), (0, 1), ((), ()), (5, 6))
-    assert [site.count for site in sample_of(0, event).sites] == [5]
-    assert sample_of(0, replace(event, counts=(-1,))).sites == ()
 
 
 # --- CD302 ---
@@ -286,3 +272,26 @@ def waiting(wait_s: float | None, steps: int = 8, **more: Any) -> Timeline:
 def test_steps_that_do_not_wait(run: Timeline) -> None:
     """Nothing is reported of what was not measured, or of too few steps."""
     assert found(steps.find_data_bound_steps, run) == []
+
+
+def test_seconds_of_reads_add_up_or_are_not_known() -> None:
+    """Those of a line over its steps, and of all lines; one that was not timed, or a step that held
+    more than was counted, leaves them unknown. Journals of before hold none."""
+    places = (LINE, replace(LINE, line=30))
+    kinds, loops, counts = ("item", "tolist"), (0, 0), (5, 1)
+    event = SyncsSampled(1.0, 2, True, True, places, kinds, loops, ((), ()), counts, (0.5, 0.25))
+    before = replace(event, step=3, seconds=())
+    cut = replace(event, step=4, complete=False)
+    empty = SyncsSampled(1.0, 5, True, True, (), (), (), (), ())
+    samples = [sample_of(0, item) for item in (event, before, cut, empty)]
+    assert [item.seconds for item in samples] == [0.75, None, None, 0.0]
+    assert [site.seconds for site in samples[2].sites] == [0.5, 0.25]
+    for kept, lines, whole in (
+        ((samples[0], samples[3]), [0.5, 0.25], 0.75),
+        ((samples[0], samples[2]), [1.0, 0.5], None),
+        (samples, [None, None], None),
+    ):
+        run = timeline(syncs=tuple(kept))
+        section = syncs_section(run)
+        assert section is not None
+        assert ([line.seconds for line in section.lines], section.seconds) == (lines, whole)

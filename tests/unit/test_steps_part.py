@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import built_receipt
 import msgspec
 import pytest
 from screens import screen
@@ -75,10 +74,6 @@ def why(
     return spike.why
 
 
-def finding(cost_s: float, identity: str) -> Finding:
-    return built_receipt.finding(location=HOOK, steps=(5,), cost_s=cost_s, id=identity)
-
-
 def test_forward_without_its_compiling() -> None:
     """Compiles are a part of the phase they were in; in an evaluation they are not forward, and of
     a phase that was not measured they are in the rest."""
@@ -98,13 +93,6 @@ def test_partial_phases_say_what_is_missing() -> None:
     partial = (PartialPhase(0, "forward", "only inside Net"), PartialPhase(1, "forward", "other"))
     timeline = Timeline(steps=(step(0),), partial_phases=partial)
     assert section(timeline).phases.partial == {"forward": "only inside Net"}
-
-
-def test_a_spike_that_compiled() -> None:
-    """The finding that cost most among those that hit the step; without one, "compile"."""
-    long = replace(step(5, 4.0), compile_s=2.5)
-    assert why(long, findings=(finding(0.5, "F2"), finding(2.0, "F1"))) == "F1"
-    assert why(long) == "compile"
 
 
 @pytest.mark.parametrize(

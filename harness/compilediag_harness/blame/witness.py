@@ -26,7 +26,7 @@ from compilediag_harness.blame.line_events import (
 )
 from compilediag_harness.blame.user_calls import locals_of
 from compilediag_harness.blame.watches import Look, Seen, WatchedValue, Watches, look_at, text_of
-from compilediag_harness.torch_internals import torch_calls, torch_guards
+from compilediag_harness.torch_internals import torch_api, torch_calls, torch_guards
 from compilediag_harness.wire import Location, ValueChange, Witnessed
 
 MAX_LINES = 2_000_000
@@ -65,6 +65,7 @@ class Witness:
     def __init__(self, session: Session, plan: WitnessPlan) -> None:
         self._session = session
         self._plan = plan
+        self._below = torch_api.without_torch_function()
         self._thread = _Thread()
         self._watches = Watches(MAX_VALUES)
         self._lock = threading.Lock()
@@ -90,7 +91,7 @@ class Witness:
         """A frame was compiled: what it is guarded on is watched from now on."""
         if self._stopped is not None:
             return
-        with self._lock, torch_guards.below_torch_functions():
+        with self._lock, self._below():
             self._order += 1
             self._compiled.setdefault(code, {})[compile_id] = self._order
             for source in self._sources(guards):
@@ -219,7 +220,7 @@ class Witness:
         """Looks at every value. Those that differ were changed by `stack`, or `line` of `frame`."""
         started = time.perf_counter()
         try:
-            with self._lock, torch_guards.below_torch_functions():
+            with self._lock, self._below():
                 alone = self._alone()
                 changed = self._watches.changed()
                 changed += [] if in_call else self._changed_modes()

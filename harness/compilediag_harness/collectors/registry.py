@@ -32,7 +32,6 @@ from compilediag_harness.torch_internals import (
     torch_guards,
     torch_logs,
     torch_names,
-    torch_precompiled,
     torch_sizes,
 )
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
@@ -127,10 +126,10 @@ class CollectorSet:
             (torch_caches.STATS, partial(torch_caches.on_counted, caches.looked_up)),
             (torch_caches.PGO, partial(torch_caches.on_profile, caches.looked_up)),
             (torch_caches.ARTIFACTS, partial(torch_caches.on_artifacts, caches.looked_up)),
-            (torch_precompiled.PACKAGE, partial(torch_precompiled.on_packages, *loaded)),
+            (torch_caches.PACKAGE, partial(torch_caches.on_packages, *loaded)),
             (
-                torch_precompiled.AOT_COMPILE,
-                partial(torch_precompiled.on_loaded_functions, *loaded),
+                torch_caches.AOT_COMPILE,
+                partial(torch_caches.on_loaded_functions, *loaded),
             ),
         ]
 

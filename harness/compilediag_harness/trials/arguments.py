@@ -84,7 +84,7 @@ class Arguments:
             if type(value) not in _NUMBERS[action]:
                 return f"{argument} is {type(value).__name__}, not a number"
             other = torch.tensor(value, dtype=None if action == "tensor" else torch.float64)
-        elif not torch_guards.is_tensor(value):
+        elif not torch_guards.is_tensor_type(object_graph.class_of(value)):
             return f"{argument} is no tensor"
         elif action == "requires_grad":
             if not value.requires_grad:
