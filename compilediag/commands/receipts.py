@@ -6,19 +6,15 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from compilediag.commands.terminal import render_options, write_message
+from compilediag.compare.gate.inconclusive import CodeComparison
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt, newer_unfinished
-from compilediag.receipt.schema.receipt import SCHEMA_VERSION
+from compilediag.receipt.schema.compiles import FindingRecord
+from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
 from compilediag.receipt.versions import is_newer
-
-if TYPE_CHECKING:
-    from compilediag.compare.gate.inconclusive import CodeComparison
-    from compilediag.receipt.schema.compiles import FindingRecord
-    from compilediag.receipt.schema.receipt import Receipt
 
 
 def load(where: str | None) -> tuple[str, Receipt]:
@@ -49,11 +45,16 @@ def load_finding(index: int, where: str | None) -> tuple[Receipt, FindingRecord]
         ReceiptNotFound, ReceiptUnreadable: as `load`.
     """
     path, receipt = load(where)
+    return receipt, finding_of(index, receipt, path)
+
+
+def finding_of(index: int, receipt: Receipt, path: str) -> FindingRecord:
+    """The same of the receipt that is in the file `path`."""
     findings = receipt.findings
     if not 1 <= index <= len(findings):
         known = f"findings 1 to {len(findings)}" if findings else "no findings"
         raise UsageError(f"{path} has {known}, and no {index}")
-    return receipt, findings[index - 1]
+    return findings[index - 1]
 
 
 def suffix_for(where: str | None) -> str:

@@ -47,8 +47,10 @@ def by_act(groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks) ->
     found = _in_callees(sorted(found, key=lambda group: order[group.id]), behind)
     found.sort(key=lambda group: order[group.id])
     found = _below(sorted(found, key=_is_on_sizes), _is_condition_of)
-    combined = sorted(found, key=lambda g: (g.code == COMBINATION, -len(g.first.parts)))
-    found = _of_one_line(_below(combined, _is_within), steps_known=bool(timeline.steps))
+    single = [group for group in found if group.code != COMBINATION]
+    sets = [group for group in found if group.code == COMBINATION]
+    sets = _below(sorted(sets, key=lambda group: -len(group.first.parts)), _is_within)
+    found = _of_one_line([*single, *sets], steps_known=bool(timeline.steps))
     return sorted(found, key=lambda group: order[group.id])
 
 
@@ -135,7 +137,7 @@ def _is_within(group: Group, whole: Group) -> bool:
         for each in (group, whole)
     )
     frames, places = ({item.frame for item in each.recompiles} for each in (group, whole))
-    return group.code == whole.code == COMBINATION and own <= others and frames <= places
+    return own <= others and frames <= places
 
 
 # --- tensors that changed alike --------------------------------------------------------------
@@ -195,9 +197,9 @@ def _independent_sizes(timeline: Timeline) -> Callable[[Group, Group], bool]:
 def _is_length(number: Group, sizes: Group) -> bool:
     """Sizes of tensors in an argument object, and the number in the same object that changed by the
     same amount each time."""
-    holder = _container(sizes.variable)
     if (sizes.code, number.code) != ("CD105", "CD107") or sizes.planned or number.planned:
         return False
+    holder = _container(sizes.variable)
     if holder is None or holder != _container(number.variable):
         return False
     if [item.id for item in sizes.recompiles] != [item.id for item in number.recompiles]:
