@@ -195,8 +195,7 @@ def _independent_sizes(timeline: Timeline) -> Callable[[Group, Group], bool]:
 
 
 def _is_length(number: Group, sizes: Group) -> bool:
-    """Sizes of tensors in an argument object, and the number in the same object that changed by the
-    same amount each time."""
+    """Sizes in an argument object, and the number in it that changed by as much each time."""
     if (sizes.code, number.code) != ("CD105", "CD107") or sizes.planned or number.planned:
         return False
     holder = _container(sizes.variable)
