@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.findings import SEVERITIES, Finding
+from compilediag.diagnosis.codes import SEVERITIES
+from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import AnyEvidence
 
 

@@ -9,16 +9,8 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.of_run import RunCauses
-from compilediag.diagnosis.codes import info
-from compilediag.diagnosis.findings import (
-    SEVERITIES,
-    CauseId,
-    Entered,
-    Finding,
-    Rule,
-    entered_by,
-    place_of,
-)
+from compilediag.diagnosis.codes import SEVERITIES, info
+from compilediag.diagnosis.findings import CauseId, Entered, Finding, Rule, entered_by, place_of
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Place
 from compilediag.rules.absorption import Absorption, absorb

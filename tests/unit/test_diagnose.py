@@ -22,7 +22,8 @@ from timelines import (
 )
 
 from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.findings import Finding, Severity
+from compilediag.diagnosis.codes import Severity
+from compilediag.diagnosis.findings import Finding
 from compilediag.rules.catalogue import ALL_RULES
 from compilediag.rules.diagnose import diagnose
 from compilediag.rules.recompiles import RecompileRule

@@ -10,7 +10,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
-from compilediag.diagnosis.findings import CauseId, Finding, Rule, Severity
+from compilediag.diagnosis.codes import Severity
+from compilediag.diagnosis.findings import CauseId, Finding, Rule
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.absorption import Absorption, compile_ids
 from compilediag.rules.analysis import Analysis, analysis_rule

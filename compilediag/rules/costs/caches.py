@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from compilediag.diagnosis.codes import Severity
 from compilediag.diagnosis.figures.compile_costs import phase_of
-from compilediag.diagnosis.findings import Finding, Rule, Severity
+from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import and_more, make_finding
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.timeline import Compile, CompileId, Timeline
