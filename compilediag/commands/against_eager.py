@@ -11,7 +11,6 @@ from compilediag.commands.confirm import announcer, confirm_reruns
 from compilediag.commands.options import TELEMETRY, refuse, with_files_read
 from compilediag.commands.run_report import finish
 from compilediag.compare.against_eager.conclude import (
-    SameNumbers,
     conclude,
     not_concluded,
 )
@@ -132,7 +131,7 @@ def _first_problem(outcome: Outcome, first: Trial) -> AgainstEagerSection | None
     return None
 
 
-def _payoff(pairs: Pairs, numbers: SameNumbers | None = None) -> AgainstEagerSection:
+def _payoff(pairs: Pairs, numbers: Numbers | None) -> AgainstEagerSection:
     """What the pairs show.
 
     Args:
@@ -142,7 +141,8 @@ def _payoff(pairs: Pairs, numbers: SameNumbers | None = None) -> AgainstEagerSec
     """
     if not pairs.made:
         return not_concluded(pairs.stopped or "no pair of runs was made")
-    found = conclude(pairs.made, numbers)
+    difference = numbers.sentence if numbers is not None and numbers.same is False else None
+    found = conclude(pairs.made, difference)
     limited = any(not pair.eager.whole for pair in pairs.made)
     if pairs.stopped is None or limited:  # the latter has a note of its own
         return found

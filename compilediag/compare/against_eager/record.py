@@ -15,7 +15,6 @@ from compilediag.receipt.schema.comparisons import (
     ArmRecord,
     CallableAgainstEager,
 )
-from compilediag.receipt.schema.compiles import Place
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.make_finding import make_finding, plural
 from compilediag.timeline.timeline import Timeline
@@ -63,7 +62,13 @@ def slower_than_eager(timeline: Timeline, payoff: AgainstEagerSection) -> Iterab
     callable is seen to be why. None where the outputs differ: that is then what to mend."""
     if payoff.verdict in ("outputs_differ", "not_concluded") or payoff.compiled_step_s is None:
         return
-    slower = [each for each in payoff.callables if _is_worth_a_line(each, payoff.compiled_step_s)]
+    least_s = MIN_SHARE * payoff.compiled_step_s
+    slower = [
+        each
+        for each in payoff.callables
+        if verdict_of(each.ratio) == "does_not_pay"
+        and each.calls * (each.compiled_s - each.eager_s) >= least_s
+    ]
     for each in slower:
         yield _of_callable(timeline, each)
     if not slower and payoff.verdict == "does_not_pay" and payoff.ratio is not None:
@@ -80,13 +85,18 @@ def slower_than_eager(timeline: Timeline, payoff: AgainstEagerSection) -> Iterab
         )
 
 
-def _is_worth_a_line(each: CallableAgainstEager, step_s: float) -> bool:
-    lost_s = each.calls * (each.compiled_s - each.eager_s)
-    return verdict_of(each.ratio) == "does_not_pay" and lost_s >= MIN_SHARE * step_s
-
-
 def _of_callable(timeline: Timeline, each: CallableAgainstEager) -> Finding:
-    breaks = _breaks_below(timeline, each.function)
+    # Graph breaks met in compiling the function, or what is left of it after one.
+    name = each.function.function
+    own, rest = name.rpartition(".")[2], f"torch_dynamo_resume_in_{name.rpartition('.')[2]}_at_"
+    ids = {
+        item.compile_id
+        for item in timeline.compiles
+        if item.frame.file == each.function.file
+        and (item.frame.function == own or item.frame.function.startswith(rest))
+    }
+    met = ({_ATTEMPT.sub("", compiled) for compiled in s.compile_ids} for s in timeline.breaks)
+    breaks = sum(not ids.isdisjoint(compiled) for compiled in met)
     if breaks:
         fix = (
             f"remove its {plural(breaks, 'graph break')} first: at each one the call goes back to "
@@ -99,7 +109,6 @@ def _of_callable(timeline: Timeline, each: CallableAgainstEager) -> Finding:
         )
     else:
         fix = "do not compile it: put torch.compiler.disable on it, or leave out torch.compile"
-    name = each.function.function
     return make_finding(
         timeline,
         "CD631",
@@ -115,20 +124,4 @@ def _of_callable(timeline: Timeline, each: CallableAgainstEager) -> Finding:
             "calls_per_step": each.calls,
             "graph_breaks": breaks,
         },
-    )
-
-
-def _breaks_below(timeline: Timeline, function: Place) -> int:
-    """Graph breaks met in compiling the function, or what is left of it after one."""
-    name = function.function.rpartition(".")[2]
-    rest = f"torch_dynamo_resume_in_{name}_at_"
-    ids = {
-        item.compile_id
-        for item in timeline.compiles
-        if item.frame.file == function.file
-        and (item.frame.function == name or item.frame.function.startswith(rest))
-    }
-    return sum(
-        not ids.isdisjoint(_ATTEMPT.sub("", each) for each in site.compile_ids)
-        for site in timeline.breaks
     )
