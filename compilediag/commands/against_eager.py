@@ -131,7 +131,7 @@ def _first_problem(outcome: Outcome, first: Trial) -> AgainstEagerSection | None
     return None
 
 
-def _payoff(pairs: Pairs, numbers: Numbers | None) -> AgainstEagerSection:
+def _payoff(pairs: Pairs, numbers: Numbers | None = None) -> AgainstEagerSection:
     """What the pairs show.
 
     Args:
