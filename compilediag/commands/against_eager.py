@@ -7,9 +7,14 @@ import os
 
 import msgspec
 
-from compilediag.commands.confirm import announcer, confirm_reruns
-from compilediag.commands.options import TELEMETRY, refuse, with_files_read
-from compilediag.commands.run_report import finish
+from compilediag.commands.target import (
+    TELEMETRY,
+    announcer,
+    confirm_reruns,
+    finish,
+    refuse,
+    with_files_read,
+)
 from compilediag.compare.against_eager.conclude import (
     conclude,
     not_concluded,
@@ -18,13 +23,12 @@ from compilediag.compare.against_eager.record import with_payoff
 from compilediag.compare.gate.ab import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers.first_difference import Numbers
-from compilediag.fixes.numbers.narrowing import MAX_RUNS
-from compilediag.fixes.numbers.record import with_numbers
+from compilediag.fixes.numbers.record import MAX_RUNS, with_numbers
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program
-from compilediag.runs.supervised.supervised_run import Outcome, with_receipt
+from compilediag.runs.supervised.supervised_run import with_receipt
 from compilediag.runs.trials.against_eager import (
     COMPILED,
     FOLDER,
@@ -73,27 +77,39 @@ def run_against_eager(options: RunOptions) -> int:
             FOLDER,
             keep_caches=options.keep_caches,
         )
-    if outcome.receipt is None or outcome.timeline is None:
+    receipt, timeline = outcome.receipt, outcome.timeline
+    if receipt is None or timeline is None:
         return finish(outcome, options)
+    # The steps, limits and warm-up of the first run, and nothing of what it leaves.
+    of_trials = RunOptions(
+        steps=run_options.steps,
+        warmup=run_options.warmup,
+        timeout_s=run_options.timeout_s,
+        grace_s=run_options.grace_s,
+    )
     made = Pairs(
-        Program(options.target, _of_trials(run_options), os.environ, folder_of(outcome.run_dir)),
+        Program(options.target, of_trials, os.environ, folder_of(outcome.run_dir)),
         announce,
         rounds=pairs,
         budget_s=options.budget_s,
         keep_caches=options.keep_caches,
         quiet=options.quiet,
     )
-    numbers: Numbers | None = None
-    payoff = _first_problem(outcome, first)
-    if payoff is None:
-        run_pairs(made, first)
-        if not made.interrupted:
-            numbers = compare_numbers(made, bisect=options.bisect_numerics)
-        payoff = _payoff(made, numbers)
-    concluded = _saved(outcome, payoff, made, options, numbers)
+    payoff, numbers = _compared(made, first, receipt, options)
+    secrets = made.program.secrets
+    concluded = with_payoff(
+        receipt,
+        timeline,
+        payoff,
+        made.records,
+        fresh_caches=not options.keep_caches,
+        secret_values=secrets,
+    )
+    if numbers is not None:
+        concluded = with_numbers(concluded, timeline, numbers, secrets)
+    code = finish(with_receipt(outcome, concluded, latest=False), options)
     if first.interrupted or made.interrupted:
-        return finish(concluded, options) or EXIT_INTERRUPTED
-    code = finish(concluded, options)
+        return code or EXIT_INTERRUPTED
     nothing = payoff.verdict == "not_concluded" and (numbers is None or numbers.same is None)
     return code or (EXIT_USAGE if nothing else 0)
 
@@ -109,36 +125,28 @@ def _require_possible(options: RunOptions) -> None:
     require_scipy()
 
 
-def _of_trials(options: RunOptions) -> RunOptions:
-    """The steps, limits and warm-up of the first run, and nothing of what it leaves."""
-    return RunOptions(
-        steps=options.steps,
-        warmup=options.warmup,
-        timeout_s=options.timeout_s,
-        grace_s=options.grace_s,
-    )
-
-
-def _first_problem(outcome: Outcome, first: Trial) -> AgainstEagerSection | None:
-    """Why there is nothing to compare the first run with."""
-    assert outcome.receipt is not None
+def _compared(
+    pairs: Pairs, first: Trial, receipt: Receipt, options: RunOptions
+) -> tuple[AgainstEagerSection, Numbers | None]:
+    """What the runs show, and the comparison of their numbers, where the first run can be compared
+    with others."""
     if first.interrupted:
-        return not_concluded("interrupted in the first run: nothing was compared")
+        return not_concluded("interrupted in the first run: nothing was compared"), None
     if first.problem:
-        return not_concluded(f"the program does not run: {why_not(first)}")
-    if not outcome.receipt.compile.compiles:
-        return not_concluded("the program compiled nothing: there is nothing to compare with eager")
-    return None
+        return not_concluded(f"the program does not run: {why_not(first)}"), None
+    if not receipt.compile.compiles:
+        why = "the program compiled nothing: there is nothing to compare with eager"
+        return not_concluded(why), None
+    run_pairs(pairs, first)
+    numbers = None
+    if not pairs.interrupted:
+        numbers = compare_numbers(pairs, bisect=options.bisect_numerics)
+    return _payoff(pairs, numbers), numbers
 
 
-def _payoff(pairs: Pairs, numbers: Numbers | None = None) -> AgainstEagerSection:
-    """What the pairs show.
-
-    Args:
-        pairs: the runs; the trials of each pair are in `pairs.trials`.
-        numbers: the outcome of the comparison of what both arms computed; None where it was not
-            made. Outputs that differ are the verdict, whatever the seconds say.
-    """
+def _payoff(pairs: Pairs, numbers: Numbers | None) -> AgainstEagerSection:
+    """What the pairs show. `numbers`: the outcome of the comparison of what both arms computed, if
+    it was made; outputs that differ are the verdict, whatever the seconds say."""
     if not pairs.made:
         return not_concluded(pairs.stopped or "no pair of runs was made")
     difference = numbers.sentence if numbers is not None and numbers.same is False else None
@@ -148,28 +156,3 @@ def _payoff(pairs: Pairs, numbers: Numbers | None = None) -> AgainstEagerSection
         return found
     stopped = f"{len(pairs.made)} of {pairs.rounds} pairs: {pairs.stopped}"
     return msgspec.structs.replace(found, notes=(stopped, *found.notes))
-
-
-def _saved(
-    outcome: Outcome,
-    payoff: AgainstEagerSection,
-    pairs: Pairs,
-    options: RunOptions,
-    numbers: Numbers | None,
-) -> Outcome:
-    """The outcome with the section in its receipt, and on disk."""
-    receipt, timeline = outcome.receipt, outcome.timeline
-    assert receipt is not None
-    assert timeline is not None
-    secrets = pairs.program.secrets
-    with_section: Receipt = with_payoff(
-        receipt,
-        timeline,
-        payoff,
-        pairs.runs,
-        fresh_caches=not options.keep_caches,
-        secret_values=secrets,
-    )
-    if numbers is not None:
-        with_section = with_numbers(with_section, timeline, numbers, secrets)
-    return with_receipt(outcome, with_section, latest=False)

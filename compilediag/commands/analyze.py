@@ -33,7 +33,6 @@ from compilediag.runs.offline import (
 from compilediag.runs.offline.many_ranks import (
     ReceiptOptions,
     are_many,
-    options_here,
     receipt_of_many,
     workers_at,
 )
@@ -121,30 +120,16 @@ def command(options: AnalyzeOptions) -> None:
         reader_of = extension_points.load(extension_points.TRAIN_LOG_READER, "--patterns")
         trainers = reader_of(options.patterns)
     sources = find_sources(options.paths, trainers)
-    with _executor(options, sources) as executor:
+    reading: AbstractContextManager[Executor | None] = nullcontext()
+    if options.cluster is not None:
+        reading = workers_at(options.cluster)
+    elif (workers := options.jobs or workers_worth(sources)) > 1:
+        reading = pool_of(workers)
+    with reading as executor:
         folder = _analyzed(options, sources, trainers, executor)
     if options.output is None:
         point_latest(folder)
     write(drawn(view, folder if options.output is not None else None))
-
-
-def _receipt_options(options: ReadOptions) -> ReceiptOptions:
-    """What the receipts are to contain; makes their folder."""
-    folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
-    folder_name = os.path.basename(os.path.abspath(options.paths[0]))
-    lane = options.name or named_run(folder_name) or folder_name or "analyze"
-    elsewhere = options.cluster is not None
-    return options_here(lane, options.world_size, folder, options.warmup, elsewhere=elsewhere)
-
-
-def _executor(
-    options: ReadOptions, sources: tuple[Input, ...]
-) -> AbstractContextManager[Executor | None]:
-    """Where the sources are read: on a cluster, in processes of this machine, or in this one."""
-    if options.cluster is not None:
-        return workers_at(options.cluster)
-    workers = options.jobs or workers_worth(sources)
-    return pool_of(workers) if workers > 1 else nullcontext()
 
 
 def _analyzed(
@@ -154,7 +139,11 @@ def _analyzed(
     executor: Executor | None,
 ) -> str:
     """Writes the receipts, all ranks together, and each where there are several; their folder."""
-    settings = _receipt_options(options)
+    folder = make_run_dir(options.output, "analyze", now=time.time(), pid=os.getpid())
+    folder_name = os.path.basename(os.path.abspath(options.paths[0]))
+    lane = options.name or named_run(folder_name) or folder_name or "analyze"
+    elsewhere = options.cluster is not None
+    settings = ReceiptOptions(lane, options.world_size, folder, options.warmup, elsewhere)
     if are_many(sources) and not options.tlparse:
         receipt = receipt_of_many(sources, settings, executor, trainers)
         write_receipt(receipt, receipt_in(settings.folder))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 from msgspec.structs import replace
 
-from compilediag.commands.receipts import load, suffix_for
+from compilediag.commands.receipts import load, suffix_for, written
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
@@ -71,7 +71,6 @@ def command(options: DiffOptions) -> None:
         return
     following = f"\n  next: compilediag show{suffix_for(options.after)}\n"
     if options.html is not None:
-        from compilediag.commands.pages import written
         from compilediag.runs.offline.html_file import assets, write_page
         from compilediag.views.html.page import render_overview as page_of
 

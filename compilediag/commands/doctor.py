@@ -17,7 +17,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -25,8 +25,10 @@ from compilediag._version import __version__
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import EXIT_OK, EXIT_UNUSABLE
+from compilediag.json_document import Document
 from compilediag.option_fields import flag, option
-from compilediag.views.checkup import Check, DoctorDocument, HookStatus, checkup, render_checkup
+from compilediag.views.style import RenderOptions
+from compilediag.views.text import pad
 
 OLDEST_TORCH = (2, 7)
 CHILD_TIMEOUT_S = 120
@@ -49,6 +51,39 @@ answer = {
 print("\\ncompilediag-probe " + json.dumps(answer))
 """
 _DISABLING = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
+
+
+State = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was tried; a failed one means that compilediag cannot be used here."""
+
+    name: str
+    state: State
+    said: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HookStatus:
+    """A private name of torch that compilediag builds on."""
+
+    name: str
+    available: bool
+    lost: str
+    """What cannot be observed without it."""
+
+
+class DoctorDocument(Document, frozen=True, kw_only=True):
+    """Everything that was found; `versions` has None for what is not installed."""
+
+    usable: bool
+    """Whether `compilediag run` can observe a program here."""
+    versions: dict[str, str | None]
+    hooks: tuple[HookStatus, ...]
+    checks: tuple[Check, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +116,7 @@ def command(options: DoctorOptions) -> int:
     if options.as_json:
         write_document(found)
     else:
-        write(render_checkup(found, render_options()))
+        write(screen_of(found, render_options()))
     return EXIT_OK if found.usable else EXIT_UNUSABLE
 
 
@@ -92,7 +127,47 @@ def examine(output: Path) -> DoctorDocument:
     checks = [torch_check, *_hooks_check(hooks), _injection(), _output(output)]
     checks += [_compiler(), _tool("git", "the receipt cannot name the commit that ran")]
     checks += [_tool("tlparse", "`compilediag run --tlparse` cannot be used"), *_environment()]
-    return checkup(_versions(answer), hooks, tuple(checks))
+    return DoctorDocument(
+        schema="compilediag.doctor",
+        usable=all(check.state != "failed" for check in checks),
+        versions=_versions(answer),
+        hooks=hooks,
+        checks=tuple(checks),
+    )
+
+
+def screen_of(found: DoctorDocument, options: RenderOptions) -> str:
+    """Versions, checks with remedies, what can and what cannot be observed; the answer first."""
+    failed = [check.name for check in found.checks if check.state == "failed"]
+    sign, color, answer = "good", "green", "compilediag can be used here"
+    following = "run YOUR_PROGRAM.py"
+    if not found.usable:
+        sign, color, answer = "bad", "red", f"compilediag cannot be used here: {', '.join(failed)}"
+        following = "doctor again, after the repairs above"
+    lines = [options.styled(f"{options.sign(sign)} {answer}", color), "", "versions"]
+    width = max(map(len, found.versions)) + 2
+    for name, version in found.versions.items():
+        lines.append(f"  {pad(name, width)}{options.text(version or 'not installed', 80)}")
+    lines += ["", "checks"]
+    kinds = {"ok": ("good", "green"), "warning": ("warn", "yellow"), "failed": ("bad", "red")}
+    for check in found.checks:
+        kind, style = kinds[check.state]
+        sign = pad(options.sign(kind), 2)
+        drawn = options.wrap(f"{check.name}: {options.text(check.said)}", f"  {sign} ", " " * 5)
+        lines += [drawn[0].replace(sign, options.styled(sign, style), 1), *drawn[1:]]
+        if check.remedy and check.state != "ok":
+            lines += options.wrap(options.text(check.remedy), "     fix: ", style="cyan")
+    lines += ["", "what can be observed with this torch"]
+    if not found.hooks:
+        lines.append("  could not be determined: torch did not start")
+    for hook in found.hooks:
+        name = options.text(hook.name, 40)
+        if hook.available:
+            lines.append(f"  {options.styled(pad(options.sign('good'), 2), 'green')} {name}")
+            continue
+        lost = f"{name} is missing; lost: {options.text(hook.lost)}"
+        lines += options.wrap(lost, f"  {pad(options.sign('warn'), 2)} ", " " * 5)
+    return "\n".join([*lines, "", f"  next: compilediag {following}"]) + "\n"
 
 
 def _versions(answer: dict[str, Any]) -> dict[str, str | None]:
@@ -123,20 +198,17 @@ def _torch() -> tuple[Check, dict[str, Any]]:
     for line in reversed(done.stdout.splitlines()):
         if line.startswith("compilediag-probe "):
             answer = json.loads(line.partition(" ")[2])
-            return _torch_version(str(answer["torch"])), answer
+            version = str(answer["torch"])
+            parts = re.match(r"(\d+)\.(\d+)", version)
+            if parts is None or (int(parts[1]), int(parts[2])) >= OLDEST_TORCH:
+                return Check("torch", "ok", f"torch {version}"), answer
+            problem = f"torch {version} is older than 2.7, the oldest that can be observed"
+            return Check("torch", "failed", problem, "pip install 'torch>=2.7'"), answer
     if "No module named 'torch'" in done.stderr:
         remedy = "install compilediag into the environment of your program: it needs its torch"
         return Check("torch", "failed", "torch is not installed here", remedy), {}
     last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     return Check("torch", "failed", f"torch did not start: {last}", "repair torch first"), {}
-
-
-def _torch_version(version: str) -> Check:
-    parts = re.match(r"(\d+)\.(\d+)", version)
-    if parts and (int(parts[1]), int(parts[2])) < OLDEST_TORCH:
-        problem = f"torch {version} is older than 2.7, the oldest that can be observed"
-        return Check("torch", "failed", problem, "pip install 'torch>=2.7'")
-    return Check("torch", "ok", f"torch {version}")
 
 
 def _hooks_check(hooks: tuple[HookStatus, ...]) -> list[Check]:

@@ -28,44 +28,31 @@ class DeclaredDocument(NamedTuple):
     printed_by: str
 
 
-def _of_extension(name: str, printed_by: str) -> DeclaredDocument:
-    return DeclaredDocument(
-        name, f"{extension_points.PACKAGE}.{extension_points.DOCUMENTS[name]}", printed_by
-    )
-
-
-DOCUMENTS = (
-    DeclaredDocument(
-        "compilediag.receipt",
-        "compilediag.receipt.schema.receipt:Receipt",
-        "run, probe, analyze, show",
-    ),
-    DeclaredDocument("compilediag.fix", "compilediag.runs.trials.results:FixDocument", "fix"),
-    DeclaredDocument(
-        "compilediag.fix-plan",
-        "compilediag.runs.trials.results:FixPlanDocument",
-        "fix --dry-run",
-    ),
-    DeclaredDocument("compilediag.rule", "compilediag.views.finding:RuleDocument", "explain CODE"),
-    DeclaredDocument(
-        "compilediag.rules", "compilediag.views.finding:RulesDocument", "explain --list"
-    ),
-    DeclaredDocument(
-        "compilediag.finding", "compilediag.views.finding:FindingDocument", "explain N"
-    ),
-    _of_extension("compilediag.repro", "repro"),
-    DeclaredDocument("compilediag.diff", "compilediag.compare.diff:DiffDocument", "diff"),
-    DeclaredDocument(
-        "compilediag.judgement", "compilediag.views.gate.json:JudgementDocument", "gate"
-    ),
-    _of_extension("compilediag.stats", "stats"),
-    _of_extension("compilediag.trend", "trend"),
-    DeclaredDocument(
-        "compilediag.plan", "compilediag.rules.fixed_shapes.plan:PlanDocument", "plan"
-    ),
-    DeclaredDocument("compilediag.doctor", "compilediag.views.checkup:DoctorDocument", "doctor"),
+_HOMES = (
+    ("receipt", "receipt.schema.receipt:Receipt", "run, probe, analyze, show"),
+    ("fix", "runs.trials.results:FixDocument", "fix"),
+    ("fix-plan", "runs.trials.results:FixPlanDocument", "fix --dry-run"),
+    ("rule", "views.finding:RuleDocument", "explain CODE"),
+    ("rules", "views.finding:RulesDocument", "explain --list"),
+    ("finding", "views.finding:FindingDocument", "explain N"),
+    ("repro", None, "repro"),
+    ("diff", "compare.diff:DiffDocument", "diff"),
+    ("judgement", "views.gate.json:JudgementDocument", "gate"),
+    ("stats", None, "stats"),
+    ("trend", None, "trend"),
+    ("plan", "rules.bucket_plan:PlanDocument", "plan"),
+    ("doctor", "commands.doctor:DoctorDocument", "doctor"),
 )
+"""Without a home: of an extension."""
 
+DOCUMENTS = tuple(
+    DeclaredDocument(
+        f"compilediag.{name}",
+        f"compilediag.{home or 'extensions.' + extension_points.DOCUMENTS[f'compilediag.{name}']}",
+        printed_by,
+    )
+    for name, home, printed_by in _HOMES
+)
 
 OF_ALL: Mapping[int, str] = {
     EXIT_USAGE: "the command line or an input cannot be used as given; stderr has one sentence",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
+from compilediag.diagnosis.codes import REGISTER
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, receipt_argument
 from compilediag.views.text import clean
@@ -57,19 +58,32 @@ def command(options: ExplainOptions) -> None:
     """
     if options.as_json:
         write_document(_document(options))
-    elif options.listing:
-        write(_list())
+        return
+    screen, lines = render_options(), list[str]()
+    if options.listing:
+        for code, entry in sorted(REGISTER.items()):
+            text = screen.text(f"{entry.slug}: {entry.sentence}")
+            lines += screen.wrap(text, f"  {code}  ", " " * 9)
+        write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
     elif options.subject is None:
         raise UsageError(_NO_SUBJECT)
     elif index := _INDEX.match(options.subject):
-        write(_finding(int(index[1]), options.receipt))
+        from compilediag.commands.receipts import load_finding, suffix_for
+        from compilediag.views.finding import render_finding
+
+        receipt, finding = load_finding(int(index[1]), options.receipt)
+        facts, text = render_finding(int(index[1]), finding, receipt, screen), page(finding.rule)
+        following = f"\n  next: compilediag show --timeline{suffix_for(options.receipt)}\n"
+        write(facts + ("" if text is None else f"\n{_drawn(text)}") + following)
+    elif (text := page(code := _code_of(options.subject))) is not None:
+        write(_drawn(text))
     else:
-        write(_rule(_code_of(options.subject)))
+        entry = REGISTER[_known(code)]
+        write(f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n")
 
 
 def _document(options: ExplainOptions) -> Document:
     """What is explained, for programs."""
-    from compilediag.diagnosis.codes import REGISTER
     from compilediag.views.finding import RulesDocument, finding_document, rule_document
 
     if options.listing:
@@ -95,8 +109,6 @@ def _known(code: str) -> str:
     Raises:
         UsageError: there is no such rule.
     """
-    from compilediag.diagnosis.codes import REGISTER
-
     if code not in REGISTER:
         raise UsageError(f"there is no rule {code}; `compilediag explain --list` names them all")
     return code
@@ -118,8 +130,6 @@ def _code_of(word: str) -> str:
     """The code meant by a code in any case, or by a slug such as "lazy-buffer"."""
     if _CODE.match(word):
         return word.upper()
-    from compilediag.diagnosis.codes import REGISTER
-
     slug = word.lower().replace("_", "-")
     for code, entry in REGISTER.items():
         if entry.slug == slug:
@@ -128,40 +138,6 @@ def _code_of(word: str) -> str:
         f"{clean(word, limit=60)!r} is no code such as CD103, no slug such as lazy-buffer and no "
         "number of a finding; `compilediag explain --list` names every code"
     )
-
-
-def _list() -> str:
-    """Every code of the register with its slug and sentence."""
-    from compilediag.diagnosis.codes import REGISTER
-
-    screen = render_options()
-    lines: list[str] = []
-    for code, entry in sorted(REGISTER.items()):
-        text = screen.text(f"{entry.slug}: {entry.sentence}")
-        lines += screen.wrap(text, f"  {code}  ", " " * 9)
-    return "\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n"
-
-
-def _rule(code: str) -> str:
-    """The page of a rule."""
-    text = page(code)
-    if text is not None:
-        return _drawn(text)
-    from compilediag.diagnosis.codes import REGISTER
-
-    entry = REGISTER[_known(code)]
-    return f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n"
-
-
-def _finding(index: int, where: str | None) -> str:
-    from compilediag.commands.receipts import load_finding, suffix_for
-    from compilediag.views.finding import render_finding
-
-    receipt, finding = load_finding(index, where)
-    facts = render_finding(index, finding, receipt, render_options())
-    text = page(finding.rule)
-    following = f"\n  next: compilediag show --timeline{suffix_for(where)}\n"
-    return facts + ("" if text is None else f"\n{_drawn(text)}") + following
 
 
 def _drawn(text: str) -> str:

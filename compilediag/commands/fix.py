@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 
 import click
 
-from compilediag.commands.confirm import announcer, confirm_reruns
-from compilediag.commands.options import (
+from compilediag.commands.subcommand import subcommand
+from compilediag.commands.target import (
     TargetCommand,
+    announcer,
+    confirm_reruns,
+    finish,
     pyproject_defaults,
     refuse,
     with_files_read,
 )
-from compilediag.commands.run_report import finish
-from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import (
     render_options,
     write,
@@ -127,7 +128,11 @@ def command(options: FixOptions) -> int:
     if options.target and number is None:
         if options.dry_run:
             raise UsageError("--dry-run uses the latest run: do not name a program")
-        return _fix_target(run_options)
+        _confirm(run_options, options.target)
+        outcome, trial = _first(run_options)
+        for note in outcome.notes:
+            write_message(note)
+        return fix_run(run_options, outcome, trial)
     return _fix_latest(run_options, number, dry_run=options.dry_run)
 
 
@@ -140,27 +145,16 @@ def require_possible(options: RunOptions) -> None:
     if (options.patch or options.apply) and not is_available():
         raise UsageError(NEEDS_LIBCST)
     for name, path in (("--env", options.env), ("--patch", options.patch)):
-        if path is not None:
-            _require_writable(name, path)
+        if path is None:
+            continue
+        folder = os.path.dirname(os.path.abspath(path))
+        if os.path.isdir(path) or not os.path.isdir(folder):
+            raise UsageError(f"{name} {path} names no file in an existing folder")
 
 
 def _number(words: tuple[str, ...]) -> int | None:
     found = _NUMBER.match(words[0]) if len(words) == 1 else None
     return int(found[1]) if found is not None and not os.path.exists(words[0]) else None
-
-
-def _require_writable(name: str, path: str) -> None:
-    folder = os.path.dirname(os.path.abspath(path))
-    if os.path.isdir(path) or not os.path.isdir(folder):
-        raise UsageError(f"{name} {path} names no file in an existing folder")
-
-
-def _fix_target(options: RunOptions) -> int:
-    _confirm(options, options.target)
-    outcome, trial = _first(options)
-    for note in outcome.notes:
-        write_message(note)
-    return fix_run(options, outcome, trial)
 
 
 def _first(options: RunOptions) -> tuple[Outcome, Trial]:
@@ -211,8 +205,15 @@ def _fix_latest(options: RunOptions, number: int | None, *, dry_run: bool) -> in
             known = f"findings 1 to {len(findings)}" if findings else "no findings"
             raise UsageError(f"{path} has {known}, and no {number}")
         findings = findings[number - 1 : number]
+    listed = candidates_by_finding(receipt, findings)
     if dry_run:
-        return _plan(options, receipt, findings)
+        rows = [(each, listed[each.id]) for each in findings]
+        if options.as_json:
+            write_json(plan_as_json(receipt, rows))
+            return EXIT_OK
+        plans = [FindingFixes(int(each.id[1:]), each, *found) for each, found in rows]
+        write(render_candidates(receipt, plans, render_options()) if plans else "no findings\n")
+        return EXIT_OK
     if changed := changed_files(receipt):
         what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
         raise UsageError(
@@ -220,20 +221,9 @@ def _fix_latest(options: RunOptions, number: int | None, *, dry_run: bool) -> in
             "program: name it, `compilediag fix train.py`"
         )
     words = receipt.header.run.argv_redacted
-    if any(each.possible for each in candidates_by_finding(receipt, findings).values()):
+    if any(each.possible for each in listed.values()):
         _confirm(options, words)
     return _fix(options, receipt, path, findings, None)
-
-
-def _plan(options: RunOptions, receipt: Receipt, findings: tuple[FindingRecord, ...]) -> int:
-    listed = candidates_by_finding(receipt, findings)
-    rows = [(each, listed[each.id]) for each in findings]
-    if options.as_json:
-        write_json(plan_as_json(receipt, rows))
-        return EXIT_OK
-    plans = [FindingFixes(int(each.id[1:]), each, *found) for each, found in rows]
-    write(render_candidates(receipt, plans, render_options()) if plans else "no findings\n")
-    return EXIT_OK
 
 
 def _confirm(options: RunOptions, words: tuple[str, ...]) -> None:
@@ -257,10 +247,10 @@ def _fix(
     wanted = tuple(each for each in findings if each.severity != "info")
     campaign = Campaign(
         program,
-        receipt,
-        wanted,
         announcer(quiet=options.quiet),
         options.budget_s,
+        receipt=receipt,
+        wanted=wanted,
         edits_first=options.apply or options.patch is not None,
         quiet=options.quiet,
         rounds=options.rounds or ROUNDS,
@@ -288,13 +278,11 @@ def _edit(options: RunOptions, campaign: Campaign) -> None:
         return
     changes = campaign.edited_files(campaign.together)
     if not changes:
+        why = "no edit is proved"
         alone = [int(key[1:]) for key, change in campaign.proved.items() if change.edits]
-        which = f"fix {alone[0]} makes that of finding {alone[0]}" if alone else ""
-        why = (
-            f"the edits are proved alone and not together: {which}"
-            if alone
-            else "no edit is proved"
-        )
+        if alone:
+            which = f"fix {alone[0]} makes that of finding {alone[0]}"
+            why = f"the edits are proved alone and not together: {which}"
         write_message(f"{why}; nothing was written")
         return
     if options.patch is not None:

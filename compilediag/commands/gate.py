@@ -35,7 +35,7 @@ from compilediag.option_fields import Given, argument, flag, option, toml_keys
 from compilediag.receipt.contradictions import refuse_contradictions
 
 if TYPE_CHECKING:
-    from compilediag.compare.gate.judgement import Item, Judgement
+    from compilediag.compare.gate.judgement import Judgement
     from compilediag.receipt.schema.receipt import Receipt
 
 
@@ -226,7 +226,7 @@ def _judge(options: GateOptions) -> list[int]:
     """Exit codes of the receipts. Everything that can be wrong with the command line is found
     before anything is written."""
     from compilediag.commands.gate_output import outputs_of, show
-    from compilediag.compare.gate.judge import judge
+    from compilediag.compare.gate.judge import enlarged, judge
 
     outputs = outputs_of((*options.formats, *(["json"] if options.as_json else [])))
     path = baseline_path(options)
@@ -236,24 +236,28 @@ def _judge(options: GateOptions) -> list[int]:
             "`compilediag gate --update` to record the latest run as the baseline, or give limits: "
             "`compilediag gate --fail-on 'recompiles>0'`"
         )
-    baseline = read_lock(path) if path is not None else None
+    baseline = read_lock(path) if path is not None else Baseline()
     base = _base(options.base, path) if options.base is not None else None
     lanes = lanes_of(options)
-    judgements = [
-        judge(
-            lane.receipt,
-            limits=options.limits,
-            baseline=baseline.lane(lane.name) if baseline is not None else None,
-            baseline_name=shown_path(path) if path is not None else None,
-            strict=options.strict,
-            own_code_only=options.own_code_only,
-            lane=lane.name,
-            code=lane.code,
-            enlarged=_enlarged(lane.name, baseline, base, options.base),
-            require_proved_fix=options.require_proved_fix,
+    judgements: list[Judgement] = []
+    for lane in lanes:
+        known, larger = baseline.lane(lane.name), ()
+        if base is not None and known is not None:
+            larger = enlarged(base.lane(lane.name), known, options.base or "")
+        judgements.append(
+            judge(
+                lane.receipt,
+                limits=options.limits,
+                baseline=known,
+                baseline_name=shown_path(path) if path is not None else None,
+                strict=options.strict,
+                own_code_only=options.own_code_only,
+                lane=lane.name,
+                code=lane.code,
+                enlarged=larger,
+                require_proved_fix=options.require_proved_fix,
+            )
         )
-        for lane in lanes
-    ]
     show(judgements, outputs)
     if "terminal" in outputs.shown:
         write(f"\n  next: {_next(judgements, lanes)}\n")
@@ -272,48 +276,28 @@ def _base(ref: str, path: str | None) -> Baseline:
     return Baseline() if text is None else read(text, f"{ref}:{shown_path(path)}")
 
 
-def _enlarged(
-    lane: str, baseline: Baseline | None, base: Baseline | None, ref: str | None
-) -> tuple[str, ...]:
-    now = baseline.lane(lane) if baseline is not None else None
-    if base is None or now is None:
-        return ()
-    from compilediag.compare.gate.judge import enlarged
-
-    return enlarged(base.lane(lane), now, ref or "")
-
-
 def _next(judgements: Sequence[Judgement], lanes: Sequence[LaneReceipt]) -> str:
     """The command that helps most now."""
-    pairs = list(zip(judgements, lanes, strict=True))
-    for judgement, lane in pairs:
-        suffix = suffix_for(lane.where)
+    better: list[str] = []
+    for judgement, lane in zip(judgements, lanes, strict=True):
+        suffix, failures = suffix_for(lane.where), judgement.failures
         if lane.code.reasons:
             return f"compilediag run {_target(lane.receipt)}"
-        first = next(iter(judgement.failures), None)
-        if first is not None and first.kind == "unproved" and not _is_refused(first, lane):
-            return _fix(first, lane)
-        found = next((item.finding for item in judgement.failures if item.finding), None)
+        if failures and failures[0].kind == "unproved":
+            tried = [item.id for item in lane.receipt.findings if item.fix.refused]
+            finding = failures[0].finding
+            if finding not in tried:  # the latest run's by its number
+                number = finding.removeprefix("F") if finding and lane.where is None else ""
+                return f"compilediag fix {number or _target(lane.receipt)}"
+        found = next((item.finding for item in failures if item.finding), None)
         if judgement.judged and found:
             return f"compilediag explain {found.removeprefix('F')}{suffix}"
-        if judgement.failures:
+        if failures:
             return f"compilediag show{suffix}"
-    better = [lane for judgement, lane in pairs if judgement.improvements]
+        better += [suffix] if judgement.improvements else []
     if better:
-        return f"compilediag gate --update{suffix_for(better[0].where)}"
+        return f"compilediag gate --update{better[0]}"
     return f"compilediag show{suffix_for(lanes[0].where)}"
-
-
-def _fix(item: Item, lane: LaneReceipt) -> str:
-    """The command that tries changes for a finding: of the latest run by its number."""
-    if lane.where is None and item.finding:
-        return f"compilediag fix {item.finding.removeprefix('F')}"
-    return f"compilediag fix {_target(lane.receipt)}"
-
-
-def _is_refused(item: Item, lane: LaneReceipt) -> bool:
-    """Changes for its finding were tried in vain."""
-    return any(each.id == item.finding and each.fix.refused for each in lane.receipt.findings)
 
 
 def _target(receipt: Receipt) -> str:
@@ -326,19 +310,17 @@ def _measure(a: str, b: str, options: GateOptions) -> int:
     from compilediag.commands.gate_output import outputs_of
     from compilediag.runs.tools.ab import measure  # needs what only Unix has
 
+    def progress(index: int, a: CommandRun, b: CommandRun) -> None:
+        write_stderr(f"  pair {index}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s\n")
+
     require_scipy()
     rounds = options.rounds or ROUNDS
-    progress = _progress if sys.stderr.isatty() else None
-    found = timings(*measure(a, b, rounds, progress))
+    found = timings(*measure(a, b, rounds, progress if sys.stderr.isatty() else None))
     for_people = outputs_of(options.formats).for_people
     (write if for_people else write_stderr)(report(a, b, rounds, found))
     if not found:
         return EXIT_USAGE
     return EXIT_GATE if any(item.slower for item in found) else EXIT_OK
-
-
-def _progress(index: int, a: CommandRun, b: CommandRun) -> None:
-    write_stderr(f"  pair {index}: A {a.wall_s:.3f} s, B {b.wall_s:.3f} s\n")
 
 
 def report(a: str, b: str, rounds: int, found: tuple[ClockComparison, ...]) -> str:
@@ -348,19 +330,13 @@ def report(a: str, b: str, rounds: int, found: tuple[ClockComparison, ...]) -> s
     words = f"B is slower ({' and '.join(item.clock for item in slower)} time)"
     verdict = words if slower else "B is not slower" if found else "too short to be measured"
     sign = screen.sign("bad" if slower else "good" if found else "blind")
-    lines = [
-        f"{sign} {verdict}{screen.dot}{rounds} pairs, interleaved",
-        f"  A: {screen.text(a)}",
-        f"  B: {screen.text(b)}",
-        *map(_line, found),
-        f"  slower is said where the lower bound is above {SLOWER:+.0%}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _line(item: ClockComparison) -> str:
-    return (
+    lines = [f"{sign} {verdict}{screen.dot}{rounds} pairs, interleaved"]
+    lines += [f"  A: {screen.text(a)}", f"  B: {screen.text(b)}"]
+    lines += [
         f"  {item.clock:<4} A {item.a_s:.3f} s, B {item.b_s:.3f} s: {item.change:+.1%} "
         f"[{item.low:+.1%}, {item.high:+.1%}]; a slowdown of {item.smallest:.1%} would have been "
         "found four times in five"
-    )
+        for item in found
+    ]
+    lines.append(f"  slower is said where the lower bound is above {SLOWER:+.0%}")
+    return "\n".join(lines) + "\n"

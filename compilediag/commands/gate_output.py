@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from compilediag.commands.terminal import render_options, write, write_message
 from compilediag.compare.gate.baseline_file import write_whole
@@ -43,7 +44,15 @@ def outputs_of(formats: Sequence[str]) -> GateOutputs:
     files: list[tuple[str, str]] = []
     for text in formats:
         name, separator, file = text.partition("=")
-        _check(name, text, separator, file)
+        if name not in FORMATS:
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, FORMATS, n=1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            known = f"{clean(name, limit=40)!r}{meant} (formats: {', '.join(FORMATS)})"
+            raise UsageError(f"there is no format {known}")
+        if separator and not file:
+            raise UsageError(f"--format {text} names no file")
         if separator:
             files.append((name, file))
         elif name not in shown:
@@ -61,19 +70,6 @@ def outputs_of(formats: Sequence[str]) -> GateOutputs:
     return GateOutputs(tuple(shown), tuple(files))
 
 
-def _check(name: str, text: str, separator: str, file: str) -> None:
-    if name not in FORMATS:
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, FORMATS, n=1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
-        raise UsageError(
-            f"there is no format {clean(name, limit=40)!r}{meant} (formats: {', '.join(FORMATS)})"
-        )
-    if separator and not file:
-        raise UsageError(f"--format {text} names no file")
-
-
 def show(judgements: Sequence[Judgement], outputs: GateOutputs) -> None:
     """Files first, so that a reader who goes away costs none of them.
 
@@ -88,17 +84,15 @@ def show(judgements: Sequence[Judgement], outputs: GateOutputs) -> None:
         except OSError as error:
             raise OutputUnwritable(f"{folder} cannot be made: {error.strerror}") from error
         write_whole(path, FORMATS[name](judgements, on_paper))
-    if "github" in outputs.shown:
-        _summarise(FORMATS["md"](judgements, on_paper))
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary and "github" in outputs.shown:
+        _summarise(FORMATS["md"](judgements, on_paper), summary)
     for name in outputs.shown:
         write(FORMATS[name](judgements, render_options() if name == "terminal" else on_paper))
 
 
-def _summarise(text: str) -> None:
+def _summarise(text: str, file: str) -> None:
     """Adds to the summary of the job; that it cannot be written changes no verdict."""
-    file = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not file:
-        return
     content = text.encode("utf-8", "backslashreplace")
     try:
         with open(file, "ab") as stream:
@@ -113,11 +107,9 @@ def _summarise(text: str) -> None:
 
 def repository_options(folder: str) -> RenderOptions:
     """Paths relative to the root of the repository that holds `folder`, or to `folder` itself."""
-    above = [folder]
-    while above[-1] != os.path.dirname(above[-1]):
-        above.append(os.path.dirname(above[-1]))
+    above = [folder, *map(str, Path(folder).parents)]
     named = [os.path.normpath(os.environ[name]) for name in _VARIABLES if os.environ.get(name)]
     roots = [path for path in above if os.path.exists(os.path.join(path, ".git"))]
-    root = next(iter([*roots, *(path for path in named if path in above)]), folder)
+    root = [*roots, *(path for path in named if path in above), folder][0]
     below = os.path.relpath(folder, root)
     return RenderOptions(root=root, folder="" if below == "." else below)

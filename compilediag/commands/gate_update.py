@@ -12,7 +12,7 @@ from compilediag.commands.terminal import render_options, write
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
 from compilediag.compare.gate.entries import plural
-from compilediag.compare.gate.update import Recorded, recorded
+from compilediag.compare.gate.update import recorded
 from compilediag.errors import UsageError
 
 _NAMED = 5
@@ -34,6 +34,7 @@ def update(lanes: Sequence[LaneReceipt], path: str | None, reasons: Reasons) -> 
         BaselineUnreadable: the file is no baseline; it is left as it is.
     """
     file = path if path is not None else os.path.join(os.getcwd(), LOCK_NAME)
+    name = shown_path(file)
     lock = read_lock(file) if os.path.lexists(file) else Baseline()
     made = [
         recorded(
@@ -47,58 +48,47 @@ def update(lanes: Sequence[LaneReceipt], path: str | None, reasons: Reasons) -> 
         for lane in lanes
     ]
     for item in made:
-        _refuse(item, file)
-    used = {name for item in made for name in item.explained}
-    for name, _ in reasons.of_items:
-        if name not in used:
+        lane = item.lane.name
+        if item.inconclusive:
             raise UsageError(
-                f"--reason-for {name!r} names nothing that the runs would allow; they allow: "
+                f"the run of lane {lane!r} is not recorded, because {'; '.join(item.inconclusive)};"
+                " run it again"
+            )
+        if item.unexplained:
+            raise UsageError(
+                f"{name} would newly allow in lane {lane!r}: {_names(item.unexplained)}; say why "
+                'they are all right: --reason "TEXT" (nothing was written)'
+            )
+    used = {each for item in made for each in item.explained}
+    for part, _ in reasons.of_items:
+        if part not in used:
+            raise UsageError(
+                f"--reason-for {part!r} names nothing that the runs would allow; they allow: "
                 f"{_names([each for item in made for each in item.allowed])} (nothing was written)"
             )
     written = write_lock(file, lock.with_lanes(item.lane for item in made))
-    lines = [_sentence(item) for item in made]
-    name = shown_path(file)
-    head = f"Wrote {name}" if written else f"{name} holds this already"
-    option = (
-        ""
-        if path is None or os.path.basename(path) == LOCK_NAME
-        else f" --baseline {shlex.quote(name)}"
-    )
-    screen = render_options()
+    lines = [f"Wrote {name}" if written else f"{name} holds this already"]
+    for item in made:
+        lane, silent = item.lane, len(item.without_reason)
+        allowed = {
+            "causes": len(lane.causes),
+            "graph_breaks": len(lane.breaks),
+            "eager_fallbacks": len(lane.fallbacks),
+        }
+        shown = f"{_some(lane.counts)}; allowed: {_some(allowed)}"
+        doubtful = f" ({silent} without a reason)" if silent else ""
+        lines.append(f"  lane {lane.name}: {shown}{doubtful}")
+    named = "" if path is None else os.path.basename(path)
+    option = "" if named in ("", LOCK_NAME) else f" --baseline {shlex.quote(name)}"
     following = f"  next: git add {shlex.quote(name)}, and in CI: compilediag gate{option}"
-    write("\n".join(screen.text(line, 1000) for line in (head, *lines, "", following)) + "\n")
+    screen = render_options()
+    write("\n".join(screen.text(line, 1000) for line in (*lines, "", following)) + "\n")
 
 
 def _names(items: Sequence[str]) -> str:
     more = len(items) - _NAMED
     shown = ", ".join(items[:_NAMED]) or "nothing"
     return shown + (f" and {more} more" if more > 0 else "")
-
-
-def _refuse(made: Recorded, file: str) -> None:
-    lane = made.lane.name
-    if made.inconclusive:
-        raise UsageError(
-            f"the run of lane {lane!r} is not recorded, because {'; '.join(made.inconclusive)}; "
-            "run it again"
-        )
-    if made.unexplained:
-        raise UsageError(
-            f"{shown_path(file)} would newly allow in lane {lane!r}: {_names(made.unexplained)}; "
-            'say why they are all right: --reason "TEXT" (nothing was written)'
-        )
-
-
-def _sentence(made: Recorded) -> str:
-    lane = made.lane
-    allowed = {
-        "causes": len(lane.causes),
-        "graph_breaks": len(lane.breaks),
-        "eager_fallbacks": len(lane.fallbacks),
-    }
-    silent = len(made.without_reason)
-    doubtful = f" ({silent} without a reason)" if silent else ""
-    return f"  lane {lane.name}: {_some(lane.counts)}; allowed: {_some(allowed)}{doubtful}"
 
 
 def _some(counts: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.option_fields import flag, option, receipt_argument
-from compilediag.rules.fixed_shapes.plan import PlanLimits, bucket_plans, document_of
+from compilediag.rules.bucket_plan import PlanDocument, PlanLimits, bucket_plans
 from compilediag.views.plan import render_plan
 from compilediag_harness.shapes.buckets import BucketsImpossible
 
@@ -63,7 +63,7 @@ def command(options: PlanOptions) -> None:
     except BucketsImpossible as error:
         raise UsageError(f"no plan: {error}") from error
     if options.as_json:
-        write_document(document_of(found))
+        write_document(PlanDocument(schema="compilediag.plan", plans=found))
         return
     following = f"show{suffix_for(options.receipt)}" if found else "run"
     write(render_plan(found, render_options()) + f"\n  next: compilediag {following}\n")

@@ -29,21 +29,18 @@ def read_defaults(start: Path, keys: Mapping[str, Keys]) -> dict[str, Any]:
     """
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
-        if file.is_file():
-            return checked(_table(file), keys, str(file))
+        if not file.is_file():
+            continue
+        try:
+            found: Any = _toml.loads(file.read_text(encoding="utf-8"))
+        except RecursionError as error:
+            raise UsageError(f"{file} cannot be read: it is nested too deep") from error
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{file} cannot be read: {error}") from error
+        for key in ("tool", "compilediag"):
+            found = _mapping(found.get(key, {}), f"{key} in {file}")
+        return checked(found, keys, str(file))
     return {}
-
-
-def _table(file: Path) -> dict[str, Any]:
-    try:
-        found: Any = _toml.loads(file.read_text(encoding="utf-8"))
-    except RecursionError as error:
-        raise UsageError(f"{file} cannot be read: it is nested too deep") from error
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from error
-    for key in ("tool", "compilediag"):
-        found = _mapping(found.get(key, {}), f"{key} in {file}")
-    return found
 
 
 def checked(table: dict[str, Any], keys: Mapping[str, Keys], where: str) -> dict[str, Any]:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compilediag import extension_points
-from compilediag.commands.options import given_of, refuse, target_command, with_files_read
-from compilediag.commands.run_report import finish
+from compilediag.commands.target import (
+    announcer,
+    confirm_reruns,
+    finish,
+    given_of,
+    refuse,
+    target_command,
+    with_files_read,
+)
 from compilediag.commands.terminal import write_message
 from compilediag.errors import UsageError
 from compilediag.runs import supervised
@@ -87,7 +94,6 @@ def run_cold_and_warm(options: RunOptions) -> int:
     Raises:
         UsageError: nothing was started.
     """
-    from compilediag.commands.confirm import announcer, confirm_reruns
     from compilediag.runs.supervised.cold_and_warm import run_twice
 
     refuse(options, _OTHER_RUNS, "makes other runs than --cold-and-warm: leave one of them out")

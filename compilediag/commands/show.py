@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
 from compilediag import extension_points
-from compilediag.commands.pages import report_page
-from compilediag.commands.receipts import load, load_finding, suffix_for
+from compilediag.commands.receipts import load, load_finding, report_page, suffix_for
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import json_text, render_options, write
 from compilediag.errors import ReproImpossible, UsageError
@@ -40,11 +39,8 @@ class Views:
         chosen = [name for name in names if getattr(self, name, None) not in (False, None)]
         if len(chosen) > 1:
             flags = "--all, --frames, --timeline, --steps, --compile-time, --ranks, --md"
-            more = (
-                ", --json, --perfetto, --html and --issue"
-                if hasattr(self, "issue")
-                else " and --json"
-            )
+            written = ", --json, --perfetto, --html and --issue"
+            more = written if hasattr(self, "issue") else " and --json"
             raise UsageError(f"{flags}{more} are different views; give one")
         return chosen[0] if chosen else ""
 
@@ -89,15 +85,23 @@ def command(options: ShowOptions) -> None:
     view = options.view()
     if options.open_page and options.html is None:
         raise UsageError("--open belongs to --html FILE")
+    suffix = suffix_for(options.receipt)
     if options.html is not None:
         path, receipt = load(options.receipt)
-        following = _next(f"explain 1{suffix_for(options.receipt)}") if receipt.findings else ""
+        following = _next(f"explain 1{suffix}") if receipt.findings else ""
         report = report_page(
             receipt, path, options.html, options.receipt, open_it=options.open_page
         )
         write(f"{report}\n{following}")
     elif options.perfetto is not None:
-        write(_perfetto(options.perfetto, options.receipt))
+        from compilediag.runs.offline.perfetto_file import write_perfetto
+
+        path, receipt = load(options.receipt)
+        screen = render_options()
+        notes = write_perfetto(receipt, path, options.perfetto)
+        lines = [f"Wrote {screen.text(options.perfetto)}: open it in https://ui.perfetto.dev"]
+        lines += [f"  note: {screen.text(note)}" for note in notes]
+        write("\n".join(lines) + "\n" + _next(f"show{suffix}"))
     elif options.issue is not None:
         write(_issue(options.issue, options.receipt))
     else:
@@ -108,7 +112,7 @@ _BLOCKS = {
     "frames": ("compiles", "show --timeline"),
     "timeline": ("compiles", "explain 1"),
     "steps": ("steps", "show"),
-    "compile_time": ("compile_time", "show --timeline"),
+    "compile_time": ("compiles", "show --timeline"),
     "ranks": ("ranks", "show"),
 }
 """Views that are blocks: the module of `show_NAME`, and the command that leads on from there."""
@@ -128,13 +132,11 @@ def drawn(view: str, where: str | None) -> str:
         from compilediag.views.terminal import render
 
         module, following = _BLOCKS[view]
-        blocks = getattr(import_module(f"compilediag.views.{module}"), f"show_{view}")(
-            receipt, screen
-        )
+        blocks_of = getattr(import_module(f"compilediag.views.{module}"), f"show_{view}")
         command = f"{following}{suffix}"
         if view == "timeline" and not receipt.findings:
             command = "explain --list"
-        return render(blocks, screen) + _next(command)
+        return render(blocks_of(receipt, screen), screen) + _next(command)
     table = ""
     point = extension_points.CADENCE_VIEW
     if receipt.cadence is not None and not view and extension_points.is_installed(point):
@@ -167,30 +169,11 @@ def _issue(number: str, where: str | None) -> str:
     else:
         _, receipt = load(where)
         numbers = [each for each, _ in main_findings(receipt)]
-    programs = _small_programs(receipt, numbers)
-    return render_issue(receipt, numbers, programs, root=render_options().root)
-
-
-def _small_programs(receipt: Receipt, numbers: Sequence[int]) -> dict[int, str]:
-    """By the number of the finding, where one can be made; none without the extension."""
-    point = extension_points.SMALL_PROGRAM
-    if not extension_points.is_installed(point):
-        return {}
-    program_of: Callable[[int, Receipt], str] = extension_points.load(point, "--issue")
     programs = dict[int, str]()
-    for each in numbers:
-        with contextlib.suppress(ReproImpossible):
-            programs[each] = program_of(each, receipt)
-    return programs
-
-
-def _perfetto(file: str, where: str | None) -> str:
-    """Writes the timeline to a file; sentences about it."""
-    from compilediag.runs.offline.perfetto_file import write_perfetto
-
-    path, receipt = load(where)
-    screen = render_options()
-    notes = write_perfetto(receipt, path, file)
-    lines = [f"Wrote {screen.text(file)}: open it in https://ui.perfetto.dev"]
-    lines += [f"  note: {screen.text(note)}" for note in notes]
-    return "\n".join(lines) + "\n" + _next(f"show{suffix_for(where)}")
+    point = extension_points.SMALL_PROGRAM
+    if extension_points.is_installed(point):
+        program_of: Callable[[int, Receipt], str] = extension_points.load(point, "--issue")
+        for each in numbers:
+            with contextlib.suppress(ReproImpossible):
+                programs[each] = program_of(each, receipt)
+    return render_issue(receipt, numbers, programs, root=render_options().root)

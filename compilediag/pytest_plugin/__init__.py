@@ -90,14 +90,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         except pytest.UsageError as error:
             if not hasattr(config, "workerinput"):
                 raise
-            _refuse(config, items, str(error))
-
-
-def _refuse(config: pytest.Config, items: list[pytest.Item], why: str) -> None:
-    """A worker of pytest-xdist cannot end the session: it reports an error and runs nothing."""
-    report = pytest.CollectReport("compilediag", "failed", f"ERROR: {why}", [])
-    config.hook.pytest_collectreport(report=report)
-    items.clear()
+            # A worker of pytest-xdist cannot end the session: it reports an error and runs nothing.
+            report = pytest.CollectReport("compilediag", "failed", f"ERROR: {error}", [])
+            config.hook.pytest_collectreport(report=report)
+            items.clear()
 
 
 @pytest.fixture

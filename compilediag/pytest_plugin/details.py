@@ -7,7 +7,6 @@ can bear is cut.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from compilediag.compare.keys import CauseKey, cause_key, function_key
 from compilediag.compare.run_baseline import finding_of_frame
@@ -27,6 +26,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import FrameName, record_from
 from compilediag.receipt.user_line import is_foreign, is_foreign_record
 from compilediag.runs.watch import WatchResult
+from compilediag.timeline.timeline import Compile
 from compilediag.views.format import seconds, steps
 from compilediag.views.place import called, no_call
 from compilediag.views.style import RenderOptions
@@ -73,31 +73,21 @@ def attempts(run: WatchResult) -> list[str]:
     found = run.timeline.compiles
     frames = [record_from(FrameName, item.frame) for item in found]
     named, _ = sanitized(frames, Redactor(), working_directories(run.timeline))
-    return [
-        _attempt(item.compile_id, item.kind, frame, item.step, item.seconds)
-        for item, frame in zip(found, named, strict=True)
-    ]
+    return [_attempt(item, frame) for item, frame in zip(found, named, strict=True)]
 
 
 def compiles(events: Iterable[CompileEvent]) -> list[str]:
     """Every compile that ended with code."""
-    return [
-        _attempt(item.compile_id, item.kind, item.frame, item.step, item.seconds) for item in events
-    ]
+    return [_attempt(item, item.frame) for item in events]
 
 
-def _attempt(
-    compile_id: str, kind: str, frame: FrameName, step: int | None, cost_s: float | None
-) -> str:
-    what = f"{clean(compile_id, limit=40)} {_KINDS.get(kind, kind)}"
-    return f"{what} · {_at(frame)} · step {step} · {seconds(cost_s)}"
+def _attempt(item: Compile | CompileEvent, frame: FrameName) -> str:
+    what = f"{clean(item.compile_id, limit=40)} {_KINDS.get(item.kind, item.kind)}"
+    return f"{what} · {_at(frame)} · step {item.step} · {seconds(item.seconds)}"
 
 
-class _Occurrence(NamedTuple):
-    """One cause in one recompile."""
-
-    event: CompileEvent
-    cause: EventCause
+_Occurrence = tuple[CompileEvent, EventCause]
+"""One cause in one recompile."""
 
 
 def causes(
@@ -110,31 +100,42 @@ def causes(
         for cause in event.causes:
             if only is not None and only != (cause.rule, cause.variable):
                 continue
-            group = groups.setdefault((cause_key(cause), cause.kind), [])
-            group.append(_Occurrence(event, cause))
+            groups.setdefault((cause_key(cause), cause.kind), []).append((event, cause))
     return [line for group in groups.values() for line in _cause(receipt, group)]
 
 
 def _cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
-    first = group[0].cause
+    event, first = group[0]
+    found = [cause for _, cause in group]
     rule = str(first.rule)
-    finding = _finding(receipt, next((o.cause.finding for o in group if o.cause.finding), None))
+    finding = _finding(receipt, next((cause.finding for cause in found if cause.finding), None))
     title = finding.title if finding is not None and finding.title else info(rule).sentence
-    pairs = dict.fromkeys((item.cause.expected, item.cause.actual) for item in group)
-    changes = [_change(*pair) for pair in pairs if None not in pair]
+    changes = [
+        f"{clean(before, limit=_VALUE_CHARS)} → {clean(after, limit=_VALUE_CHARS)}"
+        for before, after in dict.fromkeys((cause.expected, cause.actual) for cause in found)
+        if before is not None and after is not None
+    ]
     more = f" (+{len(changes) - _MAX_CHANGES} more)" if len(changes) > _MAX_CHANGES else ""
     changed = ", ".join(changes[:_MAX_CHANGES]) + more
     variable = clean(first.variable, limit=_VALUE_CHARS) or "the variable is not known"
-    events = {(o.event.process, o.event.epoch, o.event.compile_id): o.event for o in group}
-    ids = ", ".join(clean(event.compile_id, limit=40) for event in events.values())
-    when = steps([event.step for event in events.values() if event.step is not None])
-    cost = seconds(sum(event.seconds or 0.0 for event in events.values()))
-    word = "compile" if len(events) == 1 else "compiles"
-    guards = [guard for guard in dict.fromkeys(item.cause.guard for item in group) if guard]
-    writers = {(w.function, w.file, w.line): w for item in group for w in item.cause.writers}
+    # The line to change: the finding's; else the guard's, or the frame's where torch gave none.
+    if finding is not None and finding.location is not None:
+        here, foreign = _at(finding.location), is_foreign_record(finding)
+    elif first.file is not None:
+        here = _place(first.file, first.line or 0, first.function or "")
+        foreign = is_foreign(None, first.file)
+    else:
+        here, foreign = _at(event.frame), is_foreign(None, event.frame.file)
+    where = _behind(event, here) if foreign else here
+    events = {(e.process, e.epoch, e.compile_id): e for e, _ in group}.values()
+    ids = ", ".join(clean(each.compile_id, limit=40) for each in events)
+    when = steps([each.step for each in events if each.step is not None])
+    cost = seconds(sum(each.seconds or 0.0 for each in events))
+    guards = [guard for guard in dict.fromkeys(cause.guard for cause in found) if guard]
+    writers = {(w.function, w.file, w.line): w for cause in found for w in cause.writers}
     return [
         f"{rule} {_text(title)}: {variable}  {changed}".rstrip(),
-        f"  {_line_to_change(group[0], finding)} · {when} · {cost} · {word} {ids}",
+        f"  {where} · {when} · {cost} · {'compile' if len(events) == 1 else 'compiles'} {ids}",
         *(f"  guard: {_text(guard)}" for guard in guards[:_MAX_CHANGES]),
         *(
             f"  written by {clean(writer.function, limit=80)}, {_place(writer.file, writer.line)}"
@@ -142,19 +143,6 @@ def _cause(receipt: Receipt, group: Sequence[_Occurrence]) -> list[str]:
         ),
         *(_fix(finding) or [f"  fix: see compilediag explain {rule}"]),
     ]
-
-
-def _line_to_change(found: _Occurrence, finding: FindingRecord | None) -> str:
-    """The finding's; else the guard's, or the frame's where torch gave no line."""
-    event, cause = found
-    if finding is not None and finding.location is not None:
-        here, foreign = _at(finding.location), is_foreign_record(finding)
-    elif cause.file is not None:
-        here = _place(cause.file, cause.line or 0, cause.function or "")
-        foreign = is_foreign(None, cause.file)
-    else:
-        here, foreign = _at(event.frame), is_foreign(None, event.frame.file)
-    return _behind(event, here) if foreign else here
 
 
 def _behind(record: CompileEvent | GraphBreak | FrameDetail, here: str) -> str:
@@ -199,8 +187,10 @@ def eager(receipt: Receipt, frames: Iterable[FrameDetail]) -> list[str]:
 
 def frames(details: Iterable[FrameDetail]) -> list[str]:
     """Every frame with how often it was compiled."""
+    times = {0: "never", 1: "once", 2: "twice"}
     return [
-        f"{_name(item.frame)}: compiled {_times(item.compiles)} · {_at(item.frame)}"
+        f"{_name(item.frame)}: compiled {times.get(item.compiles, f'{item.compiles} times')} · "
+        f"{_at(item.frame)}"
         for item in details
     ]
 
@@ -226,22 +216,10 @@ def _at(where: FrameName | Place) -> str:
 
 def _place(file: str, line: int, function: str = "") -> str:
     """`model.py:7 in forward`."""
-    shown = clean(file, limit=400) or "could not determine where"
-    return (
-        shown
-        + (f":{line}" if line else "")
-        + (f" in {clean(function, limit=80)}" if function else "")
-    )
+    at = clean(file, limit=400) or "could not determine where"
+    inside = f" in {clean(function, limit=80)}" if function else ""
+    return f"{at}:{line}{inside}" if line else at + inside
 
 
 def _text(text: str) -> str:
     return clean(text, limit=_TEXT_CHARS)
-
-
-def _change(expected: str | None, actual: str | None) -> str:
-    before, after = (clean(value, limit=_VALUE_CHARS) for value in (expected, actual))
-    return f"{before} → {after}"
-
-
-def _times(number: int) -> str:
-    return {0: "never", 1: "once", 2: "twice"}.get(number, f"{number} times")

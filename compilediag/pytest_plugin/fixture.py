@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compilediag.pytest_plugin.blocks import Block, judge_exact, judge_frames, judge_steady
+from compilediag.pytest_plugin.judge import Block, judge_exact, judge_frames, judge_steady
 from compilediag.pytest_plugin.marks import BadMark, checked_counts
 from compilediag.pytest_plugin.problems import CompileFailure, Problem, failure_text
 from compilediag_harness.torch_internals.torch_disabling import stance
@@ -59,7 +59,14 @@ class CompileFixture:
         Raises:
             pytest.UsageError: a count does not exist, or is no number of at least 0.
         """
-        expected = _checked("expect", counts)
+        if not counts:
+            raise pytest.UsageError(
+                "expect() expects nothing: name a count, as in expect(frames=1)"
+            )
+        try:
+            expected = checked_counts(counts, "expect()")
+        except BadMark as error:
+            raise pytest.UsageError(str(error)) from None
         block = self._begin(f"expect({', '.join(f'{k}={v}' for k, v in counts.items())})")
         yield
         problems = judge_exact(self._run.snapshot(), self._closed(block), expected)
@@ -101,15 +108,6 @@ def _fail(problems: Sequence[Problem], block: str) -> None:
     __tracebackhide__ = True
     if problems:
         raise CompileFailure(failure_text(problems, block))
-
-
-def _checked(what: str, counts: Mapping[str, object]) -> dict[str, int]:
-    if not counts:
-        raise pytest.UsageError(f"{what}() expects nothing: name a count, as in {what}(frames=1)")
-    try:
-        return checked_counts(counts, f"{what}()")
-    except BadMark as error:
-        raise pytest.UsageError(str(error)) from None
 
 
 def _caller() -> str:

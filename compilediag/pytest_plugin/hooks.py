@@ -73,7 +73,10 @@ class WatchedTest:
         if run is None or fixture is None:
             return
         self._stop(failed)
-        failed = failed or _failed_inside(self._item)
+        if failed is None:
+            # `unittest` raises nothing out of its call: neither a failure nor that it was skipped.
+            inside: Any = getattr(self._item, "_excinfo", None)
+            failed = inside[0].value if inside else None
         if isinstance(failed, pytest.skip.Exception | pytest.exit.Exception | KeyboardInterrupt):
             return
         try:
@@ -119,31 +122,22 @@ class WatchedTest:
         if settings.limits and run.receipt.compile.graphs:
             problems += judge_limits(run, settings)
         if required.lane is not None and not (problems and settings.update):
-            found = judge_lane(self._item.config, run, required, settings)
-            problems += found.problems
-            self._improvements = found.improvements
+            worse, self._improvements = judge_lane(self._item.config, run, required, settings)
+            problems += worse
         return problems
 
     def _record(self, run: WatchResult, outcome: str) -> None:
         """The counts as user properties, which pytest-xdist and junitxml carry on, and the
         receipt where --compilediag-report is set."""
-        part = JudgedPart(run)
-        properties: list[tuple[str, object]] = [(COUNTED, run.receipt.verdict)]
+        part, properties = JudgedPart(run), self._item.user_properties
+        properties.append((COUNTED, run.receipt.verdict))
         counts = ((name, part.count(name)) for name in COUNTS)
         properties += [(f"compilediag.{name}", n) for name, n in counts if n is not None]
         if self._improvements:
             properties.append(("compilediag.improvements", self._improvements))
         properties.append(("compilediag.judged", outcome))
-        self._item.user_properties.extend(properties)
         if self._settings.report is not None:
             write_receipt_of(run, self._item.nodeid, self._settings.report)
-
-
-def _failed_inside(item: pytest.Item) -> BaseException | None:
-    """What ended a test of `unittest`, which raises nothing out of its call: its failure, or that
-    it was skipped."""
-    errors: Sequence[pytest.ExceptionInfo[BaseException]] = getattr(item, "_excinfo", None) or ()
-    return errors[0].value if errors else None
 
 
 _WATCHED = pytest.StashKey[WatchedTest]()

@@ -1,17 +1,38 @@
-"""A test, or a block of it, judged on its receipt: counts, the lines behind them, markers."""
+"""A test, or a block of it, judged on its receipt: counts, the lines behind them, markers. Pure.
+
+In a block nothing may compile, or counts are exact. What was known before it (the process, torch,
+its settings, the steps) stays. A recompile belongs to the block in which its compile ended, with
+the `Recompiled` event before it.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from compilediag.compare.gate.limits import Limit, count_of
 from compilediag.compare.run_baseline import run_baseline
 from compilediag.pytest_plugin import details
 from compilediag.pytest_plugin.marks import Requirements
-from compilediag.pytest_plugin.problems import Problem, blind, counted
+from compilediag.pytest_plugin.problems import Problem, blind, counted, why_nothing_compiled
 from compilediag.receipt.schema.compiles import CompileEvent
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import count
+from compilediag.views.text import clean
+from compilediag_harness.wire import (
+    Compiled,
+    CompileStarted,
+    EnvironmentRead,
+    Event,
+    HazardsChecked,
+    ProcessEnded,
+    ProcessStarted,
+    Recompiled,
+    StepsEnded,
+    TorchSeen,
+    UnguardedChanged,
+)
 
 
 class JudgedPart:
@@ -21,18 +42,15 @@ class JudgedPart:
     def __init__(self, run: WatchResult, *, own_code_only: bool = False) -> None:
         self.receipt = run.receipt
         self._run = run_baseline(run.receipt, own_code_only=own_code_only)
-        self.failed_recompiles = tuple(filter(self._has, details.failed_recompiles(run)))
+        has = self._run.counts_recompile
+        events = run.receipt.compile.events
+        self.recompiles = tuple(e for e in events if e.kind == "recompile" and has(e))
+        self.failed_recompiles = tuple(filter(has, details.failed_recompiles(run)))
         """Attempts to compile again that left no code: in no count of recompiles, and worse."""
 
     def count(self, name: str) -> int | None:
         """One count by its name; None where it was not measured."""
         return count_of(self.receipt, self._run, name)
-
-    @property
-    def recompiles(self) -> tuple[CompileEvent, ...]:
-        """The recompiles that count."""
-        events = self.receipt.compile.events
-        return tuple(item for item in events if item.kind == "recompile" and self._has(item))
 
     def behind(self, name: str) -> list[str]:
         """What a count counts, line by line."""
@@ -52,18 +70,14 @@ class JudgedPart:
             return details.eager(self.receipt, [item for item in frames if item.ran_eager])
         return []
 
-    def causes(self, events: tuple[CompileEvent, ...]) -> list[str]:
-        """Every cause of these recompiles."""
-        return details.causes(self.receipt, events)
+    def causes(
+        self, events: Iterable[CompileEvent], only: tuple[str, str | None] | None = None
+    ) -> list[str]:
+        """Every cause of these recompiles; or that of a rule and a variable `only`."""
+        return details.causes(self.receipt, events, only)
 
-    def cause(self, rule: str, variable: str | None) -> list[str]:
-        """The lines of one cause; none where no recompile has it."""
-        events = (*self.recompiles, *self.failed_recompiles)
-        return details.causes(self.receipt, events, only=(rule, variable))
 
-    def _has(self, event: CompileEvent) -> bool:
-        return self._run.counts_recompile(event)
-
+# --- a test --------------------------------------------------------------------------------------
 
 Intervals = Sequence[tuple[float, float]]
 """In which compiling is expected: begin and end of each."""
@@ -77,22 +91,41 @@ def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[
         only = "nothing of your own code was compiled, only code of libraries"
         problems = [Problem.of_blindness(only)]
     if required.warmup is not None:
-        problems += _after_warmup(run, part, required, warmups)
-    problems += over_limits(part, required.limits)
+        problems += _after_warmup(run, part, required.warmup, warmups)
+    for name, bound in required.limits.items():
+        number = part.count(name)
+        if number is None:
+            problems.append(Problem.of_unmeasured(name))
+        elif Limit(name, ">", bound).is_broken_by(number):
+            headline = f"{counted(name, number)}, the budget is {bound}"
+            problems.append(Problem(headline, tuple(part.behind(name))))
+    covered = "eager_fallbacks" in required.limits or not {"recompiles", "compiles"} & set(
+        required.limits
+    )
+    if part.failed_recompiles and not covered:
+        headline = (
+            "torch gave up compiling again: what runs eager from then on is in no count of "
+            "recompiles"
+        )
+        problems.append(Problem(headline, tuple(part.causes(part.failed_recompiles))))
     return problems
 
 
 def _after_warmup(
-    run: WatchResult, part: JudgedPart, required: Requirements, warmups: Intervals
+    run: WatchResult, part: JudgedPart, warmup: int, warmups: Intervals
 ) -> Iterable[Problem]:
     allowed = {
         tuple(item.id)
         for item in run.timeline.recompiles
         if any(start <= item.t <= end for start, end in warmups)
     }
-    warmup = required.warmup or 0
     made, failed = (
-        tuple(item for item in items if (item.step or 0) >= warmup and _id(item) not in allowed)
+        [
+            item
+            for item in items
+            if (item.step or 0) >= warmup
+            and (item.process, item.epoch, item.compile_id) not in allowed
+        ]
         for items in (part.recompiles, part.failed_recompiles)
     )
     if made or failed:
@@ -104,25 +137,151 @@ def _after_warmup(
         yield Problem(headline, tuple(part.causes((*made, *failed))))
 
 
-def _id(event: CompileEvent) -> tuple[int, int, str]:
-    return event.process, event.epoch, event.compile_id
+# --- a block -------------------------------------------------------------------------------------
+
+_CONTEXT = (ProcessStarted, TorchSeen, EnvironmentRead, StepsEnded)
+_LEFT_OUT = (ProcessEnded, HazardsChecked, UnguardedChanged)
+"""They are about the whole process, or about what has not happened yet."""
+_SWITCHED_OFF = ("force_eager", "eager_on_recompile")
+"""Stances under which nothing compiles whatever the program does."""
 
 
-def over_limits(part: JudgedPart, limits: Mapping[str, int]) -> list[Problem]:
-    """Each count above its limit, and each that was not measured."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a test, by the clock of its events."""
+
+    name: str
+    where: str
+    """The line at which it began."""
+    start: float
+    calls: int
+    """Calls of compiled callables: before the block, then, once it is closed, inside it."""
+    stance: str | None = None
+    """Of `torch.compiler.set_stance`, at the beginning, or at the end when it was none then."""
+    end: float = float("inf")
+
+    @property
+    def title(self) -> str:
+        """As a failure names it."""
+        return f"{self.name} at {self.where}"
+
+    def closed(self, end: float, calls: int, stance: str | None) -> Block:
+        """The block at its end; `calls` counts from the beginning of the test."""
+        known = self.stance if self.stance in _SWITCHED_OFF else stance
+        return replace(self, end=end, calls=calls - self.calls, stance=known)
+
+
+def judge_steady(run: WatchResult, block: Block) -> list[Problem]:
+    """Every compile of a block in which nothing may compile, and whether quiet means anything."""
+    inside = part_of(run, block.start, block.end)
+    problems = blind(run.receipt, run.calls, may_be_quiet=True)
+    lines = details.attempts(inside)
+    lines += [
+        f"{clean(event.trigger, limit=60)} began · step {event.step}"
+        for event in unfinished(inside.events)
+    ]
+    if lines:
+        lines += JudgedPart(inside).behind("recompiles")
+        headline = f"{count(len(inside.timeline.compiles), 'compile')} where nothing may compile"
+        return [*problems, Problem(headline, tuple(lines))]
+    return [*problems, *_hollow(run, block)]
+
+
+def _hollow(run: WatchResult, block: Block) -> list[Problem]:
+    """Reasons for which a quiet block shows nothing."""
+    receipt = run.receipt
+    if not receipt.compile.graphs:
+        reasons = why_nothing_compiled(receipt, run.calls)
+        return [Problem.of_blindness("nothing has compiled in this test so far", reasons)]
     problems: list[Problem] = []
-    for name, bound in limits.items():
-        number = part.count(name)
+    calls_are_seen = (receipt.environment.hooks_available or {}).get("compiled_calls", True)
+    if not block.calls and calls_are_seen:
+        problems.append(Problem.of_blindness("no compiled callable was called in the block"))
+    if receipt.compile.recompile_limit_hits:
+        headline = "torch gave up compiling: what runs eager compiles nothing and is not steady"
+        over = [
+            item
+            for item in receipt.compile.frames_detail
+            if item.ran_eager
+            and item.headroom.limit is not None
+            and item.headroom.variants >= item.headroom.limit
+        ]
+        problems.append(Problem(headline, tuple(details.eager(receipt, over))))
+    if block.stance in _SWITCHED_OFF:
+        stance = f"torch.compiler.set_stance({block.stance!r}) is in force"
+        problems.append(Problem.of_blindness(stance))
+    return problems
+
+
+def judge_exact(run: WatchResult, block: Block, expected: Mapping[str, int]) -> list[Problem]:
+    """Every count of the block that is not the expected one."""
+    inside = JudgedPart(part_of(run, block.start, block.end))
+    problems = blind(run.receipt, run.calls, may_be_quiet=True)
+    for name, wanted in expected.items():
+        number = inside.count(name)
         if number is None:
             problems.append(Problem.of_unmeasured(name))
-        elif Limit(name, ">", bound).is_broken_by(number):
-            headline = f"{counted(name, number)}, the budget is {bound}"
-            problems.append(Problem(headline, tuple(part.behind(name))))
-    covered = "eager_fallbacks" in limits or not {"recompiles", "compiles"} & set(limits)
-    if part.failed_recompiles and not covered:
-        headline = (
-            "torch gave up compiling again: what runs eager from then on is in no count of "
-            "recompiles"
-        )
-        problems.append(Problem(headline, tuple(part.causes(part.failed_recompiles))))
+        elif number != wanted:
+            headline = f"{counted(name, number)}, expected {wanted}"
+            problems.append(Problem(headline, tuple(inside.behind(name))))
+    if not problems and not any(expected.values()):
+        problems = _hollow(run, block)
     return problems
+
+
+def judge_frames(run: WatchResult, expected: Mapping[str, int], *, others: bool) -> list[Problem]:
+    """Every function that has not been compiled as often as expected."""
+    part, frames = JudgedPart(run), run.receipt.compile.frames_detail
+    found = Counter[str]()
+    for item in frames:
+        found[item.frame.function] += item.compiles
+    unnamed = [name for name in found if name not in expected and not others and found[name]]
+    problems = blind(run.receipt, run.calls, may_be_quiet=bool(found))
+    for name in (*expected, *unnamed):
+        if found[name] == expected.get(name, 0):
+            continue
+        again = (*part.recompiles, *part.failed_recompiles)
+        wanted = f"expected {expected[name]}" if name in expected else "expected no other function"
+        headline = f"{clean(name, limit=80)} was compiled {count(found[name], 'time')}, {wanted}"
+        lines = (
+            *details.frames(item for item in frames if item.frame.function == name),
+            *part.causes(item for item in again if item.frame.function == name),
+        )
+        problems.append(Problem(headline, lines))
+    return problems
+
+
+def part_of(run: WatchResult, start: float, end: float) -> WatchResult:
+    """The run from `start` to `end`, both in seconds on the clock of its events."""
+    part = WatchResult(run.timeline.user_roots)
+    for event in events_between(run.events, start, end):
+        part.keep(event)
+    part.end(end - start, None)
+    return part
+
+
+def events_between(events: Sequence[Event], start: float, end: float) -> tuple[Event, ...]:
+    """The events from `start` to `end`."""
+    rows = [event for event in events if isinstance(event, Compiled)]
+    inside = {(row.epoch, row.compile_id) for row in rows if start <= row.t <= end}
+    before = {(row.epoch, row.compile_id) for row in rows if row.t < start}
+
+    def belongs(event: Event) -> bool:
+        if isinstance(event, _CONTEXT):
+            return True
+        if isinstance(event, _LEFT_OUT):
+            return False
+        if isinstance(event, Recompiled):
+            key = (event.epoch, event.compile_id)
+            return key in inside or (key not in before and start <= event.t <= end)
+        return start <= event.t <= end
+
+    return tuple(event for event in events if belongs(event))
+
+
+def unfinished(events: Iterable[Event]) -> tuple[CompileStarted, ...]:
+    """Compiles that began and have no row: still going on, or none of Dynamo's (a recording of a
+    CUDA graph, a tuning run of Triton)."""
+    started = [event for event in events if isinstance(event, CompileStarted)]
+    rows = {(row.epoch, row.compile_id) for row in events if isinstance(row, Compiled)}
+    return tuple(event for event in started if (event.epoch, event.compile_id) not in rows)

@@ -6,8 +6,7 @@ writes, once, at the end of the session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 import pytest
 
@@ -46,33 +45,24 @@ def open_baseline(config: pytest.Config, settings: SessionSettings) -> None:
         raise pytest.UsageError(f"compile_baseline: {error}") from None
 
 
-class LaneResult(NamedTuple):
-    """A test compared with its lane."""
-
-    problems: list[Problem]
-    """What is worse."""
-    improvements: int = 0
-    """How much is better."""
-
-
 def judge_lane(
     config: pytest.Config, run: WatchResult, required: Requirements, settings: SessionSettings
-) -> LaneResult:
-    """What is worse than the lane allows; in an update nothing is, and the lane is kept to be
-    written."""
-    baseline, name = config.stash[_BASELINE], str(required.lane)
+) -> tuple[list[Problem], int]:
+    """What is worse than the lane allows, and how much is better; in an update nothing is worse,
+    and the lane is kept to be written."""
+    name = str(required.lane)
+    known = config.stash[_BASELINE].lane(name)
     if settings.update:
-        return LaneResult(_keep(config, run, baseline.lane(name), name))
+        return _keep(config, run, known, name), 0
     judgement = judge(
         run.receipt,
-        baseline=baseline.lane(name),
+        baseline=known,
         baseline_name=settings.baseline.name,
         strict=settings.strict,
         own_code_only=required.own_code_only,
         lane=name,
     )
-    problems = _problems(judgement, run, absent=baseline.lane(name) is None)
-    return LaneResult(problems, len(judgement.improvements))
+    return _problems(judgement, run, absent=known is None), len(judgement.improvements)
 
 
 def judge_limits(run: WatchResult, settings: SessionSettings) -> list[Problem]:
@@ -104,8 +94,8 @@ def _problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[P
 def _lines(item: Item, part: JudgedPart) -> Iterable[str]:
     """An item in full; a cause with everything that is behind it."""
     if item.kind == "cause":
-        lines = part.cause(item.rule, item.variable)
-        if lines:
+        again = (*part.recompiles, *part.failed_recompiles)
+        if lines := part.causes(again, (item.rule, item.variable)):
             was = "" if item.before is None else f" (the baseline has {item.before})"
             return [f"{lines[0]}{was}", *lines[1:]]
     lines = [clean(item.message)]
@@ -162,16 +152,12 @@ def write(session: pytest.Session) -> None:
         config.stash[_MESSAGES] = [f"nothing was written: {error}"]
         return
     how = "written to" if different else "already in"
-    messages = [f"{count(len(lanes), 'lane')} {how} {path.name}", *_unexplained(lanes)]
+    messages = [f"{count(len(lanes), 'lane')} {how} {path.name}"]
+    silent = sum(not item.reason for lane in lanes for item in lane.allowed)
+    if silent:
+        added = f'{count(silent, "item")} allowed without a reason: add "reason" in the file'
+        messages.append(added)
     config.stash[_MESSAGES] = messages
-
-
-def _unexplained(lanes: Sequence[LaneBaseline]) -> list[str]:
-    """What the baseline now allows without a reason."""
-    items = [item for lane in lanes for item in lane.allowed if not item.reason]
-    if not items:
-        return []
-    return [f'{count(len(items), "item")} allowed without a reason: add "reason" in the file']
 
 
 def update_messages(config: pytest.Config) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compilediag.errors import OutputUnwritable
+from compilediag.errors import CompilediagError, OutputUnwritable
 from compilediag.pytest_plugin.lanes import UPDATE, update_messages
 from compilediag.pytest_plugin.marks import COUNTED, COUNTS
 from compilediag.pytest_plugin.problems import counted
@@ -64,8 +64,8 @@ def write_page_of(nodeids: Sequence[str], folder: Path) -> Path:
     from compilediag.views.html.report import show_session
     from compilediag.views.style import RenderOptions
 
-    files = {nodeid: folder / file_name(nodeid) for nodeid in nodeids}
-    there = {nodeid: file for nodeid, file in files.items() if file.is_file()}
+    files = ((nodeid, folder / file_name(nodeid)) for nodeid in nodeids)
+    there = {nodeid: file for nodeid, file in files if file.is_file()}
     overview = show_session(
         {nodeid: read_receipt(file) for nodeid, file in there.items()},
         {nodeid: f" {shlex.quote(str(file))}" for nodeid, file in there.items()},
@@ -83,7 +83,11 @@ _ALWAYS = ("frames", "compiles", "recompiles", "graph_breaks")
 def write(terminal: Any, reports: Sequence[Any]) -> None:
     """Writes the section. A test that was run again counts as it was the last time."""
     watched = {report.nodeid: dict(report.user_properties) for report in reports}
-    compiled = {nodeid: found for nodeid, found in watched.items() if _compiled(found)}
+    compiled = {
+        nodeid: found
+        for nodeid, found in watched.items()
+        if found.get("compilediag.judged") == "failed" or found.get("compilediag.frames")
+    }
     terminal.section("compilediag")
     for nodeid, found in compiled.items():
         terminal.line(line(nodeid, found))
@@ -97,28 +101,18 @@ def write(terminal: Any, reports: Sequence[Any]) -> None:
         terminal.line(clean(text, limit=1000))
     folder = report_folder(terminal.config)
     if folder is not None and watched:
-        terminal.line(clean(_page(list(watched), folder), limit=1000))
-
-
-def _page(nodeids: Sequence[str], folder: Path) -> str:
-    """Writes the page of all tests; the sentence about it."""
-    from compilediag.errors import CompilediagError
-
-    try:
-        return f"wrote {write_page_of(nodeids, folder)}: the receipts of all tests on one page"
-    except CompilediagError as error:
-        return f"no page of the receipts: {error}"
-
-
-def _compiled(properties: Mapping[str, object]) -> bool:
-    failed = properties.get("compilediag.judged") == "failed"
-    return failed or bool(properties.get("compilediag.frames"))
+        try:
+            page = write_page_of(list(watched), folder)
+            text = f"wrote {page}: the receipts of all tests on one page"
+        except CompilediagError as error:
+            text = f"no page of the receipts: {error}"
+        terminal.line(clean(text, limit=1000))
 
 
 def line(nodeid: str, properties: Mapping[str, object]) -> str:
-    """The counts of one test, in the order of its budget, behind its name."""
+    """The counts of one test, those that are always shown first, behind its name."""
     counts: list[str] = []
-    for name in sorted(COUNTS, key=lambda name: (name not in _ALWAYS, COUNTS.index(name))):
+    for name in sorted(COUNTS, key=lambda name: name not in _ALWAYS):
         number = properties.get(f"compilediag.{name}")
         if isinstance(number, int) and (number or name in _ALWAYS):
             counts.append(counted(name, number))

@@ -1,12 +1,17 @@
-"""A finding of a receipt with what changes are made from, and the calls of the program's own by
-which its function was compiled."""
+"""A finding of a receipt with what changes are made from: the calls of the program's own by which
+its function was compiled, and something else that these pass for an argument.
+
+A function that writes into its argument would write into a copy: it is looked at in each trial, and
+such a change counts as not applied.
+"""
 
 from __future__ import annotations
 
 import ast
+import copy
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from packaging.version import InvalidVersion, Version
@@ -15,12 +20,14 @@ from compilediag.receipt.schema.compiles import CompileEvent, EnteredAt, Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, Edit
-from compilediag.rules.facts import is_number
-from compilediag_harness.wire import Location, resumed_function
+from compilediag.rules.facts import is_integer, is_number
+from compilediag_harness.wire import ArgumentChange, Location, resumed_function
 
-_INT = re.compile(r"-?\d+")
 PARAMETER = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[[^\s$`\\\"!]+\]|\.\w+)*)")
 """A source below a parameter: its name, and the path below it."""
+
+PLAIN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[(?:\w+|'[^']*'|\"[^\"]*\")\])*")
+"""Read twice, it is the same object, and nothing else happens."""
 
 FIRST_WITH_UNBACKED = Version("2.13")
 """TORCH_COMPILE_UNBACKED_SOURCES, `ignore_logging_functions`, overrides in the environment, and
@@ -36,39 +43,46 @@ class Case:
     version: Version
     """Of torch."""
 
+    @cached_property
+    def evidence(self) -> GuardEvidence:
+        """That of a finding about guards."""
+        return GuardEvidence.of(self.finding.evidence)
+
     @property
     def source(self) -> str:
         """The guarded variable as guards name it; empty where there is none."""
-        return GuardEvidence.of(self.finding.evidence).source or ""
+        return self.evidence.source or ""
 
     @property
     def kind(self) -> str:
         """Which of its rule's cases it is."""
-        return GuardEvidence.of(self.finding.evidence).kind or ""
+        return self.evidence.kind or ""
 
     @property
     def guard(self) -> str:
         """The text of the guard; empty where there is none."""
-        return GuardEvidence.of(self.finding.evidence).guard or ""
+        return self.evidence.guard or ""
 
     @property
     def values(self) -> list[tuple[str, str]]:
         """Each change that was seen, as (before, after)."""
-        guard = GuardEvidence.of(self.finding.evidence)
-        seen = guard.values or [(guard.expected, guard.actual)]
+        seen = self.evidence.values or [(self.evidence.expected, self.evidence.actual)]
         return [(before, after) for before, after in seen if before and after]
+
+    @property
+    def seen(self) -> list[str]:
+        """Every value that was seen."""
+        return [each for pair in self.values for each in pair]
 
     @property
     def are_integers(self) -> bool:
         """Whether every value that was seen is an int."""
-        return self.are_numbers and all(
-            _INT.fullmatch(each) for pair in self.values for each in pair
-        )
+        return bool(self.seen) and all(map(is_integer, self.seen))
 
     @property
     def are_numbers(self) -> bool:
         """Whether every value that was seen is an int or a float."""
-        return bool(self.values) and all(is_number(each) for pair in self.values for each in pair)
+        return bool(self.seen) and all(map(is_number, self.seen))
 
     @property
     def compiles(self) -> list[CompileEvent]:
@@ -100,11 +114,6 @@ class Case:
             return None
         return Location(called[0].file or "", called[0].line or 0, called[0].name)
 
-    @property
-    def has_compile_keywords(self) -> bool:
-        """Whether `torch.compile` takes `recompile_limit` and `isolate_recompiles`."""
-        return self.version >= FIRST_WITH_UNBACKED
-
     def is_own(self, file: str | None) -> bool:
         """Whether a file is the program's own: others are never edited."""
         return file in self.receipt.header.provenance.source_sha256
@@ -125,8 +134,7 @@ def case_of(finding: FindingRecord, receipt: Receipt) -> Case | None:
     return Case(finding, receipt, version)
 
 
-PLAIN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[(?:\w+|'[^']*'|\"[^\"]*\")\])*")
-"""Read twice, it is the same object, and nothing else happens."""
+# --- the calls of the program -------------------------------------------------------------------
 
 Key = int | str
 """Of an argument of a call: its position or keyword."""
@@ -139,53 +147,145 @@ class SourceCall:
     place: EnteredAt
     tree: ast.Call
     arguments: Mapping[Key, str]
+    """The text of each, but of those with a star."""
     parameters: Mapping[str, str]
+    """What is passed for each, in the order of the parameters."""
+
+    @classmethod
+    def of(cls, place: EnteredAt | None) -> SourceCall | None:
+        """None where it is not known, or its text is no whole call."""
+        tree = _parsed(place.text) if place is not None else None
+        if place is None or not isinstance(tree, ast.Call):
+            return None
+        plain = [(n, each) for n, each in enumerate(tree.args) if not isinstance(each, ast.Starred)]
+        arguments: dict[Key, str] = {at: ast.unparse(each) for at, each in plain}
+        arguments |= {each.arg: ast.unparse(each.value) for each in tree.keywords if each.arg}
+        parameters = {
+            item.parameter: ast.unparse(value)
+            for item in place.arguments
+            if (value := _parsed(item.expression)) is not None
+        }
+        return cls(place, tree, arguments, parameters)
 
     def key_of(self, name: str) -> Key | None:
-        """How it passes a parameter."""
+        """How it passes a parameter. Of several that get the same expression, each in turn."""
         if name in self.arguments:
             return name
         expression = self.parameters.get(name)
-        found = [key for key, text in self.arguments.items() if text == expression]
-        return found[0] if len(found) == 1 else None
+        same = [
+            key
+            for key, text in self.arguments.items()
+            if text == expression and key not in self.parameters
+        ]
+        order = [
+            each
+            for each, text in self.parameters.items()
+            if text == expression and each not in self.arguments
+        ]
+        return same[order.index(name)] if same and len(same) == len(order) else None
+
+    def passing(self, key: Key, code: str) -> Edit:
+        """The edit that passes something else for an argument: `code`, with `_` for the argument as
+        it is."""
+        given = [*self.tree.args, *self.tree.keywords]
+        given.sort(key=lambda item: (item.lineno, item.col_offset))
+        wanted = self.tree.args[key] if isinstance(key, int) else _keyword(self.tree, key)
+        made = (ast.unparse(self.tree), str(given.index(wanted)), code)
+        return Edit(self.place.file, self.place.line, "argument", made)
+
+    def passing_too(self, name: str, code: str) -> Edit:
+        """The edit that passes one more argument, by name."""
+        made = (ast.unparse(self.tree), name, code)
+        return Edit(self.place.file, self.place.line, "keyword", made)
+
+    def shown_passing(self, key: Key, code: str) -> str:
+        """The text of the call with something else passed for an argument."""
+        call = copy.deepcopy(self.tree)
+        text = re.sub(r"\b_\b", lambda _: f"({self.arguments[key]})", code)
+        value = ast.parse(text, mode="eval").body
+        if isinstance(key, int):
+            call.args[key] = value
+        else:
+            _keyword(call, key).value = value
+        return ast.unparse(call)
+
+
+def _keyword(call: ast.Call, name: str) -> ast.keyword:
+    return next(each for each in call.keywords if each.arg == name)
+
+
+def _parsed(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
 
 
 def calls_of(case: Case) -> list[SourceCall]:
     """Every one, once each; none where one is not known, or not the program's own."""
     found: dict[tuple[str, int, str], SourceCall] = {}
     for event in case.compiles_of_frames:
-        place = event.entered_at
-        tree = parse_expression(place.text) if place is not None else None
-        if place is None or not isinstance(tree, ast.Call) or not case.is_own(place.file):
+        call, place = SourceCall.of(event.entered_at), event.entered_at
+        if call is None or place is None or not case.is_own(place.file) or not place.arguments:
             return []
-        if not place.arguments or any(isinstance(each, ast.Starred) for each in tree.args):
+        if any(isinstance(each, ast.Starred) for each in call.tree.args):
             return []
-        arguments: dict[Key, str] = {at: ast.unparse(each) for at, each in enumerate(tree.args)}
-        arguments |= {each.arg: ast.unparse(each.value) for each in tree.keywords if each.arg}
-        parameters = {
-            item.parameter: ast.unparse(value)
-            for item in place.arguments
-            if (value := parse_expression(item.expression)) is not None
-        }
-        found[place.file, place.line, place.text] = SourceCall(place, tree, arguments, parameters)
+        found[place.file, place.line, place.text] = call
     return [*found.values()]
 
 
 def edit_calls(edits: Sequence[Edit], shown: str, risk: str) -> Change:
     """A change of every call, of which the first is shown."""
-    first, also = edits[0], other_calls(len(edits) - 1)
-    line = f"{first.file}:{first.line}: {shown}{also}"
+    line = f"{edits[0].file}:{edits[0].line}: {shown}{_others(len(edits))}"
     return Change("source", line, risk, edits=tuple(dict.fromkeys(edits)))
 
 
-def other_calls(number: int) -> str:
-    """The end of a line that shows one of several calls."""
-    return f" (and at {number} other call{'s' * (number > 1)})" * bool(number)
+def _others(calls: int) -> str:
+    """The end of a line that shows the first of several calls."""
+    return f" (and at {calls - 1} other call{'s' * (calls > 2)})" if calls > 1 else ""
 
 
-def parse_expression(text: str) -> ast.expr | None:
-    """The expression in a text; None where it is none, or more."""
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError):
+# --- something else passed for an argument ------------------------------------------------------
+
+
+def argument_of(source: str) -> str | None:
+    """The argument that a source is, as a call passes it: "x", "args[0]"; None for a part of
+    one."""
+    found = PARAMETER.fullmatch(source)
+    if found is None or found[1] == "self" or not re.fullmatch(r"(?:\[\d+\])?", found[2]):
         return None
+    return f"{found[1]}{found[2]}"
+
+
+def changes_at_calls(
+    case: Case, argument: str, action: str, code: str, risk: str
+) -> Iterator[Change]:
+    """Something else passed for an argument at every call of the function: from outside, and as
+    edits of the calls.
+
+    Args:
+        case: the finding.
+        argument: as `argument_of` names it.
+        action: as `ArgumentChange` has it.
+        code: the same as an expression, with `_` for the argument.
+        risk: what else it changes.
+    """
+    if case.function is None:
+        return
+    places = [event.entered_at for event in case.compiles_of_frames]
+    known = {(each.file, each.line, each.text): each for each in places if each is not None}
+    calls = [SourceCall.of(place) for place in known.values()]
+    passed = [(call, key) for call in calls if call and (key := call.key_of(argument)) is not None]
+    shown, at, also = code.replace("_", argument, 1), case.call_place, _others(len(calls))
+    if passed:
+        first, key = passed[0]
+        shown, at = first.shown_passing(key, code), f", {first.place.file}:{first.place.line}"
+    given = (ArgumentChange(case.function, argument, action),)
+    yield Change("call", f"{shown}  # at the call{at}{also}", risk, arguments=given)
+    edits = [call.passing(key, code) for call, key in passed]
+    if not edits or None in places or len(edits) < len(calls):
+        return
+    if all(case.is_own(edit.file) for edit in edits):
+        unwritten = (ArgumentChange(case.function, argument, "unwritten"),)
+        change = edit_calls(edits, shown, risk)
+        yield change if action.startswith("tensor") else replace(change, arguments=unwritten)

@@ -13,7 +13,7 @@ from typing import cast
 from compilediag.diagnosis.codes import Severity
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import make_finding
-from compilediag.rules.sizes.advice import Padded, called_sizes, padded_to
+from compilediag.rules.sizes.advice import called_sizes, padded_to
 from compilediag.timeline.compiles import frame_id_of
 from compilediag.timeline.devices import CudagraphRun, frame_of, skip_reason
 from compilediag.timeline.ownership import ownership_of
@@ -69,14 +69,17 @@ def too_many_sizes(timeline: Timeline) -> Iterable[Finding]:
             if count <= MAX_SIZES:
                 continue
             sizes = dict.fromkeys(item.sizes for item in items if item.reason in ("first", "size"))
-            padded = _padded(timeline, run, items[0])
+            # Buckets for what the function was called with, where its calls were recorded.
+            at = _frame(timeline, run, items[0])
+            called = at and called_sizes(timeline, {(run.process, at.file, at.line)})
+            padded = padded_to(called) if called is not None else None
             yield _finding(
                 timeline,
                 run,
                 "CD403",
                 items,
                 f"{count} sizes, and CUDA graphs for each",
-                f"pad to {'a few sizes' if padded is None else padded.buckets} with "
+                f"pad to {'a few sizes' if padded is None else padded.named} with "
                 "compilediag.FixedShape: compilediag plan",
                 caveat="every size costs a warm-up, a recording and memory of its own",
                 more={
@@ -84,15 +87,6 @@ def too_many_sizes(timeline: Timeline) -> Iterable[Finding]:
                     **({} if padded is None else padded.evidence),
                 },
             )
-
-
-def _padded(timeline: Timeline, run: CudagraphRun, item: CudagraphRecorded) -> Padded | None:
-    """Buckets for what the function was called with, where its calls were recorded."""
-    function = _frame(timeline, run, item)
-    if function is None:
-        return None
-    sizes = called_sizes(timeline, {(run.process, function.file, function.line)})
-    return None if sizes is None else padded_to(sizes)
 
 
 def _count_sizes(items: Sequence[CudagraphRecorded]) -> int:
@@ -119,9 +113,6 @@ def static_address_churn(timeline: Timeline) -> Iterable[Finding]:
             if reason == "static_address" and len(items) >= CHURN:
                 title = f"{_inputs(items)} keeps moving: {len(items)} recordings for new addresses"
                 yield _finding(timeline, run, "CD405", items, title, _STATIC_FIX, severity="error")
-
-
-# --- in common ----------------------------------------------------------------------------------
 
 
 def _grouped(
@@ -200,7 +191,8 @@ _SKIP_FIX = "remove torch's reason from the compiled function: the page has the 
 
 def cudagraph_skipped(timeline: Timeline) -> Iterable[Finding]:
     """CD401: each reason that torch gave; and a run that requested graphs and has none."""
-    if not _applicable(timeline):
+    devices = any(process.facts.get("gpus") for process in timeline.processes)
+    if not devices and not any(run.recordings for run in timeline.cudagraphs):
         return
     by_reason: dict[tuple[str, Location | None], list[WarningSeen]] = {}
     for warning in timeline.warnings:
@@ -223,15 +215,11 @@ def cudagraph_skipped(timeline: Timeline) -> Iterable[Finding]:
                 "compile_ids": sorted({item.compile_id for item in warnings if item.compile_id}),
             },
         )
-    if not by_reason:
-        yield from _silently_none(timeline)
-
-
-def _silently_none(timeline: Timeline) -> Iterator[Finding]:
-    """Zero skips prove nothing: a run can have no graph, no counted skip and no message."""
-    requested = any(word in str(mode) for mode in _modes(timeline) for word in _REQUESTS)
+    # Zero skips prove nothing: a run can have no graph, no counted skip and no message.
     ran = [item for item in timeline.cudagraphs if item.lost is None]
-    if requested and ran and not any(item.recordings or item.warmups for item in ran):
+    if by_reason or not ran or any(item.recordings or item.warmups for item in ran):
+        return
+    if any(word in mode for mode in _modes(timeline) for word in _REQUESTS):
         yield make_finding(
             timeline,
             "CD401",
@@ -242,14 +230,14 @@ def _silently_none(timeline: Timeline) -> Iterator[Finding]:
         )
 
 
-def _modes(timeline: Timeline) -> Iterator[object]:
+def _modes(timeline: Timeline) -> Iterator[str]:
     """The modes and options that `torch.compile` was called with."""
     for process in timeline.processes:
         requests = process.facts.get("compile_requests")
         for request in cast(list[object], requests) if isinstance(requests, list) else ():
             if isinstance(request, dict):
                 options = cast(dict[str, object], request)
-                yield from (options.get("mode"), options.get("options"))
+                yield f"{options.get('mode')} {options.get('options')}"
 
 
 def output_overwritten(timeline: Timeline) -> Iterable[Finding]:
@@ -267,12 +255,6 @@ def output_overwritten(timeline: Timeline) -> Iterable[Finding]:
                 severity="error",
                 evidence={"text": failure[:2048]},
             )
-
-
-def _applicable(timeline: Timeline) -> bool:
-    """A CUDA device is there, or graphs were recorded whatever the environment facts are."""
-    devices = any(process.facts.get("gpus") for process in timeline.processes)
-    return devices or any(run.recordings for run in timeline.cudagraphs)
 
 
 def _named_line(text: str) -> Location | None:

@@ -1,27 +1,95 @@
-"""Runs the rules, merges cause and symptom, orders by cost, gives the verdict."""
+"""Every rule there is: runs them, merges cause and symptom, orders by cost, gives the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from compilediag import extension_points
 from compilediag.diagnosis.causes.of_run import RunCauses
-from compilediag.diagnosis.codes import SEVERITIES, info
+from compilediag.diagnosis.codes import RECOMPILES, SEVERITIES, info
 from compilediag.diagnosis.findings import CauseId, Entered, Finding, Rule, entered_by, place_of
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Place
-from compilediag.rules.absorption import Absorption, absorb
-from compilediag.rules.analysis import AnalysisRule, analysis_of
-from compilediag.rules.catalogue import ALL_ABSORPTIONS, ALL_RULES
-from compilediag.rules.levers import with_levers
+from compilediag.rules import (
+    caches,
+    costs,
+    cudagraphs,
+    evidence,
+    fixed_shapes,
+    limits,
+    modes,
+    nothing_compiled,
+    objects,
+    rank_waits,
+    recompiles,
+    steps,
+    tensors,
+    values,
+)
+from compilediag.rules.breaks import rule as breaks
+from compilediag.rules.offers import with_levers
+from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, absorb, analysis_of
+from compilediag.rules.sizes import advice as sizes
+from compilediag.rules.sizes import lines as size_lines
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import UserCall
 
 Verdict = Literal["clean", "findings", "blind"]
+
+
+def _rules_of(point: str) -> tuple[Rule, ...]:
+    """Those of an extension; none where it is missing."""
+    if not extension_points.is_installed(point):
+        return ()
+    return extension_points.load(point, "diagnosis")
+
+
+RECOMPILE_RULES = sorted(
+    (*sizes.RULES, *values.RULES, *objects.RULES, *tensors.RULES, *modes.RULES),
+    key=lambda rule: RECOMPILES.index(rule.code),
+)
+
+ALL_RULES: tuple[Rule, ...] = (
+    *RECOMPILE_RULES,
+    limits.find_combinations,
+    objects.unguarded_change,
+    *limits.RULES,
+    modes.find_autograd_recaptures,
+    size_lines.find_violated_constraints,
+    *breaks.RULES,
+    steps.find_sync_loops,
+    steps.find_compiles_in_steady_state,
+    steps.find_compiles_in_timed_spans,
+    costs.find_expensive_guards,
+    rank_waits.find_waits_for_compiles,
+    *fixed_shapes.RULES,
+    steps.find_reads_in_model_time,
+    steps.find_launch_times,
+    steps.find_packing_copies,
+    *_rules_of(extension_points.CADENCE_RULES),
+    steps.find_data_bound_steps,
+    *_rules_of(extension_points.PIPELINE_RULES),
+    *cudagraphs.RULES,
+    *costs.RULES,
+    *caches.RULES,
+    *nothing_compiled.RULES,
+    *evidence.RULES,
+)
+"""In the order of the codes' families."""
+
+ALL_ABSORPTIONS: tuple[Absorption, ...] = (
+    *recompiles.ABSORBS,
+    *breaks.ABSORBS,
+    *evidence.ABSORBS,
+    *size_lines.ABSORBS,
+    *nothing_compiled.ABSORBS,
+)
+"""In the order in which they apply: a frame that ran eager absorbs only if no break explains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +133,15 @@ def diagnose(
         )
         for each in with_levers(found, timeline, analysis.causes)
     ]
-    ordered = sorted(with_callers(known, timeline, analysis.causes), key=_importance)
+    ordered = sorted(_with_callers(known, analysis), key=_importance)
     findings = tuple(replace(each, id=f"F{n}") for n, each in enumerate(ordered, start=1))
-    return Diagnosis(findings, _verdict(findings), analysis.agreement, analysis.causes)
+    # Blind overrules findings: part of what happened was not seen. Information alone is clean.
+    verdict: Verdict = "clean"
+    if any(info(finding.rule).blinds for finding in findings):
+        verdict = "blind"
+    elif any(finding.severity != "info" for finding in findings):
+        verdict = "findings"
+    return Diagnosis(findings, verdict, analysis.agreement, analysis.causes)
 
 
 def _importance(finding: Finding) -> tuple[bool, float, int]:
@@ -79,24 +153,6 @@ def _importance(finding: Finding) -> tuple[bool, float, int]:
     )
 
 
-def _verdict(findings: Iterable[Finding]) -> Verdict:
-    """Blind overrules findings: part of what happened was not seen. Information alone is clean."""
-    if any(info(finding.rule).blinds for finding in findings):
-        return "blind"
-    if any(finding.severity != "info" for finding in findings):
-        return "findings"
-    return "clean"
-
-
-def with_callers(
-    findings: Iterable[Finding], timeline: Timeline, causes: RunCauses
-) -> Sequence[Finding]:
-    """The findings, each with the call of the program's own that led to it first; those of which a
-    rule has determined it, or nothing is recorded, as they are."""
-    known = _known(timeline, causes)
-    return [_with_caller(finding, known) for finding in findings]
-
-
 class _Inside(NamedTuple):
     """A line of the program's own inside what was compiled: nearer than the call of it."""
 
@@ -104,30 +160,22 @@ class _Inside(NamedTuple):
     entered_from: str = ""
 
 
-def _known(
-    timeline: Timeline, causes: RunCauses
-) -> Mapping[CauseId | BreakLine | Place | None, Entered]:
-    found: dict[CauseId | BreakLine | Place | None, Entered] = {}
+def _with_callers(findings: Iterable[Finding], analysis: Analysis) -> Iterator[Finding]:
+    """The findings, each with the call of the program's own that led to it first; those of which a
+    rule has determined it, or nothing is recorded, as they are."""
+    timeline = analysis.timeline
+    known: dict[CauseId | BreakLine | Place | None, Entered] = {}
     for recompile in timeline.recompiles:
-        for cause in causes.of(recompile):
-            own = cause.own
-            found.setdefault(cause.id, recompile if own is None else _Inside(own))
+        for cause in analysis.causes.of(recompile):
+            known.setdefault(cause.id, recompile if cause.own is None else _Inside(cause.own))
     for site in timeline.breaks:
-        found.setdefault(site.at, site)
+        known.setdefault(site.at, site)
     for frame in timeline.frames:
-        found.setdefault(place_of(frame.where), frame)
+        known.setdefault(place_of(frame.where), frame)
     for skipped in timeline.skipped:
-        found.setdefault(place_of(skipped.frame), skipped)
-    return found
-
-
-def _with_caller(
-    finding: Finding, known: Mapping[CauseId | BreakLine | Place | None, Entered]
-) -> Finding:
-    if finding.entered_at is not None or finding.entered_from:
-        return finding
-    for explained in (*finding.about, finding.location):
-        found = known.get(explained)
-        if found is not None and (found.entered_at is not None or found.entered_from):
-            return entered_by(finding, found)
-    return finding
+        known.setdefault(place_of(skipped.frame), skipped)
+    for finding in findings:
+        ways = [known.get(each) for each in (*finding.about, finding.location)]
+        recorded = [way for way in ways if way and (way.entered_at or way.entered_from)]
+        is_told = finding.entered_at is not None or finding.entered_from or not recorded
+        yield finding if is_told else entered_by(finding, recorded[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from msgspec.structs import replace
@@ -10,13 +10,12 @@ from msgspec.structs import replace
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.receipt.schema.evidence import BreakEvidence
-from compilediag.rules.absorption import Absorption
-from compilediag.rules.analysis import Analysis, analysis_rule
 from compilediag.rules.breaks.rule import eager_places, sends_to_eager
 from compilediag.rules.make_finding import and_more, make_finding, shorten
+from compilediag.rules.rule import Absorption, Analysis, AnalysisRule
 from compilediag.timeline.compiles import Compile, FrameId
 from compilediag.timeline.invocations import StanceCalls
-from compilediag.timeline.ownership import Ownership, ownership_of
+from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import ATTACH, OLD_TORCH, FrameSkipped, Location
 
@@ -45,7 +44,6 @@ _FALLS_BACK = (None, "Unsupported", "UserError", "SkipFrame")
 _TOLD_BY_CD901 = frozenset({ATTACH, OLD_TORCH})
 """What is lost where nothing was observed, with which CD901 explains that."""
 
-_SKIP_LIST = "skipfiles"
 _PROFILE_SETTINGS = ("TORCH_COMPILE_JOB_ID", "job_id")
 """Names under which the environment facts hold torch's job id, which stores profiles."""
 
@@ -53,7 +51,7 @@ _PROFILE_SWITCHES = ("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO", "local_profile"
 _SHOWN = 8
 
 
-@analysis_rule
+@AnalysisRule
 def find_torn_evidence(analysis: Analysis) -> Iterable[Finding]:
     """CD902: a hook removed, records dropped, a journal cut. A text log that the other sources make
     up for is not missed; the receipt's reasons name it all the same."""
@@ -84,7 +82,7 @@ def _dropped_records(timeline: Timeline) -> int:
     return sum(p.ended.records_dropped for p in timeline.processes if p.ended is not None)
 
 
-@analysis_rule
+@AnalysisRule
 def find_disagreement(analysis: Analysis) -> Iterable[Finding]:
     """CD903: the numbers of events, metrics and text log differ, and no record was dropped, which
     would be why."""
@@ -110,22 +108,17 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
 
     Frames over the recompile limit are CD152; torch's own frames are skipped by design.
     """
-    eager = [
-        frame
-        for frame in timeline.frames
-        if frame.ran_eager
-        and frame.limit_hit_step is None
-        and ownership_of(frame.where.file, timeline.user_roots) != "torch"
-    ]
     compiles: dict[FrameId, list[Compile]] = {}
     for item in timeline.compiles:
         if item.forward:
             compiles.setdefault(item.key, []).append(item)
-    for frame in eager:
-        tried = compiles.get(frame.key, [])
-        refused = [item for item in tried if not item.guarded] or tried
-        reason = frame.eager_reason or "torch gave no reason"
-        yield _ran_eager(timeline, frame.where, reason, refused)
+    for frame in timeline.frames:
+        of_torch = ownership_of(frame.where.file, timeline.user_roots) == "torch"
+        if frame.ran_eager and frame.limit_hit_step is None and not of_torch:
+            tried = compiles.get(frame.key, [])
+            refused = [item for item in tried if not item.guarded] or tried
+            reason = frame.eager_reason or "torch gave no reason"
+            yield _ran_eager(timeline, frame.where, reason, refused)
     for skipped in timeline.skipped:
         if costs_compiles(skipped, timeline):
             found = _ran_eager(timeline, skipped.frame, skipped.reason, ())
@@ -134,17 +127,13 @@ def find_eager_frames(timeline: Timeline) -> Iterable[Finding]:
 
 def costs_compiles(skipped: FrameSkipped, timeline: Timeline) -> bool:
     """Whether a frame that Dynamo refused would have been compiled but for the reason given."""
-    return not _is_harmless(skipped, ownership_of(skipped.frame.file, timeline.user_roots))
-
-
-def _is_harmless(skipped: FrameSkipped, owner: Ownership) -> bool:
+    owner = ownership_of(skipped.frame.file, timeline.user_roots)
     if owner == "torch" or any(known in skipped.reason for known in _NOTHING_TO_COMPILE):
-        return True
+        return False
     # Nobody compiles the inside `(x for x in y)`: Dynamo meets it when its consumer runs eager.
-    if skipped.frame.function == "<genexpr>":
-        return True
     # Packages on Dynamo's own list are skipped by design; the user's own file there is a surprise.
-    return _SKIP_LIST in skipped.reason and owner != "user"
+    by_design = owner != "user" and "skipfiles" in skipped.reason
+    return skipped.frame.function != "<genexpr>" and not by_design
 
 
 def _ran_eager(
@@ -182,6 +171,7 @@ def find_eager_stances(timeline: Timeline) -> Iterable[Finding]:
         if item.stance in _STANCES:  # a journal may be damaged
             sums.setdefault((item.stance, item.set_at), []).append(item)
     every = sum(item.calls for item in timeline.invocations)
+    last = {process.facts.get("stance") for process in timeline.processes}
     for (stance, set_at), items in sums.items():
         calls = sum(item.calls for item in items)
         outcome, fix = _STANCES[stance]
@@ -192,9 +182,7 @@ def find_eager_stances(timeline: Timeline) -> Iterable[Finding]:
             fix,
             caveat=outcome,
             # A block that runs eager on purpose, such as a comparison, has an end.
-            severity=None
-            if stance in _last_stances(timeline) or stance != "force_eager"
-            else "info",
+            severity="info" if stance == "force_eager" and stance not in last else None,
             location=set_at or items[0].function,
             count=calls,
             evidence={
@@ -203,11 +191,6 @@ def find_eager_stances(timeline: Timeline) -> Iterable[Finding]:
                 "functions": [item.function.function for item in items][:_SHOWN],
             },
         )
-
-
-def _last_stances(timeline: Timeline) -> set[object]:
-    """The stances in force when the processes ended."""
-    return {process.facts.get("stance") for process in timeline.processes}
 
 
 _STANCES = {
@@ -230,12 +213,12 @@ def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
     """CD905: sizes seen in an earlier run decided what became dynamic in this one."""
     uses = list(timeline.text_log.profile_uses) if timeline.text_log else []
     uses += [w.text for w in timeline.warnings if "get_code_state" in w.text and " hit " in w.text]
-    settings = {
-        name
-        for process in timeline.processes
-        for name in _PROFILE_SETTINGS
-        if _setting(process.facts, name) and not _switched_off(process.facts)
-    }
+    settings: set[str] = set()
+    for process in timeline.processes:
+        off = any(str(_setting(process.facts, name)) == "0" for name in _PROFILE_SWITCHES)
+        settings |= {
+            name for name in _PROFILE_SETTINGS if _setting(process.facts, name) and not off
+        }
     if not uses and not settings:
         return
     possible = "a dynamic-shape profile may be stored and used: TORCH_COMPILE_JOB_ID is set"
@@ -248,10 +231,6 @@ def find_stored_profiles(timeline: Timeline) -> Iterable[Finding]:
         confidence="exact" if uses else "text",
         evidence={"messages": uses[:_SHOWN], "settings": sorted(settings)},
     )
-
-
-def _switched_off(facts: dict[str, object]) -> bool:
-    return any(str(_setting(facts, name)) == "0" for name in _PROFILE_SWITCHES)
 
 
 def _setting(facts: dict[str, object], name: str) -> object:
@@ -269,19 +248,22 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def _is_consequence(finding: Finding) -> bool:
-    """A break report that names no cause of its own."""
-    return BreakEvidence.of(finding.evidence).consequence_only
-
-
 ABSORBS = (
     # Where torch reports only the consequence of a frame that ran eager, the break adds nothing.
     Absorption(
         "CD2",
         "CD904",
         lambda eager, broken: sends_to_eager(broken, eager),
-        is_symptom=_is_consequence,
+        is_symptom=lambda broken: BreakEvidence.of(broken.evidence).consequence_only,
         silent=True,
         common=eager_places,
     ),
 )
+
+_INCOMPLETE = "the evidence is incomplete: a change could not be judged by it"
+WHY: Mapping[str, str] = {
+    "CD902": _INCOMPLETE,
+    "CD903": _INCOMPLETE,
+    "CD904": "the stance, or code that torch never compiles, is the author's decision",
+}
+"""Why no change can be tried."""

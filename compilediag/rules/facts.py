@@ -4,18 +4,20 @@ does with it. What is not recorded is no fact."""
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.conditions import condition_of
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.codes import ARGUMENTS
-from compilediag.timeline.compiles import Recompile, frame_id_of
+from compilediag.timeline.compiles import FrameId, frame_id_of
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.blame.writes_in_source import conditions_in, truth_of
-from compilediag_harness.wire import GuardFacts, Location
+from compilediag_harness.wire import Location
 
 ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
 _LOCAL = re.compile(r"L\['(\w+)'\](.*)")
@@ -54,15 +56,12 @@ def is_held_by_package(group: Group) -> bool:
     first = group.recompiles[0]
     if first.entered_at is None or ownership_of(first.frame.file) == "user":
         return False
-    return not any(_is_passed(group, variable) for variable in group.variables)
-
-
-def _is_passed(group: Group, variable: str) -> bool:
-    """Whether the program's own call passes something for the argument, or for what holds it."""
-    path, arguments = passed_for(group, variable)
-    root = ROOT.match(path)
-    named = root is None or root[0]
-    return any(name == named or name.startswith(f"{named}[") for name in arguments)
+    for variable in group.variables:
+        path, arguments = passed_for(group, variable)
+        root = ROOT.match(path)
+        if root and any(f"{name}[".startswith(f"{root[0]}[") for name in arguments):
+            return False
+    return True
 
 
 def passed_for(group: Group, variable: str) -> tuple[str, dict[str, str]]:
@@ -84,20 +83,14 @@ def is_field_of_argument(group: Group) -> bool:
 
 def is_of_object(group: Group) -> bool:
     """An attribute of an object that is no module: it has no buffers."""
-    facts = _facts(group)
-    return bool(facts) and all(each.holder_kind == "object" for each in facts)
-
-
-def _facts(group: Group) -> list[GuardFacts]:
-    """What is known about the value wherever a cache entry guards it."""
-    source = group.first.source
-    return [
-        guard.facts
+    kinds = {
+        guard.facts.holder_kind
         for recompile in group.recompiles
         for entry in recompile.entries
         for guard in entry.guards
-        if guard.source == source
-    ]
+        if guard.source == group.first.source
+    }
+    return kinds == {"object"}
 
 
 def is_of_hook(group: Group) -> bool:
@@ -136,17 +129,22 @@ def is_read_below(group: Group) -> bool:
 
 def is_filled_inside(group: Group) -> bool:
     """The function that reads the value gives it one where it has none."""
+
+    def named(place: Location) -> tuple[str, str]:
+        return place.file, place.function.rpartition(".")[2]  # without what it is nested in
+
+    here = named(group.location)
     return all(
-        cause.expected == "None"
-        and any(_is_inside(writer, group.location) for writer in cause.writers)
-        for cause in group.causes
+        cause.expected == "None" and here in map(named, cause.writers) for cause in group.causes
     )
 
 
-def _is_inside(writer: Location, place: Location) -> bool:
-    """The writer is the function of the place; Python names it with what it is nested in."""
-    name = writer.function.rpartition(".")[2]
-    return writer.file == place.file and name == place.function.rpartition(".")[2]
+def sizes_changed(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[list[int], bool]:
+    """Of sizes before and after: the dimensions that changed, and whether 0 or 1 is among their
+    sizes, which torch takes for constants."""
+    changed = [item for pair in pairs for item in changed_dimensions(*pair)]
+    small = any({item.before, item.after} & {"0", "1"} for item in changed)
+    return sorted({item.dimension for item in changed}), small
 
 
 def memory_format(strides: str) -> str | None:
@@ -169,6 +167,16 @@ def is_number(text: str | None) -> bool:
     return True
 
 
+def is_integer(text: str | None) -> bool:
+    """An int, as guards show it."""
+    return re.fullmatch(r"-?\d+", text or "") is not None
+
+
+def is_float(text: str | None) -> bool:
+    """A float that is no infinity, as guards show it."""
+    return is_number(text) and not is_integer(text) and math.isfinite(float(text or ""))
+
+
 def is_branched_on(group: Group) -> bool:
     """The function that reads the value decides by it: in its source as the process had it, or in
     the line that is recorded."""
@@ -187,26 +195,22 @@ def is_constant(group: Group) -> bool:
     side of a branch) leaves it to the next: it shows nothing."""
     if all(only_computes(cause.line_text or "", cause.variable) for cause in group.causes):
         return False
-    compiled: dict[tuple[str, int, int], set[str]] = {}
-    again: Counter[tuple[str, int, int]] = Counter()
+    compiled: dict[FrameId, set[str]] = {}
+    again: Counter[FrameId] = Counter()
     for cause, item in zip(group.causes, group.recompiles, strict=True):
-        frame = (frame_id_of(item.compile_id), item.process, item.epoch)
-        values, demanded = compiled.setdefault(frame, set()), _demanded(cause.source, item)
+        frame = FrameId(item.process, item.epoch, frame_id_of(item.compile_id))
+        values = compiled.setdefault(frame, set())
+        demanded = {
+            condition_of(guard).expected or ""
+            for entry in item.entries
+            for guard in entry.guards
+            if guard.source == cause.source
+        }
         again[frame] += not values or not demanded or bool(values & demanded)
         if again[frame] > 1:
             return True
         values.add(cause.actual or "")
     return False
-
-
-def _demanded(source: str, recompile: Recompile) -> set[str]:
-    """The values of a variable that cache entries wanted; empty where entries are not recorded."""
-    return {
-        condition_of(guard).expected or ""
-        for entry in recompile.entries
-        for guard in entry.guards
-        if guard.source == source
-    }
 
 
 def decides_by(line: str, variable: str) -> bool:
@@ -233,15 +237,13 @@ def only_computes(line: str, variable: str) -> bool:
         return False
     parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     found = [node for node in ast.walk(tree) if _is(node, variable)]
-    return bool(found) and all(
-        isinstance(around, _COMPUTES) for node in found for around in _around(node, parents)
-    )
-
-
-def _around(node: ast.AST, parents: dict[int, ast.AST]) -> Iterator[ast.AST]:
-    while (parent := parents.get(id(node))) is not None:
-        yield parent
-        node = parent
+    for node in found:
+        around = parents.get(id(node))
+        while around is not None:
+            if not isinstance(around, _COMPUTES):
+                return False
+            around = parents.get(id(around))
+    return bool(found)
 
 
 def _parsed(line: str) -> ast.AST | None:

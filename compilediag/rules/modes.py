@@ -11,7 +11,6 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.rules.case import Case
 from compilediag.rules.changes import Change
 from compilediag.rules.make_finding import Advice, make_finding
-from compilediag.rules.passed import OtherArgument, changes_at_calls
 from compilediag.rules.recompiles import RecompileRule, Told
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import ObjectChange
@@ -75,9 +74,6 @@ def _unknown(group: Group) -> Told:
     return "recompile without a reason", NO_REASON
 
 
-_AUTOGRAD_MISS = "Cache miss due to"
-
-
 def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
     """CD153: compiled autograd compiled a backward graph again. Once, in the second step, is
     normal: gradients exist then."""
@@ -86,7 +82,7 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
         for item in timeline.compiles
         if item.compile_id.startswith("!") and item.forward and item.guarded
     ]
-    misses = [item for item in timeline.warnings if _AUTOGRAD_MISS in item.text]
+    misses = [item for item in timeline.warnings if "Cache miss due to" in item.text]
     again = captures[1:]
     if not again and len(misses) < 2:
         return
@@ -113,11 +109,6 @@ def find_autograd_recaptures(timeline: Timeline) -> Iterable[Finding]:
 
 
 _HYPERPARAMETER = re.compile(r".+\.param_groups\[\d+\]\['(\w+)'\]")
-_FLOAT = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
-_ROUNDED = "it is float32 then; assigning a number to it later makes it a float again"
-_EACH_COPY = "a copy of the tensor per call"
-
-
 WHY: Mapping[str, str] = {
     "CD111": "each mode is different code and needs its own graph: one call in each mode "
     "before the loop compiles them there",
@@ -131,36 +122,16 @@ WHY: Mapping[str, str] = {
 def hyperparameter_changes(case: Case) -> Iterator[Change]:
     """torch's schedulers write into a tensor in place: its value is no constant of the graph."""
     found = _HYPERPARAMETER.fullmatch(case.source)
-    values = [value for pair in case.values for value in pair]
-    if case.finding.rule != "CD116" or found is None or not values:
-        return
-    if not all(map(_FLOAT.fullmatch, values)):
+    if case.finding.rule != "CD116" or found is None or not case.are_numbers:
         return
     name = found[1]
     yield Change(
         "object",
         f'for group in optimizer.param_groups: group["{name}"] = torch.tensor(group["{name}"])'
         "  # after the optimizer is made",
-        _ROUNDED,
+        "it is float32 then; assigning a number to it later makes it a float again",
         objects=(ObjectChange("tensor_hyperparameter", name),),
     )
-
-
-def view_changes(case: Case) -> Iterator[Change]:
-    """A copy of a view."""
-    for passed in _of_view(case) if case.finding.rule == "CD190" else ():
-        yield from changes_at_calls(case, passed)
-
-
-def _of_view(case: Case) -> Iterator[OtherArgument]:
-    """A guard on the tensor behind a view, which a tensor of its own has not: a copy is no view.
-    Which argument is the view torch does not say; where there is one argument, it is that."""
-    behind = "'NoneType' object has no attribute 'size'"
-    called = case.finding.entered_at
-    if case.guard == behind and called is not None:
-        names = {each.parameter for each in called.arguments}
-        if len(names) == 1:
-            yield OtherArgument(names.pop(), "clone", "_.clone()", _EACH_COPY)
 
 
 RULES = (

@@ -1,26 +1,103 @@
 """What may be tried to remove a finding, the cheapest first: variables of the environment, options
 of torch's configuration, what is done at the call, edits of the program; and why nothing can be.
 
-A change stands in its family only where it was seen to work for that kind of cause and version of
-torch; whether it works in this program is what a trial shows. Options that drop guards are none.
+A setting or change stands in its family only where it was seen to work for that kind of value and
+version of torch (`tests/end_to_end/test_levers.py` follows each setting); whether it works in this
+program is what a trial shows. Options that drop guards are none. What was tried without
+effect: dynamic sources for floats, bools, strings and strides; `dynamic=True` for ints of modules
+and globals; overriding `recompile_limit` for single frames.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from compilediag.receipt.schema.compiles import FindingRecord
+from msgspec.structs import replace
+from packaging.version import InvalidVersion, Version
+
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.findings import CauseId, Finding
+from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
+from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules import modes, tensors
-from compilediag.rules.breaks import changes as breaks
+from compilediag.rules import (
+    caches,
+    costs,
+    evidence,
+    fixed_shapes,
+    limits,
+    modes,
+    nothing_compiled,
+    objects,
+    rank_waits,
+    steps,
+    tensors,
+    values,
+)
+from compilediag.rules.breaks import advice as breaks
 from compilediag.rules.case import Case, case_of
-from compilediag.rules.changes import Change
-from compilediag.rules.fixed_shapes.changes import bucket_changes
-from compilediag.rules.limits import changes as limits
-from compilediag.rules.objects import changes as objects
+from compilediag.rules.changes import OVERRIDES, SOURCES, Change
 from compilediag.rules.sizes import changes as sizes
-from compilediag.rules.values import changes as values
 from compilediag.rules.variables import export_line
+from compilediag.timeline.timeline import Timeline
+
+# --- settings that need no edit of the program, for those who run code that they cannot change ---
+
+_LEVERS: tuple[tuple[Callable[[Group, Version], str | None], str], ...] = (
+    (values.dynamic_int, SOURCES),
+    (sizes.dynamic_size, SOURCES),
+    (values.dynamic_float, OVERRIDES),
+    (values.unspecialised_int, OVERRIDES),
+)
+"""The value with which a setting removes a group of causes, if it does; in the order of
+preference."""
+
+_RISKS = {
+    SOURCES: "holds for every compiled function with a variable of this name",
+    OVERRIDES: "holds for every compiled function, which may run slower",
+}
+
+
+def with_levers(
+    findings: Iterable[Finding], timeline: Timeline, causes: RunCauses
+) -> Iterator[Finding]:
+    """The findings, each with the settings that remove it in the run's version of torch."""
+    seen = {process.torch.torch for process in timeline.processes if process.torch is not None}
+    try:  # it may not be known, or processes ran different ones
+        version = Version(Version(seen.pop()).base_version) if len(seen) == 1 else None
+    except InvalidVersion:
+        version = None
+    groups = {group.id: group for of_code in causes.groups.values() for group in of_code}
+    for finding in findings:
+        found: list[CandidateRecord] = []
+        if finding.rule.startswith(breaks.BREAKS):  # a recompile behind one goes with it
+            found = [*breaks.settings_of(finding)]
+        elif version is not None:
+            about = [each for each in finding.about if isinstance(each, CauseId)]
+            own = [groups[each] for each in about if each in groups]
+            found = [*_settings([part for group in own for part in group.parts], version)]
+        # A line that needs the number of a size needs it under any setting.
+        needed = GuardEvidence.of(finding.evidence).size_needed
+        if version is None or finding.severity == "info" or needed or not found:
+            yield finding
+        else:
+            fix = replace(finding.fix, candidates=tuple(dict.fromkeys(found)))
+            yield replace(finding, fix=fix)
+
+
+def _settings(parts: Iterable[Group], version: Version) -> Iterator[CandidateRecord]:
+    """Only what removes every cause: the sources of all of them in one variable."""
+    members = [*parts]
+    for value_of, name in _LEVERS:
+        found = [value for part in members if (value := value_of(part, version)) is not None]
+        if found and len(found) == len(members):
+            frames = ">=0:" if name == OVERRIDES else ""
+            listed = ",".join(f"{frames}{value}" for value in dict.fromkeys(found))
+            yield CandidateRecord("environment", name, listed, _RISKS[name])
+
+
+# --- changes ------------------------------------------------------------------------------------
 
 _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     sizes.together_changes,
@@ -29,11 +106,8 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     breaks.logging_changes,
     objects.late_hook_changes,
     breaks.hint_changes,
-    objects.distinct_changes,
     values.passed_changes,
     tensors.tensor_changes,
-    modes.view_changes,
-    breaks.passed_changes,
     sizes.mark_changes,
     values.tensor_changes,
     values.filled_changes,
@@ -43,12 +117,10 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
     objects.hook_changes,
     values.branched_changes,
     limits.limit_changes,
-    bucket_changes,
+    fixed_shapes.bucket_changes,
 )
 """In the order of trying."""
 
-_EVIDENCE = "the evidence is incomplete: a change could not be judged by it"
-_CACHE = "about the caches between starts: a trial has empty caches"
 _WHY: Mapping[str, str] = {
     **values.WHY,
     **objects.WHY,
@@ -57,30 +129,14 @@ _WHY: Mapping[str, str] = {
     **modes.WHY,
     **limits.WHY,
     **breaks.WHY,
-    "CD301": breaks.REWRITE,
-    "CD302": "a compile has to happen once; an earlier call would be one more call in the program",
-    "CD303": "what is slow in it has its own finding",
-    "CD304": "the cause of the slow steps has its own finding",
-    "CD306": "whether the batch of an earlier step is still in use nothing shows",
-    "CD307": "loading data is not compiled code; workers save time, which no count shows",
-    "CD308": "the order in which parts of the program run is the author's decision",
-    "CD406": "the function must be told which rows are real",
-    "CD408": "which rows are computed again is part of the algorithm",
-    "CD409": "a different number of rows per call leaves no calls to compare",
-    "CD611": "about what torch caches between starts: a trial has empty caches",
-    "CD613": _CACHE,
-    "CD614": _CACHE,
-    "CD621": "which values are guarded follows from what the code reads",
-    "CD641": "about several ranks: trials run the program as it was started",
-    "CD901": "nothing was compiled for a reason outside the source, or on purpose",
-    "CD902": _EVIDENCE,
-    "CD903": _EVIDENCE,
-    "CD904": "the stance, or code that torch never compiles, is the author's decision",
+    **steps.WHY,
+    **fixed_shapes.WHY,
+    **caches.WHY,
+    **costs.WHY,
+    **rank_waits.WHY,
+    **nothing_compiled.WHY,
+    **evidence.WHY,
 }
-
-_NOT_OF_THE_PROGRAM = (_EVIDENCE, _CACHE, _WHY["CD641"], _WHY["CD901"])
-"""About compile caches on the machine, other ranks, what was meant to be compiled ahead of time,
-and what was recorded."""
 
 
 def changes_for(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...]:
@@ -99,11 +155,6 @@ def changes_for(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...]:
     if case is not None:
         found += [change for make in _MAKERS for change in make(case)]
     return tuple(dict.fromkeys(found))
-
-
-def is_of_the_environment(rule: str) -> bool:
-    """Whether what has no change is about something other than the program's own code."""
-    return _WHY.get(rule) in _NOT_OF_THE_PROGRAM
 
 
 def why_unchangeable(rule: str) -> str | None:

@@ -20,10 +20,9 @@ from compilediag.diagnosis.findings import Act, CauseId, Finding
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import record_from
-from compilediag.rules.absorption import Absorption, compile_ids
-from compilediag.rules.analysis import Analysis, AnalysisRule
 from compilediag.rules.facts import ROOT, break_before, passed_for
 from compilediag.rules.make_finding import Advice, make_finding, pick
+from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire.event import resumed_function

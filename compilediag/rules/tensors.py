@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.guards.checks import keys_of
-from compilediag.rules.case import Case
+from compilediag.rules.case import Case, argument_of, changes_at_calls
 from compilediag.rules.changes import Change
 from compilediag.rules.facts import is_field_of_argument, memory_format
 from compilediag.rules.make_finding import Advice
-from compilediag.rules.passed import OtherArgument, argument_of, changes_at_calls
 from compilediag.rules.recompiles import RecompileRule, Told
 from compilediag.rules.sizes.changes import marked, named_before
 from compilediag_harness.wire import ArgumentChange
@@ -85,49 +84,41 @@ def _metadata(group: Group) -> Told:
     return title, ONE_KIND.filled(aspect=aspect)
 
 
-_INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
-_FLOATS = ("float64", "float32", "bfloat16", "float16")
-_COPY = "a copy of the tensor per call, unless it already has this form"
-_EXTRA_GRADIENT = "a gradient is computed for the input, which costs memory"
-
-
 WHY: Mapping[str, str] = {
     "CD103": "where the tensor is allocated is for you to move: `fix` moves no code",
     "CD106": "each kind of tensor needs its own graph, and the program passes a different kind",
 }
 """Why no change can be tried, where there is none."""
 
+_INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+_FLOATS = ("float64", "float32", "bfloat16", "float16")
+_COPY = "a copy of the tensor per call, unless it already has this form"
+
 
 def tensor_changes(case: Case) -> Iterator[Change]:
     """One layout or dtype at every call; a gradient for an input."""
-    for passed in _passed(case):
-        yield from changes_at_calls(case, passed)
-    yield from _requires_grad(case)
-
-
-def _passed(case: Case) -> Iterator[OtherArgument]:
-    argument = argument_of(case.source) if case.finding.rule == "CD106" else None
-    if argument is None or not case.values:
+    if case.finding.rule != "CD106":
         return
-    if case.kind == "stride":
+    argument = argument_of(case.source) if case.values else None
+    if case.kind == "requires_grad":
+        yield from _requires_grad(case)
+    elif argument is not None and case.kind == "stride":
         layout = memory_format(case.values[0][0])
         if layout is not None:
             code = f"_.contiguous(memory_format=torch.{layout})"
-            yield OtherArgument(argument, layout, code, _COPY)
-        yield OtherArgument(argument, "contiguous", "_.contiguous()", _COPY)
-    elif case.kind == "dtype":
-        seen = {name.removeprefix("torch.") for pair in case.values for name in pair}
+            yield from changes_at_calls(case, argument, layout, code, _COPY)
+        yield from changes_at_calls(case, argument, "contiguous", "_.contiguous()", _COPY)
+    elif argument is not None and case.kind == "dtype":
+        seen = {name.removeprefix("torch.") for name in case.seen}
         for names in (_INTEGERS, _FLOATS):
             if seen <= {*names} and not seen >= {"bfloat16", "float16"}:
-                widest = f"torch.{min(seen, key=names.index)}"
-                wide = "torch.int64" if names is _INTEGERS else widest
-                yield OtherArgument(argument, f"to({wide})", f"_.to({wide})", _COPY)
+                widest = "int64" if names is _INTEGERS else min(seen, key=names.index)
+                action = f"to(torch.{widest})"
+                yield from changes_at_calls(case, argument, action, f"_.{action}", _COPY)
 
 
 def _requires_grad(case: Case) -> Iterator[Change]:
     tensor = marked(case.source, ())
-    if case.finding.rule != "CD106" or case.kind != "requires_grad":
-        return
     if tensor is None or case.function is None:
         return
     before, (name,), passing = named_before(case, [tensor])
@@ -135,7 +126,7 @@ def _requires_grad(case: Case) -> Iterator[Change]:
     yield Change(
         "call",
         f"{code}  # before the call{case.call_place}{passing}",
-        _EXTRA_GRADIENT,
+        "a gradient is computed for the input, which costs memory",
         arguments=(ArgumentChange(case.function, tensor.argument, "requires_grad"),),
     )
 

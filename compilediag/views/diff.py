@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
-
 from compilediag.compare.changed_data import OPTION, CacheKeyChange, ChangedData, FieldChange
-from compilediag.compare.changes import CountChange
 from compilediag.compare.diff import BreakChange, CauseChange, Comparison, FrameChange
 from compilediag.compare.keys import portable_file
 from compilediag.diagnosis.figures.key_difference import in_words
@@ -16,7 +12,6 @@ from compilediag.views.format import count, measured, seconds
 from compilediag.views.place import called
 from compilediag.views.style import RenderOptions
 
-_Changed = TypeVar("_Changed")
 _SIDES = ("before", "after")
 _SHORT = {"lane.name": "lane", "steps.count": "steps"}
 """Names in the sentence, where the path's last part is not enough."""
@@ -25,64 +20,77 @@ _SHORT = {"lane.name": "lane", "steps.count": "steps"}
 def show_comparison(found: Comparison, options: RenderOptions) -> Overview:
     """What was accepted as changed, the verdict and the counts that changed in one sentence, then
     every list that changed and what was measured."""
-    accepted = _changed_data_sentence(found.changed_data, options)
+    parts: list[str] = []
+    if found.verdict[0] != found.verdict[1]:
+        before, after = (value or "no verdict" for value in found.verdict)
+        parts.append(options.change(before, after))
+    rows: list[tuple[str, ...]] = []
+    for item in found.counts:
+        name, change = _plain(item.name), f"{item.change:+d}" if item.change else "="
+        rows.append((Code(name), str(item.before), str(item.after), change))
+        if item.change:
+            parts.append(f"{name} {item.before} {options.arrow} {item.after}")
+    beside = (*found.moves, *found.provenance, *found.environment, *found.tracked_lanes)
+    others = "nothing changed"
+    if found.changed:
+        others = "other things changed"
+    elif beside or found.command:
+        others = "only code, environment or tracked lanes differ"
     head = ("count", *_SIDES, "change")
-    counts = Table(head, [_count_cells(item) for item in found.counts], right=head[1:])
+    counts = Table(head, rows, right=head[1:])
     sections = (
         Section("counts", "Counts", "Counts", (counts,)),
         Section("changes", "Changes", "What came, went or changed", _lists(found, options)),
         Section("figures", "Figures", "What was measured", _figures(found, options)),
     )
+    data = found.changed_data
     return Overview(
         title="two receipts compared",
         kind="warn" if found.changed else "good",
-        sentence=options.dot.join(_summary_parts(found, options))
-        or f"the same counts; {_other_changes(found)}",
+        sentence=options.dot.join(parts) or f"the same counts; {others}",
         sections=[each for each in sections if each.blocks],
-        notes=() if accepted is None else (accepted,),
+        notes=() if data is None else (_changed_data(data, options),),
     )
 
 
-def _changed_data_sentence(data: ChangedData | None, options: RenderOptions) -> str | None:
-    """What was accepted as changed, and what that leaves to compare; None where nothing was."""
-    if data is None:
-        return None
-    parts = [
-        f"{_SHORT.get(item.path) or _plain(item.path.rpartition('.')[2])} "
-        f"{_known(item.before, options)} {options.arrow} {_known(item.after, options)}"
-        for item in data.fields
-    ]
+def _changed_data(data: ChangedData, options: RenderOptions) -> str:
+    """What was accepted as changed, and what that leaves to compare."""
+    parts: list[str] = []
+    for item in data.fields:
+        before, after = (
+            "not set" if value is None else options.text(value, 60)
+            for value in (item.before, item.after)
+        )
+        name = _SHORT.get(item.path) or _plain(item.path.rpartition(".")[2])
+        parts.append(f"{name} {before} {options.arrow} {after}")
     of = f" of {options.text(data.callable, 60)}" if data.callable else ""
-    changed = ", ".join(parts) or (f"the same work{of}" if data.same_work else "not recorded")
-    named = of if parts else ""
+    if parts:
+        changed = ", ".join(parts) + of
+    else:
+        changed = f"the same work{of}" if data.same_work else "not recorded"
+    compared = "counts and causes are compared, times and memory are not"
     if data.same_work:
-        return f"changed data ({OPTION}): {changed}{named}; counts, causes and times are compared"
-    return (
-        f"changed data ({OPTION}): {changed}{named}; counts and causes are compared, times and "
-        "memory are not"
-    )
-
-
-def _known(value: object, options: RenderOptions) -> str:
-    return "not set" if value is None else options.text(value, 60)
+        compared = "counts, causes and times are compared"
+    return f"changed data ({OPTION}): {changed}; {compared}"
 
 
 def _figures(found: Comparison, options: RenderOptions) -> list[Table]:
     """Tables of what was measured: what differs, the seconds, and what cannot be compared."""
-    numbers: dict[bool, list[tuple[str, str, str]]] = {True: [], False: []}
+    numbers: list[tuple[str, str, str]] = []
+    timings: list[tuple[str, str, str]] = []
+    others: list[tuple[str, str, str]] = []
     for item in found.numbers:
         before, after = (measured(item.name, value) for value in (item.before, item.after))
         if before != after:
-            numbers[item.comparable].append((item.name, before, after))
-    timings: dict[bool, list[tuple[str, str, str]]] = {True: [], False: []}
+            (numbers if item.comparable else others).append((item.name, before, after))
     for item in found.timings:
         if item.before_s is not None or item.after_s is not None:
             row = (item.name, seconds(item.before_s), seconds(item.after_s))
-            timings[item.comparable].append(row)
+            (timings if item.comparable else others).append(row)
     tables = (
-        ("numbers that differ (for information)", numbers[True]),
-        ("seconds (for information: another machine or moment changes them)", timings[True]),
-        ("not comparable: the runs did other work", [*numbers[False], *timings[False]]),
+        ("numbers that differ (for information)", numbers),
+        ("seconds (for information: another machine or moment changes them)", timings),
+        ("not comparable: the runs did other work", others),
     )
     return [
         Table(
@@ -97,32 +105,6 @@ def _figures(found: Comparison, options: RenderOptions) -> list[Table]:
     ]
 
 
-def _summary_parts(found: Comparison, options: RenderOptions) -> list[str]:
-    """The verdict and the counts that changed, "recompiles 3 → 0"; empty where none did."""
-    changed = [item for item in found.counts if item.change]
-    parts = [f"{_plain(item.name)} {item.before} {options.arrow} {item.after}" for item in changed]
-    if found.verdict[0] != found.verdict[1]:
-        before, after = (value or "no verdict" for value in found.verdict)
-        parts.insert(0, options.change(before, after))
-    return parts
-
-
-def _other_changes(found: Comparison) -> str:
-    if found.changed:
-        return "other things changed"
-    beside = (
-        *(*found.moves, *found.provenance, *found.environment),
-        *(*found.tracked_lanes, *found.command),
-    )
-    return "only code, environment or tracked lanes differ" if beside else "nothing changed"
-
-
-def _count_cells(item: CountChange) -> tuple[str, ...]:
-    """One row of the table of counts."""
-    change = f"{item.change:+d}" if item.change else "="
-    return Code(_plain(item.name)), str(item.before), str(item.after), change
-
-
 def _plain(name: str) -> str:
     return name.replace("_", " ")
 
@@ -131,36 +113,37 @@ def _lists(found: Comparison, options: RenderOptions) -> list[Listing]:
     """Every list of changes that is not empty."""
     differing = [item for item in found.causes_same if item.before != item.after]
     lists = (
-        ("causes that are new", _drawn(_cause, found.causes_new, options)),
-        ("causes that are gone", _drawn(_cause, found.causes_gone, options)),
-        ("causes that hit another number of compiles", _drawn(_cause, differing, options)),
-        ("graph breaks that are new", _drawn(_break, found.breaks_new, options)),
-        ("graph breaks that are gone", _drawn(_break, found.breaks_gone, options)),
-        ("frames", _drawn(_frame, found.frames, options)),
-        ("moved, and the same otherwise", _drawn(_move, found.moves, options)),
-        ("findings that are new", [options.text(text) for text in found.findings_new]),
-        ("findings that are gone", [options.text(text) for text in found.findings_gone]),
-        ("checks", _drawn(_field, found.checks, options)),
-        ("environment", _drawn(_field, found.environment, options)),
-        ("command line and variables", _drawn(_field, found.command, options)),
-        ("tracked runs of other lanes", _drawn(_field, found.tracked_lanes, options)),
-        ("keys of compile caches (CD612)", _drawn(_cache_key, found.cache_keys, options)),
-        ("lane, not in the older receipt", _drawn(_field, found.lane_not_recorded, options)),
-        ("code", _drawn(_field, found.provenance, options)),
+        ("causes that are new", [_cause(each, options) for each in found.causes_new]),
+        ("causes that are gone", [_cause(each, options) for each in found.causes_gone]),
+        (
+            "causes that hit another number of compiles",
+            [_cause(each, options) for each in differing],
+        ),
+        ("graph breaks that are new", [_break(each, options) for each in found.breaks_new]),
+        ("graph breaks that are gone", [_break(each, options) for each in found.breaks_gone]),
+        ("frames", [_frame(each, options) for each in found.frames]),
+        ("moved, and the same otherwise", [_move(each, options) for each in found.moves]),
+        ("findings that are new", [options.text(each) for each in found.findings_new]),
+        ("findings that are gone", [options.text(each) for each in found.findings_gone]),
+        ("checks", [_field(each, options) for each in found.checks]),
+        ("environment", [_field(each, options) for each in found.environment]),
+        ("command line and variables", [_field(each, options) for each in found.command]),
+        ("tracked runs of other lanes", [_field(each, options) for each in found.tracked_lanes]),
+        (
+            "keys of compile caches (CD612)",
+            [_cache_key(each, options) for each in found.cache_keys],
+        ),
+        (
+            "lane, not in the older receipt",
+            [_field(each, options) for each in found.lane_not_recorded],
+        ),
+        ("code", [_field(each, options) for each in found.provenance]),
     )
     return [
         Listing(title, [Code(item) for item in items], ": compilediag diff --json")
         for title, items in lists
         if items
     ]
-
-
-def _drawn(
-    draw: Callable[[_Changed, RenderOptions], str],
-    changes: Iterable[_Changed],
-    options: RenderOptions,
-) -> list[str]:
-    return [draw(item, options) for item in changes]
 
 
 def _cause(item: CauseChange, options: RenderOptions) -> str:

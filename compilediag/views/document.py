@@ -7,11 +7,12 @@ enter a block; what else a format needs is done where it is drawn.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+
+from compilediag.views.format import log_share
 
 HEATS = 8
 """Shades of a heat map, 0 being none."""
@@ -22,8 +23,6 @@ LINE_BREAK = "\n"
 
 MAX_PARTS = 4
 """Of what else a finding is about; `explain` has them all."""
-
-_WIDTH, _HEIGHT = 240, 40
 
 Kind = Literal["bad", "good", "blind", "warn"]
 
@@ -99,17 +98,14 @@ class Table(Struct, frozen=True):
     @property
     def shades(self) -> list[tuple[int, ...]]:
         """Of each cell its shade, 0 to `HEATS`."""
-        none = [0] * len(self.rows)
-        columns = (_shades(self.heat[name]) if name in self.heat else none for name in self.head)
-        return list(zip(*columns, strict=True)) if self.heat else []
-
-
-def _shades(values: Sequence[float | None]) -> list[int]:
-    known = [each for each in values if each is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    if high <= low:
-        return [0] * len(values)
-    return [0 if each is None else round(HEATS * (each - low) / (high - low)) for each in values]
+        columns: list[list[int]] = []
+        for name in self.head if self.heat else ():
+            values = self.heat.get(name, [None] * len(self.rows))
+            known = [each for each in values if each is not None]
+            low, high = min(known, default=0.0), max(known, default=0.0)
+            width = high - low or 1.0
+            columns.append([0 if v is None else round(HEATS * (v - low) / width) for v in values])
+        return list(zip(*columns, strict=True))
 
 
 class LineChart(Struct, frozen=True):
@@ -121,22 +117,18 @@ class LineChart(Struct, frozen=True):
     values: Sequence[float]
     low: float
     high: float
-    width: int = _WIDTH
-    height: int = _HEIGHT
+    width: int = 240
+    height: int = 40
 
     @property
     def points(self) -> str:
         """Of an SVG polyline in a box of `width` by `height`."""
         step = self.width / max(1, len(self.values) - 1)
+        shares = (min(1.0, log_share(value, self.low, self.high)) for value in self.values)
         return " ".join(
-            f"{index * step:.1f},{(1 - self._share(value)) * (self.height - 2) + 1:.1f}"
-            for index, value in enumerate(self.values)
+            f"{index * step:.1f},{(1 - share) * (self.height - 2) + 1:.1f}"
+            for index, share in enumerate(shares)
         )
-
-    def _share(self, value: float) -> float:
-        if not 0 < self.low < self.high or value <= self.low:
-            return 0.0
-        return min(1.0, math.log(value / self.low) / math.log(self.high / self.low))
 
 
 class Share(Struct, frozen=True):

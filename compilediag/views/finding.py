@@ -25,13 +25,10 @@ from compilediag.views.text import display_width, pad
 
 if TYPE_CHECKING:
     from compilediag.diagnosis.codes import CodeInfo
-    from compilediag.receipt.schema.compiles import EventCause, FixRecord, PartRecord, ProofPoint
     from compilediag.receipt.schema.receipt import Receipt
 
 _SHOWN_APART = frozenset(
-    {
-        *("compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles"),
-    }
+    ("compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles")
 )
 MAX_LINES = 12
 MAX_ITEMS = 8
@@ -60,22 +57,29 @@ def render_finding(
     for label, value in facts:
         lines += options.wrap(value, f"  {pad(label, width)}")
     compiles = lookups.events(finding, receipt)
+    caused = bool(lookups.causes(finding, receipt))
     if compiles:
-        caused = bool(lookups.causes(finding, receipt))
         verb = "it caused" if caused else "it is about"
         lines += ["", f"  {count(len(compiles), 'compile')} {verb}:"]
-        for at, item in enumerate(compiles[:MAX_COMPILES]):
-            lines.append(_compile(item, options))
-            lines += missed_entries(item, options, " " * 6) if at < MAX_DETAILED else []
-        lines += more(len(compiles) - MAX_COMPILES, ": compilediag show --timeline", "    ")
-        lines += _other_causes(finding, compiles, options) if caused else []
+    for at, item in enumerate(compiles[:MAX_COMPILES]):
+        step = "step not seen" if item.step is None else f"step {item.step}"
+        cells = (options.text(item.compile_id, 40), step, seconds(item.seconds))
+        columns = "  ".join(map(pad, cells, (8, 13, 12)))
+        line = f"    {columns}{short_frame(item, options)}"
+        lines.append(options.truncate(line, options.width))
+        lines += missed_entries(item, options, " " * 6) if at < MAX_DETAILED else []
+    lines += more(len(compiles) - MAX_COMPILES, ": compilediag show --timeline", "    ")
+    if caused:
+        lines += _other_causes(finding, compiles, options)
     return "\n".join(lines) + "\n"
 
 
-def _facts(
-    finding: FindingRecord, receipt: Receipt, options: RenderOptions
-) -> list[tuple[str, str]]:
-    parts: list[tuple[str, str]] = []
+_Facts = list[tuple[str, str]]
+"""Labels and texts."""
+
+
+def _facts(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
+    parts: _Facts = []
     if finding.variable:
         parts.append(("variable", options.text(finding.variable)))
     changed = lookups.change(finding, receipt)
@@ -83,20 +87,19 @@ def _facts(
         parts += [("expected", options.text(changed[0])), ("met", options.text(changed[1]))]
     parts += [("then", options.change(*pair)) for pair in lookups.changes(finding)[1:]]
     causes = lookups.causes(finding, receipt)
-    guards = dict.fromkeys(cause.guard for cause in causes if cause.guard)
+    guards = [cause.guard for cause in causes if cause.guard]
     guard = GuardEvidence.of(finding.evidence).guard
-    guards = guards or ({} if guard is None else {guard: None})
-    parts += [("guard", options.text(guard, 2000)) for guard in guards]
-    parts += [
-        ("source", options.text(item)) for item in dict.fromkeys(c.source for c in causes) if item
-    ]
+    guards += [guard] if guard is not None and not guards else []
+    parts += [("guard", options.text(each, 2000)) for each in dict.fromkeys(guards)]
+    sources = dict.fromkeys(cause.source for cause in causes if cause.source)
+    parts += [("source", options.text(each)) for each in sources]
     parts += _places(finding, receipt, options)
-    parts += _changed(finding, receipt, options)
-    parts += [
-        ("written by", writer(w, options, whole=True)) for w in lookups.guessed(finding, receipt)
-    ]
-    parts += _act(finding, options)
-    parts += [("with", _part(item, options)) for item in finding.parts]
+    parts += _changes(finding, receipt, options)
+    for item in finding.parts:
+        at = item.location
+        function = f" in {options.text(at.function, 60)}" if at.function else ""
+        where = f"{options.dot}{options.place(at.file, at.line)}{function}"
+        parts.append(("with", f"{options.text(item.rule, 8)} {part_text(item, options)}{where}"))
     parts.append(("when", when(finding) or "the step was not seen"))
     parts.append(("cost", seconds(finding.cost_s)))
     parts += _judgement(finding, options)
@@ -106,13 +109,11 @@ def _facts(
     return parts
 
 
-def _places(
-    finding: FindingRecord, receipt: Receipt, options: RenderOptions
-) -> list[tuple[str, str]]:
+def _places(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
     """The program's own lines and what they pass, and the place itself: first the line to look at,
     which is a call where the place is in a library."""
     location, calls = finding.location, lookups.calls(finding, receipt)
-    place, above = list[tuple[str, str]](), list[tuple[str, str]]()
+    place, above = _Facts(), _Facts()
     if location is not None:
         place.append(("where", place_of(finding, location, options)))
     elif not calls:
@@ -129,46 +130,34 @@ def _places(
     return [*above, *place] if leading_call(finding) is not None else [*place, *above]
 
 
-def _changed(
-    finding: FindingRecord, receipt: Receipt, options: RenderOptions
-) -> list[tuple[str, str]]:
-    """The change that was seen, with all lines in progress."""
-    changed = finding.changed_at
-    if changed is None:
-        return []
-    values = options.change(changed.old, changed.new)
-    sentence = changed_by(finding, receipt, options).removeprefix("changed ")
-    parts = [("changed", f"{sentence}: {values}")]
-    return parts + [
-        ("called from", options.place(each.file, each.line) + f" in {options.text(each.function)}")
-        for each in changed.stack[1:]
-    ]
+def _changes(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
+    """The change that was seen, with all lines in progress; who else writes the value; the line
+    that changed all values of the finding, and whether it was seen."""
+    parts: _Facts = []
+    changed, act = finding.changed_at, finding.act
+    if changed is not None:
+        values = options.change(changed.old, changed.new)
+        sentence = changed_by(finding, receipt, options).removeprefix("changed ")
+        parts.append(("changed", f"{sentence}: {values}"))
+        for each in changed.stack[1:]:
+            at = options.place(each.file, each.line)
+            parts.append(("called from", f"{at} in {options.text(each.function)}"))
+    for each in lookups.guessed(finding, receipt):
+        parts.append(("written by", writer(each, options, whole=True)))
+    if act is not None:
+        words = (options.place(act.file, act.line), options.text(act.text, 200))
+        likely = "" if act.evidence == "witnessed" else " (probably: by the names it calls)"
+        parts.append(("changed at", options.dot.join(filter(None, words)) + likely))
+    return parts
 
 
-def _act(finding: FindingRecord, options: RenderOptions) -> list[tuple[str, str]]:
-    """The line that changed all values of the finding, and whether it was seen."""
-    act = finding.act
-    if act is None:
-        return []
-    parts = [options.place(act.file, act.line), options.text(act.text, 200)]
-    likely = "" if act.evidence == "witnessed" else " (probably: by the names it calls)"
-    return [("changed at", options.dot.join(filter(None, parts)) + likely)]
-
-
-def _part(part: PartRecord, options: RenderOptions) -> str:
-    at = part.location
-    function = f" in {options.text(at.function, 60)}" if at.function else ""
-    where = f"{options.dot}{options.place(at.file, at.line)}{function}"
-    return f"{options.text(part.rule, 8)} {part_text(part, options)}{where}"
-
-
-def _evidence(key: str, value: object, options: RenderOptions) -> list[tuple[str, str]]:
+def _evidence(key: str, value: object, options: RenderOptions) -> _Facts:
     """What a rule kept beside the facts above: a line for each item of a list."""
     if value in (None, [], (), {}, "") or (key == "processes" and value == [0]):
         return []
     label = options.text(key.replace("_", " "), 30)
     items = cast("list[object]", value) if isinstance(value, list) else [value]
-    parts: list[tuple[str, str]] = []
+    parts: _Facts = []
     for item in items[:MAX_ITEMS]:
         # A text of torch keeps its lines (a user stack); its padding is no information.
         text = f"{item:.3g}" if isinstance(item, float) else str(item)
@@ -179,59 +168,48 @@ def _evidence(key: str, value: object, options: RenderOptions) -> list[tuple[str
     return parts
 
 
-def _judgement(finding: FindingRecord, options: RenderOptions) -> list[tuple[str, str]]:
-    """Whose code it is, how sure it is, what to change."""
+def _judgement(finding: FindingRecord, options: RenderOptions) -> _Facts:
+    """Whose code it is, how sure it is, what to change; the change that is proved, and each point
+    of its certificate; those that were refused."""
     owner = {"user": "your code", "third_party": "a library", "torch": "torch itself"}
-    fix = finding.fix
-    parts = (
+    fix, proof = finding.fix, finding.fix.proof
+    parts: list[tuple[str, str | None]] = [
         ("owner", owner.get(finding.ownership or "", "could not be determined")),
         ("confidence", _CONFIDENCE.get(finding.confidence, finding.confidence)),
         ("seen as", ", ".join(finding.also)),
         ("fix", fix.summary or " "),
         ("note", fix.caveat),
-        *(
-            ("no edit", f"{export_line(each.setting, each.value)} ({each.risk})")
-            for each in fix.candidates
-        ),
-        *_proof(fix),
-    )
-    return [(label, options.text(value, 4096)) for label, value in parts if value]
-
-
-def _proof(fix: FixRecord) -> list[tuple[str, str]]:
-    """The change that is proved, and each point of its certificate; those that were refused."""
-    refused = [("refused", f"{each.change} ({each.reason})") for each in fix.refused]
-    proof = fix.proof
-    if proof is None:
-        why = "no change that was tried holds" if refused else "compilediag fix tries changes"
-        return [("verified", f"no: {why}"), *refused]
-    points = [(point.name, _point(point)) for point in proof.points]
-    return [("proved", f"{proof.change} ({proof.risk})"), *points, *refused]
-
-
-def _point(point: ProofPoint) -> str:
-    figures = [
-        f"{figure.name} {figure.before:.4g} → {figure.after:.4g}{figure.unit and ' '}{figure.unit}"
-        for figure in point.figures
-        if figure.before is not None and figure.after is not None
     ]
-    return " · ".join([point.sentence, *(each for each in figures if each != point.sentence)])
-
-
-def _compile(item: CompileEvent, options: RenderOptions) -> str:
-    step = "step not seen" if item.step is None else f"step {item.step}"
-    cells = (options.text(item.compile_id, 40), step, seconds(item.seconds))
-    columns = "  ".join(map(pad, cells, (8, 13, 12)))
-    frame = short_frame(item, options)
-    return options.truncate(f"    {columns}{frame}", options.width)
+    settings = ((export_line(each.setting, each.value), each.risk) for each in fix.candidates)
+    parts += [("no edit", f"{line} ({risk})") for line, risk in settings]
+    if proof is None:
+        tried = "no change that was tried holds" if fix.refused else "compilediag fix tries changes"
+        parts.append(("verified", f"no: {tried}"))
+    else:
+        parts.append(("proved", f"{proof.change} ({proof.risk})"))
+        for point in proof.points:
+            figures = [
+                f"{one.name} {one.before:.4g} → {one.after:.4g}{one.unit and ' '}{one.unit}"
+                for one in point.figures
+                if one.before is not None and one.after is not None
+            ]
+            told = [point.sentence, *(each for each in figures if each != point.sentence)]
+            parts.append((point.name, " · ".join(told)))
+    parts += [("refused", f"{each.change} ({each.reason})") for each in fix.refused]
+    return [(label, options.text(value, 4096)) for label, value in parts if value]
 
 
 def _other_causes(
     finding: FindingRecord, compiles: list[CompileEvent], options: RenderOptions
 ) -> list[str]:
     """Guards of other causes that were false at the same compiles: fixing one may not suffice."""
-    causes = (cause for item in compiles for cause in item.causes)
-    others = [_named(cause, options) for cause in causes if not lookups.explains(finding, cause)]
+    others: list[str] = []
+    for cause in (cause for item in compiles for cause in item.causes):
+        if not lookups.explains(finding, cause):
+            where = f"  {options.place(cause.file, cause.line)}" if cause.file else ""
+            family = options.text(cause.family.replace("_", " "), 60)
+            named = f"{family}: {options.text(cause.variable, 120)}{where}"
+            others.append(f"{options.text(cause.rule or '', 8)} {named}".strip())
     distinct = list(dict.fromkeys(others))
     if not distinct:
         return []
@@ -240,13 +218,6 @@ def _other_causes(
     for text in distinct[:MAX_OTHERS]:
         lines += options.wrap(text, "    ", "      ")
     return lines + more(len(distinct) - MAX_OTHERS, indent="    ")
-
-
-def _named(cause: EventCause, options: RenderOptions) -> str:
-    where = f"  {options.place(cause.file, cause.line)}" if cause.file else ""
-    rule = options.text(cause.rule or "", 8)
-    family = options.text(cause.family.replace("_", " "), 60)
-    return f"{rule} {family}: {options.text(cause.variable, 120)}{where}".strip()
 
 
 # --- for programs ----------------------------------------------------------------------------

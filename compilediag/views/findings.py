@@ -27,10 +27,8 @@ from compilediag.views.terminal import change_of
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import (
-        ChangedAt,
         FindingRecord,
         PartRecord,
-        ProofPoint,
     )
     from compilediag.receipt.schema.receipt import Receipt
 
@@ -96,39 +94,31 @@ def card_of(
 
 
 def _proof(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> ProvedChange | None:
+    """The certificate: of each point the figures with the values before and after."""
     proof = finding.fix.proof
     if proof is None:
         return None
-    points = tuple(
-        (
-            options.text(point.name.replace("_", " "), 60),
-            point.passed,
-            options.text(point.sentence, 300),
-            _figures(point, options),
+    points: list[tuple[str, bool | None, str, tuple[str, ...]]] = []
+    for point in proof.points:
+        figures = (
+            f"{options.text(each.name, 60)} "
+            f"{pair(each.before, each.after, each.unit, options.arrow)}"
+            for each in point.figures
+            if each.before is not None and each.after is not None
         )
-        for point in proof.points
-    )
-    effect = effect_of(proof).replace("→", options.arrow)
+        name = options.text(point.name.replace("_", " "), 60)
+        shown = tuple(" ".join(text.split()) for text in figures)
+        points.append((name, point.passed, options.text(point.sentence, 300), shown))
     return ProvedChange(
         options.text(proof.change, LINE_CHARS),
-        options.text(effect),
+        options.text(effect_of(proof).replace("→", options.arrow)),
         proof.runs,
-        points,
+        tuple(points),
         missing_proof(finding, receipt),
     )
 
 
-def _figures(point: ProofPoint, options: RenderOptions) -> tuple[str, ...]:
-    """Name with the values before and after."""
-    texts = (
-        f"{options.text(each.name, 60)} {pair(each.before, each.after, each.unit, options.arrow)}"
-        for each in point.figures
-        if each.before is not None and each.after is not None
-    )
-    return tuple(" ".join(text.split()) for text in texts)
-
-
-# --- as a row of a table -----------------------------------------------------------------------
+# --- as a row of a table, in a line --------------------------------------------------------------
 
 
 def findings_table(receipt: Receipt, options: RenderOptions) -> Table | None:
@@ -136,29 +126,28 @@ def findings_table(receipt: Receipt, options: RenderOptions) -> Table | None:
     chosen = [*lookups.main_findings(receipt), *lookups.notes(receipt)]
     if not chosen:
         return None
-    rows = [_row(card_of(*pair, receipt, options)) for pair in chosen[:MAX_FINDINGS]]
+    rows: list[tuple[Text, ...]] = []
+    for number, finding in chosen[:MAX_FINDINGS]:
+        card = card_of(number, finding, receipt, options)
+        where: list[str] = [Code(card.line)] if card.line else []
+        if card.calls and card.library:
+            where += [LINE_BREAK, "at ", Code(card.library[0])]
+        elif card.library:
+            where += [LINE_BREAK, ", ".join(card.library)]
+        where += [LINE_BREAK, Code(card.changed)] if card.changed else []
+        where = where[where[:1] == [LINE_BREAK] :]
+        fix = [f"{card.fix} ({card.caveat})" if card.caveat else card.fix]
+        if card.proof is not None:
+            fix += ["; proved: ", Code(card.proof.change)]
+            fix += [f" ({card.proof.effect})"] if card.proof.effect else []
+        elif card.settings:
+            fix += ["; without an edit: ", Code(card.settings[0])]
+        cells = (str(card.number), card.rule, card.what, tuple(where), card.when, card.cost)
+        rows.append((*cells, tuple(fix)))
     left = len(chosen) - MAX_FINDINGS
     notes = (f"and {left} more in the receipt",) if left > 0 else ()
     head = ("#", "rule", "what", "where", "when", "cost", "fix")
     return Table(head, rows, right=("#", "cost"), notes=notes)
-
-
-def _row(card: Card) -> tuple[Text, ...]:
-    where: list[str] = [Code(card.line)] if card.line else []
-    if card.calls and card.library:
-        where += [LINE_BREAK, "at ", Code(card.library[0])]
-    elif card.library:
-        where += [LINE_BREAK, ", ".join(card.library)]
-    where += [LINE_BREAK, Code(card.changed)] if card.changed else []
-    fix = [f"{card.fix} ({card.caveat})" if card.caveat else card.fix]
-    if card.proof is not None:
-        fix += ["; proved: ", Code(card.proof.change)]
-        fix += [f" ({card.proof.effect})"] if card.proof.effect else []
-    elif card.settings:
-        fix += ["; without an edit: ", Code(card.settings[0])]
-    where = where[where[:1] == [LINE_BREAK] :]
-    cells = (str(card.number), card.rule, card.what, tuple(where), card.when, card.cost)
-    return (*cells, tuple(fix))
 
 
 def finding_line(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:
@@ -192,30 +181,27 @@ def changed_by(finding: FindingRecord, receipt: Receipt, options: RenderOptions)
     changed = finding.changed_at
     if changed is None:
         return ""
-    line = options.place(changed.file, changed.line)
     writers = lookups.writers(finding, receipt)
     known = any(w.evidence == "witnessed" and w.line == changed.line for w in writers)
     if changed.in_call and not known:
+        line = options.place(changed.file, changed.line)
         return f"changed inside the compiled call, {line} (seen)"
-    text = f"changed by {writer(_line_of(changed), options)}"
+    who = Writer(function=changed.function, file=changed.file, line=changed.line)
+    text = f"changed by {writer(who, options)}"
     if len(changed.stack) > 1:
         caller = options.place(changed.stack[1].file, changed.stack[1].line)
         text += f", inside the call {caller}" if changed.in_call else f", called from {caller}"
     return f"{text} (seen)"
 
 
-def _line_of(changed: ChangedAt) -> Writer:
-    return Writer(function=changed.function, file=changed.file, line=changed.line)
-
-
 def writer(item: Writer, options: RenderOptions, *, whole: bool = False) -> str:
     """`setc, model.py:23`; the whole qualified name on request."""
     name = item.function if whole else item.function.rpartition("<locals>.")[2]
-    if name == "<module>" and item.file:
-        return options.place(item.file, item.line)
-    return options.text(name, 120) + (
-        f", {options.place(item.file, item.line)}" if item.file else ""
-    )
+    place = options.place(item.file, item.line) if item.file else ""
+    if name == "<module>" and place:
+        return place
+    name = options.text(name, 120)
+    return f"{name}, {place}" if place else name
 
 
 def when(finding: FindingRecord) -> str:

@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from compilediag.rules.changes import Change
     from compilediag.views.style import RenderOptions
 
-
 _MAX_IMPOSSIBLE = 2
-
 _OTHER_FORM = "no change is known for code of this form"
-
 NOTHING = "no finding of at least `warning`: nothing to fix"
 
 
@@ -76,8 +73,28 @@ def render_fixes(
     head = f"{len(proved)} of {count(len(fixes), 'finding')} {have} a proved change"
     lines = [*options.wrap(head if fixes else NOTHING), ""]
     for fix in fixes:
-        lines += _finding(fix, receipt, options)
-    lines += _to_do(together, options)
+        lines += title_lines(card_of(fix.number, fix.finding, receipt, options), options)
+        for item in fix.tried:
+            lines += _outcome(item, options)
+        if not any(item.certificate.holds for item in fix.tried):
+            why = "no change to try" if not fix.possible else "not tried"
+            why = "none of them works" if fix.tried else why
+            text = f"{why}: compilediag explain {fix.number} says what to edit"
+            lines.append(f"{INDENT}{options.sign('warn')} {text}")
+            lines += _why_none(fix, options) if fix.tried or not fix.possible else []
+        lines.append("")
+    # What to type and what to write, once for all findings.
+    edits = [change.line for change in together.changes if change.edits]
+    written = [change.line for change in together.changes if change.needs_edit and not change.edits]
+    to_do: list[str] = []
+    for heading, shown in (
+        ("type this before you start the program:", together.environment),
+        ("write this into the program:", written),
+        ("edits, made by `compilediag fix --apply`:", edits),
+    ):
+        if shown:
+            to_do += [f"  {heading}", *(f"    {options.text(line, 4096)}" for line in shown)]
+    lines += [*to_do, ""] if to_do else []
     for note in notes:
         lines += options.wrap(f"note: {options.text(note, 600)}", "  ", "        ")
     if proved:
@@ -104,19 +121,6 @@ def render_candidates(
     return "\n".join(lines) + "\n"
 
 
-def _finding(fix: FindingFixes, receipt: Receipt, options: RenderOptions) -> list[str]:
-    lines = title_lines(card_of(fix.number, fix.finding, receipt, options), options)
-    for item in fix.tried:
-        lines += _outcome(item, options)
-    if not any(item.certificate.holds for item in fix.tried):
-        why = "no change to try" if not fix.possible else "not tried"
-        why = "none of them works" if fix.tried else why
-        text = f"{why}: compilediag explain {fix.number} says what to edit"
-        lines.append(f"{INDENT}{options.sign('warn')} {text}")
-        lines += _why_none(fix, options) if fix.tried or not fix.possible else []
-    return [*lines, ""]
-
-
 def _why_none(fix: FindingFixes, options: RenderOptions) -> list[str]:
     """What stands in the way of the edits that would remove the finding, in its program or, where
     there are none, for its rule."""
@@ -138,69 +142,48 @@ def _why_none(fix: FindingFixes, options: RenderOptions) -> list[str]:
 
 
 def _outcome(item: TriedChange, options: RenderOptions) -> list[str]:
-    line = options.text(item.change.line, 4096)
-    if item.certificate.holds:
-        word = "proved" if item.proved else "holds in one run, not proved:"
-        sign = options.sign("good" if item.proved else "warn")
-        first = options.styled(f"{sign} {word}", "green" if item.proved else "yellow")
-        return [
-            f"{INDENT}{first}  {line}",
-            *options.wrap_items(_facts(item.certificate, options), f"{INDENT}  "),
-            *options.wrap(options.text(item.risk), f"{INDENT}  note: ", style="dim"),
-        ]
-    first = options.styled(f"{options.sign('bad')} refused", "red")
-    reason = options.wrap(options.text(item.certificate.reason, 600), f"{INDENT}  ")
-    return [f"{INDENT}{first}  {line}", *reason]
-
-
-def _facts(certificate: Certificate, options: RenderOptions) -> list[str]:
-    shown = [_figure(figure, options) for figure in _shown(certificate)]
+    """A change that holds with the figures that changed, and those that everybody looks for; one
+    that was refused with the reason."""
+    line, certificate = options.text(item.change.line, 4096), item.certificate
+    if not certificate.holds:
+        first = options.styled(f"{options.sign('bad')} refused", "red")
+        reason = options.wrap(options.text(certificate.reason, 600), f"{INDENT}  ")
+        return [f"{INDENT}{first}  {line}", *reason]
+    word = "proved" if item.proved else "holds in one run, not proved:"
+    sign = options.sign("good" if item.proved else "warn")
+    first = options.styled(f"{sign} {word}", "green" if item.proved else "yellow")
     sentences = {point.name: point.sentence for point in certificate.points}
     step = sentences.get("time", "")
-    return [
-        *dict.fromkeys(shown),
+    changed = [
+        _figure(figure, options)
+        for figure in certificate.figures
+        if figure.name not in _LEFT_OUT
+        and (figure.name == "compile" or (figure.before != figure.after and figure.unit != "µs"))
+    ]
+    facts = [
+        *dict.fromkeys(changed),
         *([options.text(step)] if step.startswith("step") else []),
         *([options.text(sentences["padding"])] if "padding" in sentences else []),
         options.text(sentences.get("answers", ""), 600),
         count(certificate.runs, "run"),
     ]
-
-
-_ALWAYS = ("compile",)
-
-
-def _shown(certificate: Certificate) -> list[ProofFigure]:
-    """Those that changed, and those that everybody looks for; the finding's own first."""
-    left_out = ("values compared", "first compiles", "step", "host memory", "steps")
     return [
-        figure
-        for figure in certificate.figures
-        if figure.name not in left_out
-        and (figure.name in _ALWAYS or (figure.before != figure.after and figure.unit != "µs"))
+        f"{INDENT}{first}  {line}",
+        *options.wrap_items(facts, f"{INDENT}  "),
+        *options.wrap(options.text(item.risk), f"{INDENT}  note: ", style="dim"),
     ]
 
 
+_LEFT_OUT = ("values compared", "first compiles", "step", "host memory", "steps")
+
+
 def _figure(figure: ProofFigure, options: RenderOptions) -> str:
-    before, after = (_value(value, figure.unit) for value in (figure.before, figure.after))
+    def shown(value: float | None) -> str:
+        if value is None:
+            return "unknown"
+        if figure.unit == "s":
+            return seconds(value)
+        return f"{value:g} {figure.unit}" if figure.unit else f"{value:g}"
+
+    before, after = shown(figure.before), shown(figure.after)
     return f"{figure.name} {before} {options.arrow} {after}"
-
-
-def _value(value: float | None, unit: str) -> str:
-    if value is None:
-        return "unknown"
-    return seconds(value) if unit == "s" else f"{value:g}{unit and ' '}{unit}"
-
-
-def _to_do(together: Together, options: RenderOptions) -> list[str]:
-    """What to type and what to write, once for all findings."""
-    edits = [change.line for change in together.changes if change.edits]
-    written = [change.line for change in together.changes if change.needs_edit and not change.edits]
-    lines: list[str] = []
-    for heading, shown in (
-        ("type this before you start the program:", together.environment),
-        ("write this into the program:", written),
-        ("edits, made by `compilediag fix --apply`:", edits),
-    ):
-        if shown:
-            lines += [f"  {heading}", *(f"    {options.text(line, 4096)}" for line in shown)]
-    return [*lines, ""] if lines else []

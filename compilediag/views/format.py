@@ -83,15 +83,16 @@ def steps(numbers: Sequence[int], *, shown: int = 3) -> str:
     return f"steps {listed} (+{more} more)" if more > 0 else f"steps {listed}"
 
 
-_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
 def quantity(value: float, unit: str) -> str:
     """A number with its unit: seconds and bytes in the size that reads best, shares in percent."""
     if unit == "s":
         return _seconds(value)
     if unit == "bytes":
-        return _bytes(value)
+        for name in ("B", "KiB", "MiB", "GiB", "TiB"):
+            if value < 999.5:
+                return f"{three_figures(value)} {name}"
+            value /= 1024
+        return f"{three_figures(value)} PiB"
     if unit == "share":
         return f"{three_figures(100 * value)} %"
     if unit in ("count", "ratio"):
@@ -144,17 +145,9 @@ def _seconds(value: float) -> str:
         return f"{three_figures(value / 60)} min"
     if value >= 0.9995 or value == 0:
         return f"{three_figures(value)} s"
-    return (
-        f"{three_figures(value * 1e3)} ms" if value >= 1e-3 else f"{three_figures(value * 1e6)} us"
-    )
-
-
-def _bytes(value: float) -> str:
-    step = 0
-    while value >= 999.5 and step + 1 < len(_BYTES):
-        value /= 1024
-        step += 1
-    return f"{three_figures(value)} {_BYTES[step]}"
+    if value >= 1e-3:
+        return f"{three_figures(value * 1e3)} ms"
+    return f"{three_figures(value * 1e6)} us"
 
 
 # --- series --------------------------------------------------------------------------------------
@@ -172,7 +165,8 @@ def sparkline(
     of a millisecond. Give several series the same scale and they can be compared by eye.
     """
     bars = ASCII_BARS if ascii_only else BARS
-    return "".join(bars[_height(value, low, high)] for value in squeezed(values, width))
+    shares = (log_share(value, low, high) for value in squeezed(values, width))
+    return "".join(bars[min(int(share * len(bars)), len(bars) - 1)] for share in shares)
 
 
 def squeezed(values: Sequence[float], width: int) -> list[float]:
@@ -181,8 +175,8 @@ def squeezed(values: Sequence[float], width: int) -> list[float]:
     return [max(values[index : index + size]) for index in range(0, len(values), size)]
 
 
-def _height(value: float, low: float, high: float) -> int:
+def log_share(value: float, low: float, high: float) -> float:
+    """How far `value` is from `low` to `high`, 0 to 1 and beyond, on a logarithmic scale."""
     if not 0 < low < high or value <= low:
-        return 0
-    share = math.log(value / low) / math.log(high / low)
-    return min(len(BARS) - 1, int(share * len(BARS)))
+        return 0.0
+    return math.log(value / low) / math.log(high / low)

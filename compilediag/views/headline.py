@@ -11,7 +11,6 @@ from compilediag.diagnosis.codes import BLIND
 from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.views.document import Kind
 from compilediag.views.format import count, percent, seconds
-from compilediag.views.lookups import numbered
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
@@ -33,16 +32,10 @@ _BLIND_TITLES = {
 }
 """For receipts whose findings have no title."""
 
-
 _NOTHING_RAN = frozenset(
     {
-        "ahead_of_time",
-        "eager",
-        "failed",
-        "interrupted",
-        "never_ran",
-        "switched_off",
-        "torch_modules",
+        *("ahead_of_time", "eager", "failed", "interrupted"),
+        *("never_ran", "switched_off", "torch_modules"),
     }
 )
 """What CD901 knows of a program that was observed and compiled nothing."""
@@ -62,16 +55,23 @@ def headline(receipt: Receipt) -> Headline:
     if is_training_alone(receipt):
         figures = ", ".join(_figures(receipt))
         return Headline("blind", f"{_reporter(receipt)}: {figures}", _NOT_KNOWN)
+    recompiles = receipt.compile.recompiles
     if receipt.verdict == "blind":
-        return Headline("blind", _blind(receipt), counts)
+        why = "this run cannot be called clean, because compilediag could not see enough"
+        if was_seen(receipt):
+            why = "nothing was compiled, so there is nothing to judge"
+        elif recompiles:
+            why = f"at least {count(recompiles, 'recompile')}, but the evidence is not complete"
+        return Headline("blind", f"blind: {why}", counts)
     if receipt.verdict == "clean":
         whole = receipt.status == "complete"
         return Headline("good" if whole else "warn", _clean(receipt), counts)
     if receipt.verdict is None:
         return Headline("blind", f"no verdict; {_other_problems(receipt)}", counts)
-    errors = any(item.severity == "error" for item in receipt.findings)
-    bad = errors or (receipt.compile.recompiles > 0 and not _all_in_warmups(receipt))
-    return Headline("bad" if bad else "warn", _found(receipt), counts)
+    unplanned = recompiles > 0 and not _all_in_warmups(receipt)
+    bad = unplanned or any(item.severity == "error" for item in receipt.findings)
+    sentence = _recompiled(receipt) if unplanned else _other_problems(receipt)
+    return Headline("bad" if bad else "warn", sentence, counts)
 
 
 def _counts(receipt: Receipt) -> tuple[str, ...]:
@@ -111,29 +111,22 @@ def _ranks(receipt: Receipt) -> str:
     return count(present, "rank") if present >= expected else f"{present:,} of {expected:,} ranks"
 
 
-def _on_ranks(receipt: Receipt) -> str:
-    """`on rank 1 of 2` behind a blank where some of several ranks recompiled and others did not."""
-    rows = receipt.ranks.rows if receipt.ranks is not None else ()
-    guilty = [row.rank for row in rows if row.recompiles]
-    if not guilty or len(guilty) == len(rows):
-        return ""
-    shown = ", ".join(str(rank) for rank in guilty[:MAX_RANKS])
-    more = f" and {len(guilty) - MAX_RANKS} more" if len(guilty) > MAX_RANKS else ""
-    return f" on rank{'s' if len(guilty) > 1 else ''} {shown}{more} of {len(rows):,}"
-
-
 def _in_steps(receipt: Receipt) -> str:
     """`in 12 steps` behind a blank, or nothing where no step was seen."""
     steps = receipt.steps
     return f" in {count(steps.count, 'step')}" if steps is not None and steps.count else ""
 
 
-def _found(receipt: Receipt) -> str:
-    seen = receipt.compile
-    if not seen.recompiles or _all_in_warmups(receipt):
-        return _other_problems(receipt)
-    sentence = count(seen.recompiles, "recompile") + _in_steps(receipt) + _on_ranks(receipt)
-    cost_s = seen.time_s.recompile
+def _recompiled(receipt: Receipt) -> str:
+    """How often, on which of several ranks where others did not, and at what cost."""
+    sentence = count(receipt.compile.recompiles, "recompile") + _in_steps(receipt)
+    rows = receipt.ranks.rows if receipt.ranks is not None else ()
+    guilty = [row.rank for row in rows if row.recompiles]
+    if guilty and len(guilty) < len(rows):
+        shown = ", ".join(map(str, guilty[:MAX_RANKS]))
+        more = f" and {len(guilty) - MAX_RANKS} more" if len(guilty) > MAX_RANKS else ""
+        sentence += f" on rank{'s' if len(guilty) > 1 else ''} {shown}{more} of {len(rows):,}"
+    cost_s = receipt.compile.time_s.recompile
     if cost_s is None:
         return f"{sentence} (their cost was not measured)"
     goodput = receipt.goodput
@@ -191,25 +184,20 @@ def _clean(receipt: Receipt) -> str:
 def was_seen(receipt: Receipt) -> bool:
     """Whether the only reason for blindness is that nothing was compiled, and that was observed:
     then a count of 0 is one."""
-    doubts = [item for _, item in numbered(receipt) if item.rule in BLIND]
-    return bool(doubts) and all(
-        AnyEvidence.of(item.evidence).why in _NOTHING_RAN for item in doubts
-    )
+    whys = _doubts(receipt)
+    return bool(whys) and all(why in _NOTHING_RAN for why in whys)
 
 
-def _blind(receipt: Receipt) -> str:
-    seen = receipt.compile.recompiles
-    if was_seen(receipt):
-        return "blind: nothing was compiled, so there is nothing to judge"
-    if seen:
-        return f"blind: at least {count(seen, 'recompile')}, but the evidence is not complete"
-    return "blind: this run cannot be called clean, because compilediag could not see enough"
+def _doubts(receipt: Receipt) -> list[str | None]:
+    """What each finding that blinds gives as the reason."""
+    doubts = (item.evidence for item in receipt.findings if item.rule in BLIND)
+    return [AnyEvidence.of(evidence).why for evidence in doubts]
 
 
 def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
     """Each reason for blindness with its remedy: findings first, then what they do not cover."""
     reasons: dict[str, str | None] = {}
-    for _, finding in numbered(receipt):
+    for finding in receipt.findings:
         if finding.rule in BLIND:
             title = finding.title or _BLIND_TITLES[finding.rule]
             reasons[f"{title} ({finding.rule})"] = finding.fix.summary
@@ -248,8 +236,7 @@ def is_training_alone(receipt: Receipt) -> bool:
     headline, and counts of what torch.compile did are not shown."""
     seen = receipt.compile
     nothing = not (seen.frames or seen.compiles or seen.graph_breaks or seen.eager_fallbacks)
-    doubts = [item for _, item in numbered(receipt) if item.rule in BLIND]
-    alone = bool(doubts) and all(AnyEvidence.of(i.evidence).why == "train_log" for i in doubts)
+    alone = set(_doubts(receipt)) == {"train_log"}
     return receipt.verdict == "blind" and nothing and alone and bool(_figures(receipt))
 
 

@@ -88,33 +88,28 @@ class Progress:
         elif isinstance(event, Recompiled):
             self._compiles.append(replace(event, entries=()))
             self._asked[event.compile_id] = event
-            self._again(event, now)
+            begun = self._open.get(event.compile_id)
+            self._frames[event.compile_id] = event.frame
+            self._open[event.compile_id] = _Open(
+                now if begun is None else begun.since, event.compile_id, event.frame, _why(event)
+            )
         elif isinstance(event, Compiled):
             self._open.pop(event.compile_id, None)
             self.compile_s += event.seconds
             self._compiles.append(event)
             self._recompiles = None
-            return self._ended(event)
+            first = self._first.setdefault(event.compile_id.partition("/")[0], event)
+            before = () if first is event else (first,)
+            asked = self._asked.pop(event.compile_id, None)
+            if asked is not None:
+                return (*before, asked, event)
+            return (*before, event) if event.forward and event.recompile_reason else ()
         elif isinstance(event, GraphBroke | TorchSeen):
             self._compiles.append(event)
         elif isinstance(event, DynamoReset):
             for known in (self._open, self._asked, self._frames, self._first):
                 known.clear()
         return ()
-
-    def _again(self, event: Recompiled, now: float) -> None:
-        since = self._open[event.compile_id].since if event.compile_id in self._open else now
-        why = _why(event)
-        self._frames[event.compile_id] = event.frame
-        self._open[event.compile_id] = _Open(since, event.compile_id, event.frame, why)
-
-    def _ended(self, event: Compiled) -> tuple[Event, ...]:
-        first = self._first.setdefault(event.compile_id.partition("/")[0], event)
-        before = () if first is event else (first,)
-        asked = self._asked.pop(event.compile_id, None)
-        if asked is not None:
-            return (*before, asked, event)
-        return (*before, event) if event.forward and event.recompile_reason else ()
 
     def line(self, now: float) -> str:
         """Step, rate, what is compiling and why, and what compiling has cost so far."""
@@ -141,13 +136,11 @@ class Progress:
 
 
 def _compiling(item: _Open, now: float) -> str:
-    what = _place(item.frame) if item.frame else item.compile_id
+    what, frame = item.compile_id, item.frame
+    if frame is not None:
+        what = f"{frame.function or 'a frame'} {PurePath(frame.file).name}:{frame.line}"
     again = f" again ({item.why})" if item.why else ""
     return f"compiling {what}{again} {max(now - item.since, 0.0):.0f} s"
-
-
-def _place(frame: Location) -> str:
-    return f"{frame.function or 'a frame'} {PurePath(frame.file).name}:{frame.line}"
 
 
 def _why(event: Recompiled) -> str:

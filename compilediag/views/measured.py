@@ -3,15 +3,17 @@ what the run cost: lines below the verdict."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from compilediag.views.compile_time import LABELS
+from compilediag.views.compiles import LABELS
 from compilediag.views.document import Table
 from compilediag.views.format import (
     NOT_MEASURED,
     count,
     figure,
     measured,
+    more,
     quantity,
     seconds,
     three_figures,
@@ -22,17 +24,15 @@ from compilediag.views.terminal import table
 if TYPE_CHECKING:
     from compilediag.receipt.schema.comparisons import (
         AgainstEagerSection,
-        CallableAgainstEager,
         ColdAndWarmSection,
         CompiledAgainRecord,
         EagerRatio,
         NarrowedRecord,
-        NumberDifference,
         NumbersSection,
     )
     from compilediag.receipt.schema.compiles import WitnessSection
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.receipt.schema.tracked import CostSection, MetricRecord, TrackedRecord
+    from compilediag.receipt.schema.tracked import CostSection, TrackedRecord
 
 MAX_RUNS = 2
 MAX_METRICS = 3
@@ -48,18 +48,18 @@ def measured_lines(
 ) -> list[str]:
     """Whether compiling pays; the newest tracked runs in a line each, with `complete` all of them
     as tables; the cost."""
-    runs = receipt.tracked
     lines: list[str] = []
-    if receipt.against_eager is not None:
-        lines += against_eager_lines(receipt.against_eager, options, complete=complete)
-        if receipt.against_eager.numbers is not None:
-            lines += numbers_lines(receipt.against_eager.numbers, options, complete=complete)
+    eager = receipt.against_eager
+    if eager is not None:
+        lines += _against_eager(eager, options, complete=complete)
+        if eager.numbers is not None:
+            lines += _numbers(eager.numbers, options, complete=complete)
     if receipt.cold_and_warm is not None:
-        lines += cold_and_warm_lines(receipt, options, complete=complete)
+        lines += _second_start(receipt.cold_and_warm, receipt, options, complete=complete)
+    runs = receipt.tracked
     for run in runs if complete else runs[-MAX_RUNS:]:
         lines += _run(run, options)
-        if complete:
-            lines += _metrics(run, options)
+        lines += _metrics(run, options) if complete else []
     if not complete and len(runs) > MAX_RUNS:
         hidden = f"+{len(runs) - MAX_RUNS} more tracked: compilediag show --all{suffix}"
         lines += options.wrap(hidden, "  ", "    ")
@@ -77,9 +77,9 @@ def measured_sentences(receipt: Receipt) -> list[tuple[str, str]]:
     if receipt.against_eager is not None:
         found.append(("Against eager", against_eager_sentence(receipt.against_eager)))
         if receipt.against_eager.numbers is not None:
-            found.append(("Numbers", numbers_sentence(receipt.against_eager.numbers)))
+            found.append(("Numbers", _numbers_sentence(receipt.against_eager.numbers)))
     if receipt.cold_and_warm is not None:
-        found.append(("Second start", cold_and_warm_sentence(receipt.cold_and_warm)))
+        found.append(("Second start", _second_start_sentence(receipt.cold_and_warm)))
     return found
 
 
@@ -102,7 +102,15 @@ def _run(run: TrackedRecord, options: RenderOptions) -> list[str]:
         state = "not finished" if run.state == "running" else options.text(run.state, 20)
         parts[0] += f" ({state})"
     metrics = [item for item in run.metrics if item.name != STEP_S]
-    parts += [_metric(item, options) for item in metrics[:MAX_METRICS]]
+    for item in metrics[:MAX_METRICS]:
+        lost = f", {item.not_finite} not finite" if item.not_finite else ""
+        if item.mean is None or item.min is None or item.max is None:
+            shown = f"not measured{lost}"
+        elif item.min == item.max:
+            shown = f"{figure(item.mean)}{lost}"
+        else:
+            shown = f"{figure(item.mean)} ({figure(item.min)} to {figure(item.max)}{lost})"
+        parts.append(f"{options.text(item.name, 40)} {shown}")
     if len(metrics) > MAX_METRICS:
         parts.append(f"+{count(len(metrics) - MAX_METRICS, 'metric')}")
     parts += [
@@ -115,34 +123,16 @@ def _run(run: TrackedRecord, options: RenderOptions) -> list[str]:
     return options.wrap_items(parts, "  ", "    ")
 
 
-def _metric(item: MetricRecord, options: RenderOptions) -> str:
-    name = options.text(item.name, 40)
-    lost = f", {item.not_finite} not finite" if item.not_finite else ""
-    if item.mean is None or item.min is None or item.max is None:
-        return f"{name} not measured{lost}"
-    if item.min == item.max:
-        return f"{name} {figure(item.mean)}{lost}"
-    return f"{name} {figure(item.mean)} ({figure(item.min)} to {figure(item.max)}{lost})"
-
-
 def _metrics(run: TrackedRecord, options: RenderOptions) -> list[str]:
     """Every metric of one run; a narrow terminal has room for the mean only."""
     shown = FIGURES if options.width >= WIDE else FIGURES[:1]
-    rows = [
-        (
-            f"    {options.text(item.name, 40)}",
-            f"{item.count:,}",
-            *(_figure(item, name) for name in shown),
-        )
-        for item in run.metrics
-    ]
+    rows: list[tuple[str, ...]] = []
+    for item in run.metrics:
+        values: list[float | None] = [getattr(item, name) for name in shown]
+        cells = ("-" if value is None else measured(item.name, value) for value in values)
+        rows.append((f"    {options.text(item.name, 40)}", f"{item.count:,}", *cells))
     head = ("    metric", "values", *shown)
     return table(Table(head, rows, right=head[1:], shrink=head[0]), options) if rows else []
-
-
-def _figure(item: MetricRecord, name: str) -> str:
-    value: float | None = getattr(item, name)
-    return "-" if value is None else measured(item.name, value)
 
 
 def _cost(cost: CostSection, options: RenderOptions) -> str:
@@ -157,6 +147,15 @@ def _cost(cost: CostSection, options: RenderOptions) -> str:
     where = f"{options.text(cost.table or 'a price table', 80)}{of}"
     name = options.text(cost.name or "", 80)
     return f"{sentence} ({times}{name} at {figure(cost.per_hour or 0.0)} an hour, {where})"
+
+
+def _notes(notes: Iterable[str], options: RenderOptions) -> list[str]:
+    """What limits a measurement."""
+    return [
+        line
+        for note in notes
+        for line in options.wrap(options.text(note), "    note: ", style="dim")
+    ]
 
 
 # --- against eager -------------------------------------------------------------------------------
@@ -178,8 +177,8 @@ def against_eager_sentence(section: AgainstEagerSection) -> str:
     if ratio is None:
         return f"not concluded: {section.problem}"
     if section.verdict == "not_resolved":
-        more = f"more pairs of runs (--rounds {2 * section.pairs}) or longer ones narrow it"
-        return f"not resolved, the noise is wider than the effect: {_ratio(ratio)}; {more}"
+        advice = f"more pairs of runs (--rounds {2 * section.pairs}) or longer ones narrow it"
+        return f"not resolved, the noise is wider than the effect: {_ratio(ratio)}; {advice}"
     if section.verdict == "does_not_pay":
         return f"does not pay: {_ratio(ratio)} as fast as eager"
     if section.verdict == "same":
@@ -194,7 +193,7 @@ def against_eager_sentence(section: AgainstEagerSection) -> str:
     return sentence
 
 
-def against_eager_lines(
+def _against_eager(
     section: AgainstEagerSection, options: RenderOptions, *, complete: bool
 ) -> list[str]:
     """The verdict, what was measured, the callables, what limits it."""
@@ -203,38 +202,23 @@ def against_eager_lines(
     if section.ratio is None:
         return lines
     cold = " with empty caches" if section.caches == "fresh" else ""
-    measured = (
+    parts = (
         f"a step {_time(section.compiled_step_s)} compiled, {_time(section.eager_step_s)} eager",
         f"compile {seconds(section.compile_s)}{cold}",
         f"{count(section.pairs, 'pair')} of runs, {count(section.steps, 'step')} each way",
     )
-    lines += options.wrap_items(measured, "    ")
-    shown = section.callables if complete else section.callables[:MAX_CALLABLES]
-    lines += _callables(shown, options)
-    if len(section.callables) > len(shown):
-        lines.append(f"    +{len(section.callables) - len(shown)} more: compilediag show --all")
-    for note in section.notes:
-        lines += options.wrap(options.text(note), "    note: ", style="dim")
-    return lines
-
-
-def _callables(items: tuple[CallableAgainstEager, ...], options: RenderOptions) -> list[str]:
-    places = [options.place(each.function.file, each.function.line) for each in items]
-    rows = [
-        (
-            f"    {options.text(each.function.function, 40)} ({place})",
-            three_figures(each.calls),
-            _time(each.compiled_s),
-            _time(each.eager_s),
-            _ratio(each.ratio),
-        )
-        for each, place in zip(items, places, strict=True)
-    ]
+    lines += options.wrap_items(parts, "    ")
+    rows: list[tuple[str, ...]] = []
+    for each in section.callables if complete else section.callables[:MAX_CALLABLES]:
+        place = options.place(each.function.file, each.function.line)
+        name = f"    {options.text(each.function.function, 40)} ({place})"
+        times = (_time(each.compiled_s), _time(each.eager_s), _ratio(each.ratio))
+        rows.append((name, three_figures(each.calls), *times))
     head = ("    a call of", "in a step", "compiled", "eager", "as fast as eager")
-    return table(Table(head, rows, right=head[1:], shrink=head[0]), options) if rows else []
-
-
-_FAR = 1000
+    shown = Table(head, rows, right=head[1:], shrink=head[0])
+    lines += table(shown, options) if rows else []
+    lines += more(len(section.callables) - len(rows), ": compilediag show --all", "    ")
+    return lines + _notes(section.notes, options)
 
 
 def _ratio(ratio: EagerRatio) -> str:
@@ -244,8 +228,8 @@ def _ratio(ratio: EagerRatio) -> str:
 def _times(value: float) -> str:
     """Two digits after the point where the ratio is near one, so that 0.98x is not 1x. The interval
     of two noisy pairs has no end worth writing."""
-    if value > _FAR:
-        return f"over {_FAR:,}x"
+    if value > 1000:
+        return "over 1,000x"
     return f"{value:.2f}x" if value < 9.995 else f"{three_figures(value)}x"
 
 
@@ -253,13 +237,12 @@ def _time(value: float | None) -> str:
     return NOT_MEASURED if value is None else quantity(value, "s")
 
 
-def numbers_sentence(section: NumbersSection) -> str:
-    """What was compared, and the first difference. What it quotes of the target is not made
-    safe."""
+def _numbers_sentence(section: NumbersSection) -> str:
+    """What was compared, and the first difference."""
     if section.same is None:
         return f"not compared: {section.problem}"
-    compared = f"{count(section.values, 'value')} of {count(section.calls, 'compiled call')}"
     if section.same:
+        compared = f"{count(section.values, 'value')} of {count(section.calls, 'compiled call')}"
         left = section.unstable + section.undetermined
         but = f"; {count(left, 'other')} not judged" if left else ""
         return f"those of eager, within rounding: {compared}{but}"
@@ -271,29 +254,21 @@ def numbers_sentence(section: NumbersSection) -> str:
     )
 
 
-def numbers_lines(section: NumbersSection, options: RenderOptions, *, complete: bool) -> list[str]:
+def _numbers(section: NumbersSection, options: RenderOptions, *, complete: bool) -> list[str]:
     """The sentence, the errors of the first difference, frame and layer, what limits it."""
-    lines = options.wrap(options.text(numbers_sentence(section)), "  numbers: ", "    ")
+    lines = options.wrap(options.text(_numbers_sentence(section)), "  numbers: ", "    ")
     for found in section.differences[: None if complete else 1]:
         if found.eager_error is not None and found.compiled_error is not None:
-            lines += options.wrap(options.text(_errors(found)), "    ")
+            compiled, eager = map(three_figures, (found.compiled_error, found.eager_error))
+            errors = f"error against float64 {compiled} compiled, {eager} eager"
+            text = options.text(f"{found.function.function}: {errors}")
+            lines += options.wrap(text, "    ")
     if section.narrowed is not None:
-        lines += options.wrap(options.text(narrowed_sentence(section.narrowed)), "    ")
-    for note in section.notes:
-        lines += options.wrap(options.text(note), "    note: ", style="dim")
-    return lines
+        lines += options.wrap(options.text(_narrowed(section.narrowed)), "    ")
+    return lines + _notes(section.notes, options)
 
 
-def _errors(found: NumberDifference) -> str:
-    assert found.eager_error is not None
-    assert found.compiled_error is not None
-    return (
-        f"{found.function.function}: error against float64 {three_figures(found.compiled_error)} "
-        f"compiled, {three_figures(found.eager_error)} eager"
-    )
-
-
-def narrowed_sentence(narrowed: NarrowedRecord) -> str:
+def _narrowed(narrowed: NarrowedRecord) -> str:
     """Frame and layer, and with what the difference vanishes."""
     if narrowed.layer is None:
         return f"frame and layer not found: {narrowed.problem}"
@@ -319,9 +294,8 @@ _TO_DO = {
 """What to change; a key that changes is a finding with a fix of its own where torch records why."""
 
 
-def cold_and_warm_sentence(section: ColdAndWarmSection) -> str:
-    """How much of the second start was in no cache, and what it paid. What it quotes of the target
-    is not made safe."""
+def _second_start_sentence(section: ColdAndWarmSection) -> str:
+    """How much of the second start was in no cache, and what it paid."""
     if section.verdict == "not_concluded":
         return f"not concluded: {section.problem}"
     paid = f"{seconds(section.warm_s)} of compiling (the first start {seconds(section.cold_s)})"
@@ -332,49 +306,28 @@ def cold_and_warm_sentence(section: ColdAndWarmSection) -> str:
     return f"{again} of {count(section.compiles, 'compile')} not wholly taken from a cache; {paid}"
 
 
-def cold_and_warm_lines(receipt: Receipt, options: RenderOptions, *, complete: bool) -> list[str]:
+def _second_start(
+    section: ColdAndWarmSection, receipt: Receipt, options: RenderOptions, *, complete: bool
+) -> list[str]:
     """The sentence, the phases, what the caches answered, and each compile with its reason."""
-    section = receipt.cold_and_warm
-    if section is None:
-        return []
-    sentence = options.text(cold_and_warm_sentence(section), 600)
+    sentence = options.text(_second_start_sentence(section), 600)
     lines = options.wrap(sentence, "  second start: ", "    ", style="bold")
     if section.verdict == "not_concluded":
         return lines
-    lines += _phases(receipt, section, options, complete=complete)
-    lines += _answers(receipt, section, options)
-    shown = section.again if complete else section.again[:MAX_AGAIN]
-    for each in shown:
-        lines += _again(each, options)
-    if len(section.again) > len(shown):
-        lines.append(f"    +{len(section.again) - len(shown)} more: compilediag show --all")
-    for note in section.notes:
-        lines += options.wrap(options.text(note, 400), "    note: ", style="dim")
-    return lines
-
-
-def _phases(
-    receipt: Receipt, section: ColdAndWarmSection, options: RenderOptions, *, complete: bool
-) -> list[str]:
-    warm = receipt.compile.seconds
-    if warm is None or not section.cold_by_phase:
-        return []
-    cold = section.cold_by_phase
-    names = sorted({*cold, *warm.by_phase}, key=lambda name: -cold.get(name, 0.0))
-    rows = [
-        (
-            f"    {LABELS.get(name, options.text(name, 40))}",
-            seconds(cold.get(name, 0.0)),
-            seconds(warm.by_phase.get(name, 0.0)),
-        )
-        for name in (names if complete else names[:MAX_PHASES])
-    ]
-    head = ("    compile seconds", "first start", "second")
-    return table(Table(head, rows, right=head[1:]), options)
-
-
-def _answers(receipt: Receipt, section: ColdAndWarmSection, options: RenderOptions) -> list[str]:
-    """Each cache in the second start, with the first one's hits where it had any."""
+    cold, warm = section.cold_by_phase, receipt.compile.seconds
+    if warm is not None and cold:
+        names = sorted({*cold, *warm.by_phase}, key=lambda name: -cold.get(name, 0.0))
+        rows = [
+            (
+                f"    {LABELS.get(name, options.text(name, 40))}",
+                seconds(cold.get(name, 0.0)),
+                seconds(warm.by_phase.get(name, 0.0)),
+            )
+            for name in (names if complete else names[:MAX_PHASES])
+        ]
+        head = ("    compile seconds", "first start", "second")
+        lines += table(Table(head, rows, right=head[1:]), options)
+    # Each cache in the second start, with the first one's hits where it had any.
     parts: list[str] = []
     for use in receipt.caches.caches if receipt.caches is not None else ():
         told = [count(use.hits, "hit"), f"{use.misses} missed"]
@@ -384,7 +337,12 @@ def _answers(receipt: Receipt, section: ColdAndWarmSection, options: RenderOptio
         before = section.cold_answers.get(use.cache, {}).get("hits", 0)
         told += [f"{count(before, 'hit')} in the first start"] if before else []
         parts.append(f"{options.text(use.cache, 40)}: {', '.join(told)}")
-    return options.wrap_items(parts, "    ")
+    lines += options.wrap_items(parts, "    ")
+    shown = section.again if complete else section.again[:MAX_AGAIN]
+    for each in shown:
+        lines += _again(each, options)
+    lines += more(len(section.again) - len(shown), ": compilediag show --all", "    ")
+    return lines + _notes(section.notes, options)
 
 
 def _again(each: CompiledAgainRecord, options: RenderOptions) -> list[str]:

@@ -28,7 +28,7 @@ from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import CompileEvent, EventCause
+    from compilediag.receipt.schema.compiles import CompileEvent
     from compilediag.receipt.schema.receipt import Receipt
     from compilediag.timeline.recorded import PipelineLoop
     from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
@@ -66,13 +66,16 @@ class Track(NamedTuple):
     marks: Sequence[Slice] = ()
 
 
+Counter = tuple[str, int, Mapping[str, float]]
+"""Name, moment, and the values from then on."""
+
+
 class ProcessTracks(NamedTuple):
     """Everything of one process."""
 
     name: str
     tracks: Sequence[Track]
-    counters: Sequence[tuple[str, int, Mapping[str, float]]] = ()
-    """Name, moment, and the values from then on."""
+    counters: Sequence[Counter] = ()
 
 
 EventsById = Mapping[tuple[int, int, str], "CompileEvent"]
@@ -145,10 +148,8 @@ def slice_of(
     name: str, start_s: float, wall_s: float, category: str, args: Mapping[str, Any] | None = None
 ) -> Slice:
     """A slice from seconds; a negative duration, which only a forged record has, becomes zero."""
-    start_ns = round(start_s * 1e9)
-    return Slice(
-        name, start_ns, max(round((start_s + wall_s) * 1e9), start_ns), category, args or {}
-    )
+    start_ns = _ns(start_s)
+    return Slice(name, start_ns, max(_ns(start_s + wall_s), start_ns), category, args or {})
 
 
 def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
@@ -197,47 +198,51 @@ def tracks_of(
     known: EventsById = {(e.process, e.epoch, e.compile_id): e for e in receipt.compile.events}
     return [
         _process(index, timeline, events, known)
-        for index, events in enumerate(journals)
-        if index < len(timeline.processes)
+        for index, events in enumerate(journals[: len(timeline.processes)])
     ]
 
 
 def _process(
     index: int, timeline: Timeline, events: Sequence[Event], known: EventsById
 ) -> ProcessTracks:
+    started = timeline.processes[index].started
+    name = f"process {index}"
+    if started is not None:
+        rank = "" if started.rank is None else f"rank {started.rank}, "
+        program = next((word for word in started.argv[1:] if not word.startswith("-")), "python")
+        name = f"{rank}{program.rpartition('/')[2]} (pid {started.pid})"
     steps = [item for item in timeline.steps if item.process == index]
     compiles = [item for item in timeline.compiles if item.process == index]
     samples = [item for item in timeline.syncs if item.process == index]
+    loops = [item for item in timeline.pipelines if item.process == index]
+    breaks, recordings, fires, memory = _moments(events)
+    whole = [
+        slice_of(
+            f"step {step.number}",
+            step.end - step.wall_s,
+            step.wall_s,
+            "step",
+            {"compile_s": step.compile_s} if step.compile_s else {},
+        )
+        for step in steps
+    ]
     found = [
-        Track("steps", [_step(item) for item in steps]),
+        Track("steps", whole),
         Track("phases (lengths, not places)", [piece for item in steps for piece in _phases(item)]),
-        Track("compiles", [s for c in compiles for s in _compile(c, known)], _breaks(events)),
-        Track("recordings of CUDA graphs", (), _recordings(events)),
+        Track("compiles", [part for item in compiles for part in _compile(item, known)], breaks),
+        Track("recordings of CUDA graphs", (), recordings),
         Track("synchronisations (sampled steps)", _syncs(samples, steps)),
         *_spans(index, timeline),
-        Track("periodic work", (), _fires(events)),
-        *[track for loop in timeline.pipelines if loop.process == index for track in _loop(loop)],
+        Track("periodic work", (), fires),
+        *(track for loop in loops for track in _stages(loop)),
+    ]
+    pools = [
+        (f"pool of {loop.name}", _ns(at), {"samples": size})
+        for loop in loops
+        for at, size in loop.pool
     ]
     filled = [track for track in found if track.slices or track.marks]
-    counters = [*_memory(events), *_pools(index, timeline)]
-    return ProcessTracks(_name(index, timeline), filled, counters)
-
-
-def _name(index: int, timeline: Timeline) -> str:
-    started = timeline.processes[index].started
-    if started is None:
-        return f"process {index}"
-    rank = "" if started.rank is None else f"rank {started.rank}, "
-    program = next((word for word in started.argv[1:] if not word.startswith("-")), "python")
-    return f"{rank}{program.rpartition('/')[2]} (pid {started.pid})"
-
-
-# --- steps -----------------------------------------------------------------------------------
-
-
-def _step(step: Step) -> Slice:
-    args = {"compile_s": step.compile_s} if step.compile_s else {}
-    return slice_of(f"step {step.number}", step.end - step.wall_s, step.wall_s, "step", args)
+    return ProcessTracks(name, filled, [*memory, *pools])
 
 
 def _phases(step: Step) -> Iterable[Slice]:
@@ -259,15 +264,14 @@ def _syncs(samples: Iterable[SampledStep], steps: Iterable[Step]) -> list[Slice]
         if step is not None:
             reads = sum(site.count for site in sample.sites)
             kind = "synchronisation" if sample.on_device else "read of tensors on the host"
-            rows = ((s.place.file, s.place.line, s.kind, s.count) for s in sample.sites)
-            lines = [dict(zip(("file", "line", "kind", "count"), row, strict=True)) for row in rows]
+            lines = [
+                {"file": s.place.file, "line": s.place.line, "kind": s.kind, "count": s.count}
+                for s in sample.sites
+            ]
             args = {"step": step.number, "lines": lines, "complete": sample.complete}
             start = step.end - step.wall_s
             found.append(slice_of(count(reads, kind), start, step.wall_s, "sync", args))
     return found
-
-
-# --- compiles --------------------------------------------------------------------------------
 
 
 def _compile(item: Compile, known: EventsById) -> Iterable[Slice]:
@@ -298,47 +302,54 @@ def _attempt(item: Compile, known: EventsById) -> Slice:
     if item.graph_ops is not None:
         args |= {"graph_ops": item.graph_ops, "guards": item.guards}
     if record is not None and item.forward and record.causes:
-        args["causes"] = [_cause(cause) for cause in record.causes]
-        name += f": {_change(next((c for c in record.causes if c.primary), record.causes[0]))}"
+        args["causes"] = [
+            {key: value for key in _CAUSE if (value := getattr(cause, key)) is not None}
+            | {"to_blame": cause.primary}
+            for cause in record.causes
+        ]
+        blamed = next((cause for cause in record.causes if cause.primary), record.causes[0])
+        name += f": {blamed.variable}"
+        if blamed.expected is not None and blamed.actual is not None:
+            name += f" {blamed.expected} → {blamed.actual}"
     return slice_of(name, item.t - item.seconds, item.seconds, "compile", args)
 
 
-def _change(cause: EventCause) -> str:
-    if cause.expected is None or cause.actual is None:
-        return cause.variable
-    return f"{cause.variable} {cause.expected} → {cause.actual}"
+_CAUSE = ("rule", "family", "variable", "expected", "actual", "guard", "file", "line")
+"""Facts of a cause that are shown."""
 
 
-def _cause(cause: EventCause) -> dict[str, Any]:
-    names = ("rule", "family", "variable", "expected", "actual", "guard", "file", "line")
-    facts = {name: getattr(cause, name) for name in names} | {"to_blame": cause.primary}
-    return {key: value for key, value in facts.items() if value is not None}
+def _moments(
+    events: Iterable[Event],
+) -> tuple[list[Slice], list[Slice], list[Slice], list[Counter]]:
+    """Graph breaks, recordings of CUDA graphs, and periodic work as marks; memory as counters."""
+    breaks: list[Slice] = []
+    recordings: list[Slice] = []
+    fires: list[Slice] = []
+    memory: list[Counter] = []
+    for event in events:
+        if isinstance(event, GraphBroke):
+            place = break_place(event.text)
+            if place is not None:
+                args = {"file": place.file, "line": place.line, "compile_id": event.compile_id}
+                name = f"graph break {place.file.rpartition('/')[2]}:{place.line}"
+                breaks.append(_mark(name, event.t, "graph_break", args))
+        elif isinstance(event, CompileStarted):
+            if event.trigger == RECORDING:
+                args = {"step": event.step}
+                recordings.append(_mark("recording begins", event.t, "cudagraph", args))
+        elif isinstance(event, CadenceFired):
+            for name, at, step in zip(event.name, event.at, event.steps, strict=False):
+                if name < len(event.names):
+                    fires.append(_mark(event.names[name], at, "cadence", {"step": step}))
+        elif isinstance(event, DeviceMemoryRead):
+            names = ("allocated_bytes", "reserved_bytes")
+            values = {name: float(event.current[name]) for name in names if name in event.current}
+            memory.append((f"memory of device {event.device}", _ns(event.t), values))
+    return breaks, recordings, fires, memory
 
 
 def _mark(name: str, at_s: float, category: str, args: Mapping[str, Any]) -> Slice:
     return Slice(name, _ns(at_s), _ns(at_s), category, args)
-
-
-def _breaks(events: Iterable[Event]) -> list[Slice]:
-    found: list[Slice] = []
-    for event in events:
-        place = break_place(event.text) if isinstance(event, GraphBroke) else None
-        if isinstance(event, GraphBroke) and place is not None:
-            args = {"file": place.file, "line": place.line, "compile_id": event.compile_id}
-            name = f"graph break {place.file.rpartition('/')[2]}:{place.line}"
-            found.append(_mark(name, event.t, "graph_break", args))
-    return found
-
-
-def _recordings(events: Iterable[Event]) -> list[Slice]:
-    return [
-        _mark("recording begins", event.t, "cudagraph", {"step": event.step})
-        for event in events
-        if isinstance(event, CompileStarted) and event.trigger == RECORDING
-    ]
-
-
-# --- what the program reported -------------------------------------------------------------------
 
 
 def _spans(index: int, timeline: Timeline) -> Iterable[Track]:
@@ -352,17 +363,7 @@ def _spans(index: int, timeline: Timeline) -> Iterable[Track]:
         yield Track("spans" if thread == 0 else f"spans of thread {thread}", pieces)
 
 
-def _fires(events: Iterable[Event]) -> list[Slice]:
-    return [
-        _mark(event.names[name], at, "cadence", {"step": step})
-        for event in events
-        if isinstance(event, CadenceFired)
-        for name, at, step in zip(event.name, event.at, event.steps, strict=False)
-        if name < len(event.names)
-    ]
-
-
-def _loop(loop: PipelineLoop) -> Iterable[Track]:
+def _stages(loop: PipelineLoop) -> Iterable[Track]:
     """A track a stage of a producer-consumer loop."""
     for stage in dict.fromkeys(item.stage for item in loop.stages):
         pieces = [
@@ -371,21 +372,6 @@ def _loop(loop: PipelineLoop) -> Iterable[Track]:
             if item.stage == stage
         ]
         yield Track(f"pipeline {loop.name}: {stage}", pieces)
-
-
-def _pools(index: int, timeline: Timeline) -> Iterable[tuple[str, int, Mapping[str, float]]]:
-    for loop in timeline.pipelines:
-        if loop.process == index:
-            for at, size in loop.pool:
-                yield f"pool of {loop.name}", _ns(at), {"samples": size}
-
-
-def _memory(events: Iterable[Event]) -> Iterable[tuple[str, int, Mapping[str, float]]]:
-    for event in events:
-        if isinstance(event, DeviceMemoryRead):
-            names = ("allocated_bytes", "reserved_bytes")
-            values = {name: float(event.current[name]) for name in names if name in event.current}
-            yield f"memory of device {event.device}", _ns(event.t), values
 
 
 def _ns(seconds: float) -> int:
@@ -413,39 +399,30 @@ def foreign_events(raw: object, pid: int, name: str, first_ns: int, redactor: Re
         redactor: takes secrets out of names and arguments.
     """
     items = cast("list[object]", raw) if isinstance(raw, list) else []
-    found = [_foreign_event(item, pid, first_ns, redactor) for item in items]
-    events = [event for event in found if event is not None]
-    left_out = len(found) - len(events)
+    events: list[TraceEvent] = []
+    for raw_item in items:
+        item = cast("dict[str, Any]", raw_item) if isinstance(raw_item, dict) else {}
+        kind, at, tid = item.get("ph"), _number(item.get("ts")), item.get("tid")
+        lasted = _number(item.get("dur"))
+        if kind not in FOREIGN_KINDS or at is None or (kind == "X" and lasted is None):
+            continue
+        event: TraceEvent = {
+            "ph": kind,
+            "name": redactor.text(str(item.get("name", ""))),
+            "cat": redactor.text(str(item.get("cat", ""))),
+            "pid": pid,
+            "tid": tid if type(tid) is int else 0,
+            "ts": at - first_ns / 1000,
+        }
+        event |= {"dur": lasted} if kind == "X" else {}
+        event |= {"s": "t"} if kind in "iI" else {}
+        if isinstance(item.get("args"), dict):
+            event["args"] = sanitized(item["args"], redactor)[0]
+        events.append(event)
+    left_out = len(items) - len(events)
     if events:
         events.insert(0, _named("process_name", pid, 0, name=name))
     return Foreign(events, left_out)
-
-
-def _foreign_event(raw: object, pid: int, first_ns: int, redactor: Redactor) -> TraceEvent | None:
-    if not isinstance(raw, dict):
-        return None
-    item = cast("dict[str, Any]", raw)
-    kind, at = item.get("ph"), _number(item.get("ts"))
-    if kind not in FOREIGN_KINDS or at is None:
-        return None
-    tid = item.get("tid")
-    event: TraceEvent = {
-        "ph": kind,
-        "name": redactor.text(str(item.get("name", ""))),
-        "cat": redactor.text(str(item.get("cat", ""))),
-        "pid": pid,
-        "tid": tid if type(tid) is int else 0,
-        "ts": at - first_ns / 1000,
-    }
-    if kind == "X":
-        event["dur"] = _number(item.get("dur"))
-        if event["dur"] is None:
-            return None
-    if kind in "iI":
-        event["s"] = "t"
-    if isinstance(item.get("args"), dict):
-        event["args"] = sanitized(item["args"], redactor)[0]
-    return event
 
 
 def _number(value: object) -> float | None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.rules.fixed_shapes.plan import (
-    CallablePlan,
-    FixedSizes,
+from compilediag.rules.bucket_plan import (
     Histogram,
+    PlanRecord,
     Range,
-    buckets_of,
     has_size_twice,
     histogram,
     listed_buckets,
@@ -33,7 +31,7 @@ NOTHING_KNOWN = (
 )
 
 
-def render_plan(plans: Sequence[CallablePlan], options: RenderOptions) -> str:
+def render_plan(plans: Sequence[PlanRecord], options: RenderOptions) -> str:
     """One block a callable, those called most first."""
     if not plans:
         return "\n".join(options.wrap(NOTHING_KNOWN, "", "  ")) + "\n"
@@ -43,40 +41,40 @@ def render_plan(plans: Sequence[CallablePlan], options: RenderOptions) -> str:
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-def _block(item: CallablePlan, options: RenderOptions) -> list[str]:
-    lines = [*_head(item, options), ""]
-    if item.buckets is None and item.grid is None:
-        advice = (
-            f"{len(item.varying.dims)} sizes change independently: a graph for each combination "
-            "would be too many. Pad all but one or two of them to their largest size, and plan "
-            "again"
-        )
-        return [*lines, *options.wrap(advice, "  ")]
-    if item.buckets is not None:
-        lines += _drawn(histogram(item.counts, item.buckets.buckets, MAX_RANGES), options)
-    else:
-        lines += _axes(item, options)
-    return [*lines, "", *_compared(item, options), "", *_code(item, options)]
-
-
-def _head(item: CallablePlan, options: RenderOptions) -> list[str]:
-    varying = item.varying
+def _block(item: PlanRecord, options: RenderOptions) -> list[str]:
     place = options.place(item.file, item.line, 200) if item.file else ""
     if item.called_at is not None:
         file, _, line = item.called_at.rpartition(":")
         place = f"called at {options.place(file, int(line), 200)}"
     name = options.styled(options.text(item.held_by or item.name, 80), "bold")
-    calls = count(sum(varying.counts), "call") if item.counted else "calls not counted"
-    distinct = count(len(varying.sizes), "size" if len(varying.dims) == 1 else "combination")
+    calls = "calls not counted" if item.counts is None else count(sum(item.counts), "call")
+    distinct = count(len(item.sizes), "size" if len(item.dims) == 1 else "combination")
     lines = [f"{name}  {options.dot.join(filter(None, (place, calls, distinct)))}"]
-    for sentence in (*(f"changes: {_places(d, options)}" for d in varying.dims), *_missing(item)):
+    for sentence in (*(f"changes: {_places(d, options)}" for d in item.dims), *_missing(item)):
         lines += options.wrap(sentence, "  ", "    ")
-    return lines
+    lines.append("")
+    if item.buckets is not None:
+        counts = {size[0]: calls for size, calls in item.calls.items()}
+        lines += _drawn(histogram(counts, item.buckets, MAX_RANGES), options)
+    elif item.grid is not None:
+        for dims, sizes in zip(item.dims, item.planned, strict=True):
+            sentence = f"{_places(dims, options)}: {', '.join(map(str, sizes))}"
+            lines += options.wrap(sentence, "  ", "    ")
+    else:
+        advice = (
+            f"{len(item.dims)} sizes change independently: a graph for each combination would be "
+            "too many. Pad all but one or two of them to their largest size, and plan again"
+        )
+        return [*lines, *options.wrap(advice, "  ")]
+    head = ("buckets", "graphs", "padding")
+    rows = [(row.name, str(row.graphs), _share(row.waste)) for row in item.alternatives]
+    compared = table(Table(head, rows, right=head[1:]), options)
+    return [*lines, "", *compared, "", *_code(item, options)]
 
 
-def _missing(item: CallablePlan) -> list[str]:
+def _missing(item: PlanRecord) -> list[str]:
     """What the plan could not take into account."""
-    if not item.counted:
+    if item.counts is None:
         return ["the sizes are of recompiles, each counted once: how often they come is not known"]
     missing: list[str] = []
     if item.padded_calls:
@@ -89,10 +87,9 @@ def _missing(item: CallablePlan) -> list[str]:
             "most brief steps were only counted: a size that came in no other step is missing "
             "(COMPILEDIAG_EVERY_STEP=1 records all)"
         )
-    if item.varying.other_calls:
+    if item.other_calls:
         missing.append(
-            f"{count(item.varying.other_calls, 'call')} had sizes that are not known: "
-            "not planned for"
+            f"{count(item.other_calls, 'call')} had sizes that are not known: not planned for"
         )
     return missing
 
@@ -100,9 +97,6 @@ def _missing(item: CallablePlan) -> list[str]:
 def _places(dims: Sequence[str], options: RenderOptions) -> str:
     parts = (place.rpartition(":") for place in dims)
     return " = ".join(f"dim {dim} of {options.text(name, 60)}" for name, _, dim in parts)
-
-
-# --- the histogram ----------------------------------------------------------------------------
 
 
 def _drawn(found: Histogram, options: RenderOptions) -> list[str]:
@@ -140,50 +134,24 @@ def _share(waste: float) -> str:
     return "<1 %" if 0 < waste < 0.01 else f"{waste:.0%}".replace("%", " %")
 
 
-# --- comparison and code ----------------------------------------------------------------------
-
-
-def _axes(item: CallablePlan, options: RenderOptions) -> list[str]:
-    if item.grid is None:
-        return []
-    lines: list[str] = []
-    for dims, sizes in zip(item.varying.dims, (item.grid.first, item.grid.second), strict=True):
-        sentence = f"{_places(dims, options)}: {', '.join(map(str, sizes))}"
-        lines += options.wrap(sentence, "  ", "    ")
-    return lines
-
-
-def _compared(item: CallablePlan, options: RenderOptions) -> list[str]:
-    head = ("buckets", "graphs", "padding")
-    rows = [(row.name, str(row.graphs), _share(row.waste)) for row in item.alternatives]
-    return table(Table(head, rows, right=head[1:]), options)
-
-
-def _code(item: CallablePlan, options: RenderOptions) -> list[str]:
+def _code(item: PlanRecord, options: RenderOptions) -> list[str]:
     """Lines to be copied; a size that one tensor has twice is left to the reader."""
     if has_size_twice(item):
         sentence = "one tensor has this size in two dims: name one of them in FixedShape by hand"
         return options.wrap(sentence, "  ")
-    if item.fixed is not None:
-        return _changed(item, item.fixed, options)
-    name = name_of(item)
-    lines = (
-        "import compilediag as cd",
-        "",
-        f"{name} = cd.FixedShape({name}, {settings_of(item)})",
-        f"{name}.warmup(example)  # once, before the first batch: every bucket is compiled here",
-    )
-    return [f"  {options.text(line, 4000)}" if line else "" for line in lines]
-
-
-def _changed(item: CallablePlan, fixed: FixedSizes, options: RenderOptions) -> list[str]:
-    """The setting of a FixedShape that is there."""
-    new, now = buckets_of(item, fixed.axes), listed_buckets(fixed.axes, fixed.buckets)
-    current = f"FixedShape({name_of(item)}, ...) pads to {now} now"
+    name, fixed = name_of(item), item.fixed
+    if fixed is None:
+        warmup = "once, before the first batch: every bucket is compiled here"
+        lines = (
+            f"{name} = cd.FixedShape({name}, {settings_of(item)})",
+            f"{name}.warmup(example)  # {warmup}",
+        )
+        code = [f"  {options.text(line, 4000)}" for line in lines]
+        return ["  import compilediag as cd", "", *code]
+    # The setting of a FixedShape that is there.
+    new, now = listed_buckets(fixed.axes, item.planned), listed_buckets(fixed.axes, fixed.buckets)
+    current = f"FixedShape({name}, ...) pads to {now} now"
     if new == now:
         return options.wrap(f"{current}: as planned", "  ", "    ")
-    return [
-        *options.wrap(f"{current}; write instead", "  ", "    "),
-        "",
-        f"  {options.text(f'buckets={new}', 4000)}",
-    ]
+    write = options.wrap(f"{current}; write instead", "  ", "    ")
+    return [*write, "", f"  {options.text(f'buckets={new}', 4000)}"]

@@ -9,7 +9,7 @@ from compilediag.views.format import NOT_MEASURED, count
 from compilediag.views.style import RenderOptions
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection, RankTotals
+    from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection
     from compilediag.receipt.schema.receipt import Receipt
 
 HEAD = ("rank", "compiles", "recompiles", "breaks", "ran eager", "compile", "cache hits", "step")
@@ -41,16 +41,21 @@ def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
     section = receipt.ranks
     if section is None:
         return [Paragraph("this run has no ranks to compare: fewer than two were seen")]
-    totals = ()
-    if section.totals is not None and section.told is not None:
-        totals = (_totals(section.told, section.totals),)
+    notes, totals = (), section.totals
+    if totals is not None and section.told is not None:
+        together = (
+            f"all ranks together: {count(totals.compiles, 'compile')}, "
+            f"{count(totals.recompiles, 'recompile')}; the other screens show {section.told:,} of "
+            f"the {totals.ranks:,} ranks, one for each behaviour and then the lowest"
+        )
+        notes = (together,)
     rows = section.rows[:MAX_ROWS]
     hidden = _ranks(section) - MAX_ROWS
     blocks: list[Block] = [
-        Paragraph(headline(section), totals),
+        Paragraph(headline(section), notes),
         Table(
             HEAD,
-            [_rank_row(row) for row in rows],
+            [_cells(row) for row in rows],
             right=HEAD,
             notes=(f"… {hidden} more ranks: compilediag show --json",) if hidden > 0 else (),
             heat={name: [getattr(row, field) for row in rows] for name, field in _HEAT.items()},
@@ -61,7 +66,12 @@ def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
         groups = count(section.divergences_left_out, "more group")
         blocks.append(Paragraph(notes=(f"… and {groups} of ranks that differ",)))
     if section.stragglers:
-        blocks.append(Paragraph(notes=(_stragglers(section),)))
+        slow = ", ".join(
+            f"rank {item.rank} {item.seconds:.3g} s ({item.ratio:.2f} × the median)"
+            for item in section.stragglers[:5]
+        )
+        what = "a step" if section.stragglers[0].what == "step" else "compiling"
+        blocks.append(Paragraph(notes=(f"slowest in {what}: {slow}",)))
     return blocks
 
 
@@ -85,14 +95,6 @@ def _ranks(section: RanksSection) -> int:
     return len(section.rows) if section.totals is None else section.totals.ranks
 
 
-def _totals(included: int, totals: RankTotals) -> str:
-    return (
-        f"all ranks together: {count(totals.compiles, 'compile')}, "
-        f"{count(totals.recompiles, 'recompile')}; the other screens show {included:,} of the "
-        f"{totals.ranks:,} ranks, one for each behaviour and then the lowest"
-    )
-
-
 def ranks_named(ranks: tuple[int, ...]) -> str:
     """Ranks with runs drawn together: "0, 3-7"."""
     runs: list[list[int]] = []
@@ -105,7 +107,7 @@ def ranks_named(ranks: tuple[int, ...]) -> str:
     return ", ".join(names[:MAX_RUNS]) + (" …" if len(names) > MAX_RUNS else "")
 
 
-def _rank_row(row: RankRow) -> tuple[str, ...]:
+def _cells(row: RankRow) -> tuple[str, ...]:
     hits, lookups = row.cache_hits, (row.cache_hits or 0) + (row.cache_misses or 0)
     return (
         str(row.rank),
@@ -131,12 +133,3 @@ def _divergence(item: RankDivergence, options: RenderOptions) -> list[str]:
     if item.more:
         lines.append(f"     and {count(item.more, 'more difference')}")
     return lines
-
-
-def _stragglers(section: RanksSection) -> str:
-    parts = [
-        f"rank {item.rank} {item.seconds:.3g} s ({item.ratio:.2f} × the median)"
-        for item in section.stragglers[:5]
-    ]
-    what = "a step" if section.stragglers[0].what == "step" else "compiling"
-    return f"slowest in {what}: {', '.join(parts)}"

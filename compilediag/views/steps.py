@@ -10,7 +10,7 @@ from compilediag.views.style import RenderOptions
 
 if TYPE_CHECKING:
     from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.receipt.schema.running import Phases, Spike, StepsSection, SyncsSection, Timing
+    from compilediag.receipt.schema.running import Phases, StepsSection, SyncsSection, Timing
 
 TIMED = ("data_wait", "forward", "backward", "optimizer", "spans")
 """Phases that are timed; the rest of a step is what they leave."""
@@ -36,29 +36,26 @@ def show_steps(receipt: Receipt, options: RenderOptions) -> list[Block]:
         return [Paragraph("no step was seen: mark steps with compilediag.step()")]
     blocks = list[Block]()
     if found is not None:
-        blocks += [Paragraph(_headline(found)), _phases(found.phases, options)]
+        warmup = f", {count(found.warmup, 'step')} of warm-up" if found.warmup else ""
+        timed = f", {found.timed:,} of them timed" if found.timed is not None else ""
+        sentence = f"{count(found.count, 'step')}{timed}, median {seconds(found.median)}{warmup}"
+        blocks += [Paragraph(sentence), _phases(found.phases, options)]
         blocks += [_spikes(found, options)] if found.median is not None else []
     if receipt.syncs is not None and receipt.syncs.lines:
         blocks.append(_syncs(receipt.syncs, options))
     return [*blocks, *_timings(receipt.timings, options)]
 
 
-def _headline(steps: StepsSection) -> str:
-    warmup = f", {count(steps.warmup, 'step')} of warm-up" if steps.warmup else ""
-    timed = f", {steps.timed:,} of them timed" if steps.timed is not None else ""
-    return f"{count(steps.count, 'step')}{timed}, median {seconds(steps.median)}{warmup}"
-
-
 def _phases(phases: Phases, options: RenderOptions) -> Block:
     measured = {name: getattr(phases, name) for name in PHASES}
-    if not any(value is not None for value in measured.values()):
+    known = [value for value in measured.values() if value is not None]
+    if not known:
         return Paragraph(notes=("the phases of the steps were not measured",))
-    whole = sum(value for value in measured.values() if value is not None)
     rows = [
         (
             _LABELS.get(name, name),
             seconds(value),
-            percent(value, whole) or "",
+            percent(value, sum(known)) or "",
             seconds(phases.compile_s[name]) if name in phases.compile_s else "",
         )
         for name, value in measured.items()
@@ -76,29 +73,17 @@ def _phases(phases: Phases, options: RenderOptions) -> Block:
     return Table(head, rows, right=head[1:], notes=notes)
 
 
-# --- spikes ----------------------------------------------------------------------------------
-
-
 def _spikes(steps: StepsSection, options: RenderOptions) -> Block:
     if not steps.spikes:
         return Paragraph(notes=("no step after warm-up took more than twice the median",))
+    rows: list[tuple[str, ...]] = []
+    for item in steps.spikes:
+        why = NOT_MEASURED if item.why is None else _LABELS.get(item.why, item.why)
+        taken = (item.compile_s, item.metric_s, item.sync_s or 0)
+        parts = ("" if value == 0 else seconds(value) for value in taken)
+        rows.append((f"step {item.step}", seconds(item.wall_s), *parts, options.text(why, 60)))
     head = ("long step", "took", "compiling", "metrics", "sync", "why")
-    rows = [_spike(item, options) for item in steps.spikes]
     return Table(head, rows, right=head[1:5], shrink="why", limit=MAX_SPIKES)
-
-
-def _spike(item: Spike, options: RenderOptions) -> tuple[str, ...]:
-    why = NOT_MEASURED if item.why is None else _LABELS.get(item.why, item.why)
-    taken = (item.compile_s, item.metric_s, item.sync_s or 0)
-    return (
-        f"step {item.step}",
-        seconds(item.wall_s),
-        *("" if value == 0 else seconds(value) for value in taken),
-        options.text(why, 60),
-    )
-
-
-# --- synchronisations --------------------------------------------------------------------------
 
 
 def _syncs(syncs: SyncsSection, options: RenderOptions) -> Table:
@@ -118,51 +103,32 @@ def _syncs(syncs: SyncsSection, options: RenderOptions) -> Table:
     return Table(head, rows, right=head[2:], shrink=what, limit=MAX_READS)
 
 
-# --- spans and hooks -------------------------------------------------------------------------
-
-
 def _timings(timings: tuple[Timing, ...], options: RenderOptions) -> list[Block]:
-    rows = [_timing(item, options) for item in timings if item.count is not None]
-    unseen = [item for item in timings if item.count is None]
-    notes = [
-        f"{_kind(item, options)} {_name(item, options)}: {options.text(item.note or NOT_MEASURED)}"
-        for item in unseen[:MAX_TIMINGS]
-    ]
-    notes += more(len(unseen) - MAX_TIMINGS, ": compilediag show --json", "")
+    """Spans and hooks; in notes those that were not measured."""
+    rows: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    for item in timings:
+        on = f" on {options.text(item.target, 60)}" if item.target else ""
+        place = f"  {options.place(item.file, item.line)}" if item.file else ""
+        name = f"{options.text(item.name, 60)}{on}{place}"
+        kind = options.text(_LABELS.get(item.kind, item.kind.replace("_", " ")), 40)
+        if item.count is None:
+            notes.append(f"{kind} {name}: {options.text(item.note or NOT_MEASURED)}")
+            continue
+        taken = map(seconds, (item.total_s, item.mean_s, item.max_s))
+        rows.append((name, kind, options.text(item.phase or "?", 40), f"{item.count:,}", *taken))
+    hidden = more(len(notes) - MAX_TIMINGS, ": compilediag show --json", "")
+    notes[MAX_TIMINGS:] = hidden
     head = ("span or function", "what", "phase", "calls", "total", "mean", "longest")
-    if not rows:
-        return [Paragraph(notes=notes)] if notes else []
-    return [
-        Table(
-            head,
-            rows,
-            right=head[3:],
-            notes=notes,
-            shrink=head[0],
-            wide_only=("mean", "what"),
-            limit=MAX_TIMINGS,
-        )
-    ]
-
-
-def _timing(item: Timing, options: RenderOptions) -> tuple[str, ...]:
-    return (
-        _name(item, options),
-        _kind(item, options),
-        options.text(item.phase or "?", 40),
-        f"{item.count:,}",
-        seconds(item.total_s),
-        seconds(item.mean_s),
-        seconds(item.max_s),
+    table = Table(
+        head,
+        rows,
+        right=head[3:],
+        notes=notes,
+        shrink=head[0],
+        wide_only=("mean", "what"),
+        limit=MAX_TIMINGS,
     )
-
-
-def _name(item: Timing, options: RenderOptions) -> str:
-    name = options.text(item.name, 60)
-    on = f" on {options.text(item.target, 60)}" if item.target else ""
-    place = f"  {options.place(item.file, item.line)}" if item.file else ""
-    return f"{name}{on}{place}"
-
-
-def _kind(item: Timing, options: RenderOptions) -> str:
-    return options.text(_LABELS.get(item.kind, item.kind.replace("_", " ")), 40)
+    if rows:
+        return [table]
+    return [Paragraph(notes=notes)] if notes else []

@@ -33,7 +33,6 @@ from compilediag.views.terminal import card_lines
 from compilediag.views.text import display_width
 
 if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import FindingRecord, FrameDetail
     from compilediag.receipt.schema.receipt import Receipt
 
 MAX_NAMES = 3
@@ -65,79 +64,57 @@ def render(
         suffix: what the next commands need to find this receipt again, such as its path.
     """
     options = replace(options, width=max(options.width, MIN_WIDTH))
-    head = [*_head(receipt, options), *_ending(receipt, options)]
-    head += [*_trainer(receipt, options), *_why_blind(receipt, options)]
+    head = _head(receipt, options)
     tail = outlook(receipt, options)
     tail += measured_lines(receipt, options, suffix, complete=complete)
-    tail += _settings(receipt, options)
-    tail += [] if complete else _notes(receipt, options, suffix)
+    # What replaces the settings of single findings that need the same variable.
+    exports = joined_exports(item for _, item in main_findings(receipt))
+    tail += ["  all of them without an edit:"] if exports else []
+    tail += [options.styled(f"     {options.text(line, 4096)}", "cyan") for line in exports]
+    informed = notes(receipt)
+    if informed and not complete:
+        codes = ", ".join(dict.fromkeys(options.text(item.rule, 8) for _, item in informed))
+        sentence = f"{count(len(informed), 'note')} ({codes}): compilediag show --all{suffix}"
+        tail += options.wrap(sentence, "  also: ")
     tail += _next(receipt, options, suffix)
     room = SCREEN_LINES - len(head) - len(tail) - 2
     body = _body(receipt, options, None if complete else room, suffix)
-    if complete:
-        body += _log_tail(receipt, options)
     lines = [*head, "", *body, "", *tail] if body else [*head, *tail]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _head(receipt: Receipt, options: RenderOptions) -> list[str]:
-    head = headline(receipt)
+    """The verdict with its counts; how the program ended, where it did not end well: the counts
+    then cover only a part; a trainer's figures; every reason for blindness with its remedy."""
+    head, ended = headline(receipt), ending(receipt)
     sign = options.sign(head.kind) + " "
     sentence = options.text(head.sentence)
     lines = options.wrap(sentence, sign, style=_STYLE[head.kind])
     counts = options.dot.join(head.counts)
     room = options.width - display_width(sign + sentence) - display_width(counts)
     if len(lines) == 1 and room >= 4:
-        return [lines[0] + " " * room + options.styled(counts, "dim")]
-    return lines + options.wrap_items(head.counts, "  ", style="dim")
-
-
-def _ending(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """How the program ended, where it did not end well: the counts then cover only a part."""
-    sentence = ending(receipt)
-    return [] if sentence is None else options.warning(options.text(sentence))
-
-
-def _trainer(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """The figures of a trainer's output with the notes on them."""
-    figures = trainer_figures(receipt)
-    if not figures and not is_training_alone(receipt):
-        return []
-    lines = options.wrap_items([options.text(figure, 80) for figure in figures], "  ", "    ")
-    for note in trainer_notes(receipt)[:MAX_NOTES]:
+        lines = [lines[0] + " " * room + options.styled(counts, "dim")]
+    else:
+        lines += options.wrap_items(head.counts, "  ", style="dim")
+    lines += [] if ended is None else options.warning(options.text(ended))
+    figures, alone = trainer_figures(receipt), is_training_alone(receipt)
+    lines += options.wrap_items([options.text(figure, 80) for figure in figures], "  ", "    ")
+    for note in trainer_notes(receipt)[:MAX_NOTES] if figures or alone else ():
         lines += options.wrap(options.text(note), "    note: ", style="dim")
+    if receipt.verdict != "blind":
+        return lines
+    for reason, remedy in reasons(receipt)[:MAX_REASONS]:
+        lines += options.wrap(options.text(reason), "  why: ")
+        lines += options.wrap(options.text(remedy), "       fix: ", style="cyan") if remedy else []
+    if not alone and not was_seen(receipt):
+        meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
+        lines += options.wrap(meaning, "  ")
     return lines
 
 
-def _why_blind(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """Every reason with its remedy; nothing unless the verdict is blind."""
-    if receipt.verdict != "blind":
-        return []
-    lines: list[str] = []
-    for reason, remedy in reasons(receipt)[:MAX_REASONS]:
-        lines += options.wrap(options.text(reason), "  why: ")
-        if remedy:
-            lines += options.wrap(options.text(remedy), "       fix: ", style="cyan")
-    if was_seen(receipt) or is_training_alone(receipt):
-        return lines
-    meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
-    return lines + options.wrap(meaning, "  ")
-
-
-def _log_tail(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """The last lines a failed program printed."""
-    tail = receipt.failure.log_tail if receipt.failure is not None else None
-    if not tail:
-        return []
-    lines = [
-        options.truncate(options.text(line), options.width - 5)
-        for line in tail.splitlines()[-TAIL_LINES:]
-    ]
-    return ["", "  the last lines of the program:", *(f"     {line}" for line in lines)]
-
-
 def _body(receipt: Receipt, options: RenderOptions, room: int | None, suffix: str) -> list[str]:
-    """The findings, as many as fit into `room` lines; then how to see the others."""
+    """The findings, as many as fit into `room` lines; then how to see the others. Without a limit
+    all of them, and the last lines that a failed program printed."""
     chosen = main_findings(receipt) + ([] if room is not None else notes(receipt))
     lines: list[str] = []
     for shown, (number, item) in enumerate(chosen):
@@ -148,23 +125,12 @@ def _body(receipt: Receipt, options: RenderOptions, room: int | None, suffix: st
             more = f"+{len(chosen) - shown} more: compilediag show --all{suffix}"
             return [*lines, options.styled(f"  {more}", "bold")]
         lines += block
+    printed = receipt.failure.log_tail if receipt.failure is not None else None
+    if room is None and printed:
+        lines += ["", "  the last lines of the program:"]
+        for line in printed.splitlines()[-TAIL_LINES:]:
+            lines.append(f"     {options.truncate(options.text(line), options.width - 5)}")
     return lines
-
-
-def _settings(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """What replaces the settings of single findings that need the same variable."""
-    lines = joined_exports(item for _, item in main_findings(receipt))
-    shown = [options.styled(f"     {options.text(line, 4096)}", "cyan") for line in lines]
-    return ["  all of them without an edit:", *shown] if shown else []
-
-
-def _notes(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
-    """The findings that are for information only, collapsed into one line."""
-    codes = dict.fromkeys(options.text(item.rule, 8) for _, item in notes(receipt))
-    if not codes:
-        return []
-    sentence = f"{count(len(notes(receipt)), 'note')} ({', '.join(codes)}): compilediag show --all"
-    return options.wrap(f"{sentence}{suffix}", "  also: ")
 
 
 def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
@@ -182,64 +148,57 @@ def _next(receipt: Receipt, options: RenderOptions, suffix: str) -> list[str]:
         commands[-1] = "show --timeline" + suffix
     if receipt.ranks is not None and several_ranks(receipt):
         commands.append("show --ranks" + suffix)
-    # Only of the latest run, which is the one that is repeated.
-    if not suffix and any(_is_changed_out_of_sight(item, receipt) for _, item in chosen):
-        commands.append("run --witness")
+    # Of a value in a library of which no line of the program's own is known that changed it; only
+    # of the latest run, which is the one that is repeated.
+    if not suffix and receipt.witness is None:
+        out_of_sight = (
+            item.rule in WRITTEN
+            and is_foreign_record(item)
+            and item.act is None
+            and not lookups.writers(item, receipt)
+            for _, item in chosen
+        )
+        commands += ["run --witness"] if any(out_of_sight) else []
     return options.next_commands(commands)
 
 
-def _is_changed_out_of_sight(finding: FindingRecord, receipt: Receipt) -> bool:
-    """A value in a library of which no line of the program's own is known that changed it."""
-    known = finding.act is not None or lookups.writers(finding, receipt)
-    in_library = is_foreign_record(finding)
-    return receipt.witness is None and finding.rule in WRITTEN and in_library and not known
-
-
 def outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """The lines "armed" and "forecast"; none where there is nothing to report."""
-    armed = [item for item in receipt.findings if item.rule == "CD150"]
-    forecasts = [pair for pair in numbered(receipt) if pair[1].rule == "CD151"]
-    lines = options.warning(_armed(armed, options), "armed: ") if armed else []
-    if forecasts:
-        number, item = forecasts[0]
-        sentence = f"{options.text(title_of(item))} (explain {number})"
-        others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""
-        return lines + options.warning(sentence + others, "forecast: ")
-    fullest = fullest_frame(receipt)
-    if fullest is not None:
-        lines += options.warning(_headroom(fullest, receipt, options), "forecast: ")
-    return lines
-
-
-def _armed(armed: list[FindingRecord], options: RenderOptions) -> str:
-    """What will recompile at the next call, by name and place."""
+    """The lines "armed" (what will recompile at the next call, by name and place) and "forecast";
+    none where there is nothing to report."""
+    lines: list[str] = []
     names = [
         options.text(item.variable or title_of(item), 60)
         + (f" ({first_line(item, options)})" if item.location is not None else "")
-        for item in armed
+        for item in receipt.findings
+        if item.rule == "CD150"
     ]
-    sentence = ", ".join(names[:MAX_NAMES])
-    if len(names) > MAX_NAMES:
-        sentence += f" and {len(names) - MAX_NAMES} more"
-    changed = "has changed" if len(names) == 1 else "have changed"
-    return f"{sentence} {changed} since it was compiled: the next call recompiles"
+    if names:
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        changed = "has changed" if len(names) == 1 else "have changed"
+        sentence = f"{', '.join(names[:MAX_NAMES])}{more} {changed} since it was compiled"
+        lines += options.warning(f"{sentence}: the next call recompiles", "armed: ")
+    forecasts = [pair for pair in numbered(receipt) if pair[1].rule == "CD151"]
+    if forecasts:
+        number, item = forecasts[0]
+        others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""
+        sentence = f"{options.text(title_of(item))} (explain {number}){others}"
+    else:
+        sentence = _headroom(receipt, options)
+    return lines + (options.warning(sentence, "forecast: ") if sentence else [])
 
 
-def fullest_frame(receipt: Receipt) -> FrameDetail | None:
+def _headroom(receipt: Receipt, options: RenderOptions) -> str:
     """The compiled frame nearest its recompile limit, if it has used at least half of it."""
     known = [
-        item for item in receipt.compile.frames_detail if item.headroom.limit and not item.ran_eager
+        (item.headroom.variants / item.headroom.limit, item)
+        for item in receipt.compile.frames_detail
+        if item.headroom.limit and not item.ran_eager
     ]
-    if not known:
-        return None
-    fullest = max(known, key=lambda item: item.headroom.variants / (item.headroom.limit or 1))
-    half = 2 * fullest.headroom.variants >= (fullest.headroom.limit or 0)
-    return fullest if half else None
-
-
-def _headroom(item: FrameDetail, receipt: Receipt, options: RenderOptions) -> str:
+    used, item = max(known, key=lambda pair: pair[0], default=(0.0, None))
+    if item is None or used < 0.5:
+        return ""
     where = options.place(item.frame.file, item.frame.line)
-    used = f"{item.headroom.variants} of {item.headroom.limit} variants used"
+    variants = f"{item.headroom.variants} of {item.headroom.limit} variants used"
     fullgraph = receipt.header.lane.numerics_flags.fullgraph
     over = "torch raises (fullgraph=True)" if fullgraph else "it runs eager"
-    return f"{options.text(item.frame.function, 60)} ({where}): {used}; over that {over}"
+    return f"{options.text(item.frame.function, 60)} ({where}): {variants}; over that {over}"

@@ -7,7 +7,6 @@ supervised run); each sees every event.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 import types
@@ -17,7 +16,7 @@ from typing import Any
 
 from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
-from compilediag_harness.base.session import Session, SessionSinks
+from compilediag_harness.base.session import Session, SessionSinks, in_forks
 from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors import invocations, memory, signals, trace_redaction
 from compilediag_harness.collectors.registry import CollectorSet
@@ -27,16 +26,13 @@ from compilediag_harness.torch_internals import (
     dynamo_skip,
     environment,
     torch_api,
-    torch_caches,
     torch_calls,
     torch_compiles,
-    torch_cudagraphs,
     torch_disabling,
-    torch_guards,
     torch_logs,
     torch_names,
-    torch_precompiled,
 )
+from compilediag_harness.torch_internals.torch_names import Remover, Removers
 from compilediag_harness.user_api import spans
 from compilediag_harness.wire import EnvironmentRead, ProcessEnded, TorchSeen
 
@@ -51,7 +47,8 @@ class Attachment:
         self._imports = PostImport()
         self._undo: list[Callable[[], None]] = []
         self._torch: Any = None
-        self._collectors = CollectorSet(session)
+        self._collectors: CollectorSet | None = None
+        """Made when torch is imported."""
         self._requests: list[dict[str, Any]] = []
         self._exported = False
         recorded = {n: extension_points.load(at) for n, at in extension_points.RECORDED.items()}
@@ -63,58 +60,42 @@ class Attachment:
 
     def install(self) -> None:
         """Arms every hook for the moment its module is imported."""
-        for module, action in (
-            ("torch", self._torch_imported),
-            (torch_names.EVAL_FRAME, torch_calls.watch_compiled_calls),
-            (torch_names.DYNAMO, self._dynamo_imported),
-            (torch_api.DISTRIBUTED_SAVER, spans.watch_distributed_saves),
-            (torch_cudagraphs.TREES, self._collectors.trees_imported),
-        ):
-            self._imports.on_import(module, self._shielded(module, action))
+        self._after_import("torch", self._torch_imported)
+        self._after_import(torch_names.EVAL_FRAME, torch_calls.watch_compiled_calls)
+        self._after_import(torch_api.DISTRIBUTED_SAVER, spans.watch_distributed_saves)
         # Of this package: what is imported later is kept out of Dynamo as well.
         self._imports.on_package(__name__.partition(".")[0], dynamo_skip.bind_if_imported)
-        collectors, exported = self._collectors, self._export_begun
-        caches, precompiled = collectors.caches, collectors.precompiled
-        for module, install in (
-            (torch_names.UTILS, collectors.metrics_imported),
-            (torch_names.GUARDS, lambda: [torch_guards.on_guards_built(collectors.guards_built)]),
-            (torch_names.SYMBOLIC_SHAPES, collectors.symbolic_shapes_imported),
-            (torch_names.CONVERT_FRAME, collectors.convert_frame_imported),
-            (torch_names.SYMBOLIC_CONVERT, collectors.translator_imported),
-            (torch_logs.CUDAGRAPH_UTILS, collectors.cudagraph_utils_imported),
-            (torch_names.EXPORT, lambda: [torch_compiles.on_export(exported)]),
-            (torch_names.UTILS, caches.events_imported),
-            (torch_caches.CODECACHE, caches.graphs_imported),
-            (torch_caches.AOT_CACHE, caches.aot_imported),
-            (torch_caches.STATS, caches.counts_imported),
-            (torch_caches.PGO, caches.profile_imported),
-            (torch_caches.ARTIFACTS, caches.artifacts_imported),
-            (torch_precompiled.PACKAGE, precompiled.packages_imported),
-            (torch_precompiled.AOT_COMPILE, precompiled.aot_imported),
-        ):
-            self._imports.on_import(module, self._shielded(module, partial(self._keep, install)))
 
-    def _shielded(
-        self, where: str, action: Callable[[], object]
-    ) -> Callable[[types.ModuleType], None]:
+    def _after_import(self, name: str, action: Callable[[], object]) -> None:
         def act(module: types.ModuleType) -> None:
             started = time.monotonic()
-            try:
+            with self.session.shielded(f"after import of {name}"):
                 action()
-            except Exception as error:
-                self.session.fault(f"after import of {where}", error)
             self.session.charge(time.monotonic() - started)
 
-        return act
+        self._imports.on_import(name, act)
 
-    def _keep(self, install: Callable[[], torch_names.Removers]) -> None:
-        self._undo += [remover for remover in install() if remover is not None]
+    def _keep(self, install: Callable[[], Remover | Removers | None]) -> None:
+        made = install()
+        removers = (made,) if callable(made) else made or ()
+        self._undo += [remover for remover in removers if remover is not None]
 
     def _torch_imported(self) -> None:
         session = self.session
         self._torch = torch = sys.modules["torch"]
-        self._collectors.torch_imported(torch)
-        self._keep(lambda: [torch_logs.on_logs_initialised(self._redact_trace)])
+        self._collectors = collectors = CollectorSet(session, torch)
+        for module, install in (
+            *collectors.hooks(),
+            (torch_names.DYNAMO, partial(torch_disabling.on_stance_set, invocations.stance_set)),
+            (
+                torch_names.DYNAMO,
+                partial(torch_compiles.on_compile_request, self._compile_requested),
+            ),
+            (torch_names.EXPORT, partial(torch_compiles.on_export, self._export_begun)),
+        ):
+            self._after_import(module, partial(self._keep, install))
+        self._after_import(torch_names.DYNAMO, self._report_torch)
+        self._keep(partial(torch_logs.on_logs_initialised, self._redact_trace))
         self._redact_trace()
         self._report_torch()
         self._read_environment()
@@ -124,22 +105,11 @@ class Attachment:
         for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.install(session)
         signals.install(session, torch)
-        self._collectors.steps_installed()
-        if (
-            session.trial is not None
-        ):  # after those that measure: its own cost is in no step's begin
+        collectors.steps_installed()
+        if session.trial is not None:
+            # After those that measure: its own cost is in no step's begin.
             session.trial.torch_imported(session, torch)
         dynamo_skip.keep_out_of_dynamo(torch)
-
-    def _dynamo_imported(self) -> None:
-        self._keep(self._collectors.dynamo_imported)
-        self._keep(
-            lambda: (
-                torch_disabling.on_stance_set(invocations.stance_set),
-                torch_compiles.on_compile_request(self._compile_requested),
-            )
-        )
-        self._report_torch()
 
     # --- what the hooks call -----------------------------------------------------------------
 
@@ -156,10 +126,8 @@ class Attachment:
             self.session.emit(EnvironmentRead(self.session.now(), {"exported": True}))
 
     def _redact_trace(self) -> None:
-        try:
+        with self.session.shielded(trace_redaction.FAULT):
             trace_redaction.install(self.session)
-        except Exception as error:
-            self.session.fault(trace_redaction.FAULT, error)
 
     def _report_torch(self) -> None:
         torch = self._torch
@@ -180,27 +148,33 @@ class Attachment:
 
     def forked(self) -> None:
         """This process is a fork of the one that the collectors were installed in."""
-        self._collectors.forked()
+        self.session.collector_s = 0.0
+        if self._collectors is not None:
+            self._collectors.forked()
 
     # --- ending ------------------------------------------------------------------------------
 
     def finish(self, failure: str | None) -> None:
         """Looks a last time, writes what is not written, and emits how the process ends."""
         session, collectors, trial = self.session, self._collectors, self.session.trial
-        collectors.stop_sampling()
+        if collectors is not None:
+            collectors.stop_sampling()
         for what, action in (
             ("trial", trial.finish if trial is not None else None),
-            ("steps", lambda: steps.finish(session)),
+            ("steps", partial(steps.finish, session)),
             *((name, partial(sinks.finish, session)) for name, sinks in self._recorded.items()),
-            ("fixed shapes", lambda: shape_log.sinks.finish(session)),
-            ("invocations", lambda: invocations.sinks.finish(session)),
-            ("profiling", lambda: signals.finish(session)),
-            *collectors.last_actions(),
-            ("environment", self._read_environment if self._torch is not None else None),
+            ("fixed shapes", partial(shape_log.sinks.finish, session)),
+            ("invocations", partial(invocations.sinks.finish, session)),
+            ("profiling", partial(signals.finish, session)),
+            *(collectors.last_actions() if collectors is not None else ()),
+            ("environment", self._torch and self._read_environment),
         ):
-            if action is not None:
-                _try(session, what, action)
-        files = _try(session, "imported files", source_locations.imported_files)
+            with session.shielded(f"finish: {what}"):
+                if action is not None:
+                    action()
+        files = None
+        with session.shielded("finish: imported files"):
+            files = source_locations.imported_files()
         session.emit(self.progress(failure, files))
 
     def progress(
@@ -210,7 +184,7 @@ class Attachment:
         session = self.session
         return ProcessEnded(
             session.now(),
-            self._collectors.counters(),
+            {} if self._collectors is None else self._collectors.counters(),
             session.collector_s,
             session.records_dropped,
             memory.peak()[0],
@@ -225,7 +199,8 @@ class Attachment:
         self._imports.withdraw()
         while self._undo:
             self._undo.pop()()
-        self._collectors.uninstall()
+        if self._collectors is not None:
+            self._collectors.uninstall()
         steps.uninstall(session)
         for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.uninstall(session)
@@ -236,14 +211,6 @@ class Attachment:
             session.trial.uninstall()
 
 
-def _try(session: Session, what: str, action: Callable[[], Any]) -> Any:
-    try:
-        return action()
-    except Exception as error:
-        session.fault(f"finish: {what}", error)
-        return None
-
-
 _attachments: dict[int, Attachment] = {}
 
 
@@ -252,8 +219,7 @@ def _forked() -> None:
         attachment.forked()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+in_forks.append(_forked)
 
 
 def install(session: Session) -> None:

@@ -38,10 +38,6 @@ class Bench:
 
     folder: Path
     rounds: int
-    trace_mb: int = 200
-    """Size of the large trace that is analysed."""
-    ranks: int = 256
-    """Ranks of the run whose traces are analysed."""
 
     def in_turn(self, script: str, *size: str) -> Change:
         """A program that does both sides in one process and writes the pairs."""

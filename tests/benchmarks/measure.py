@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 import os
 import random
-import re
-import shutil
 import statistics
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -67,25 +64,9 @@ def bootstrap(values: Sequence[float]) -> tuple[float, float]:
     return medians[tail], medians[-tail - 1]
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What a child process took, with the processes it waited for."""
-
-    cpu_s: float
-    """User and system."""
-    wall_s: float
-    peak_bytes: int
-    """Most memory of any one process at any time; never less than what this process had."""
-
-
 def cpu_seconds(command: Sequence[str], environment: Mapping[str, str] | None = None) -> float:
-    """CPU seconds, user and system, of a child process that must succeed."""
-    return used(command, environment).cpu_s
-
-
-def used(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Used:
-    """What a child process takes that must succeed."""
-    begin = time.perf_counter()
+    """CPU seconds, user and system, of a child process that must succeed, and of those it waited
+    for."""
     child = subprocess.Popen(
         command,
         env=environment,
@@ -97,32 +78,8 @@ def used(command: Sequence[str], environment: Mapping[str, str] | None = None) -
     assert child.stderr is not None
     said = child.stderr.read()
     _, status, taken = os.wait4(child.pid, 0)
-    wall_s = time.perf_counter() - begin
     child.returncode = os.waitstatus_to_exitcode(status)
     child.stderr.close()
     if child.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {child.returncode}:\n{said}")
-    return Used(taken.ru_utime + taken.ru_stime, wall_s, taken.ru_maxrss * 1024)
-
-
-def instructions(command: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Instructions of a program that must succeed, its calls of the system not counted; None
-    without valgrind.
-
-    They tell what seconds cannot: two runs of one program differ by a millionth.
-    """
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        return None
-    counted = [valgrind, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    done = subprocess.run(
-        [*counted, *command],
-        env={**environment, "PYTHONHASHSEED": "0"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = re.search(r"I +refs: +([0-9,]+)", done.stderr)
-    assert found is not None
-    return int(found[1].replace(",", ""))
+    return taken.ru_utime + taken.ru_stime

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import statistics
 import sys
@@ -32,8 +31,6 @@ LAYERS = ("2", "8")
 """Of the model that generates text."""
 STEP_GOAL, COMPILE_GOAL = 0.01, 0.03
 GENERATE_GOAL, RECOMPILE_GOAL_S = 0.10, 0.1
-RECORD_GOAL_US = 10.0
-RECORDS = 20_000
 
 
 def collectors(bench: Bench) -> Iterator[Row]:
@@ -97,50 +94,7 @@ def live(bench: Bench) -> Iterator[Row]:
     )
 
 
-def journal(bench: Bench) -> Iterator[Row]:
-    """One record, encoded and written: CPU time of the call, system time included."""
-    from compilediag_harness.base.journal import Journal
-    from compilediag_harness.wire import Compiled, Location, encode
-
-    folders = (bench.folder / f"journal-{number}" for number in itertools.count())
-    event = Compiled(
-        t=1.25,
-        step=3,
-        compile_id="0/1",
-        epoch=0,
-        frame=Location("train.py", 31, "forward"),
-        forward=True,
-        guarded=True,
-        seconds=0.43,
-        backend_s=0.3,
-        graph_ops=70,
-        guards=58,
-        cache_size=1,
-        recompile_reason="0/0: flag == False",
-        fail_type=None,
-        fail_reason=None,
-    )
-
-    def block() -> float:
-        folder = next(folders)  # a journal that grows too long leaves records out
-        folder.mkdir()
-        sink = Journal(str(folder), lambda: encode(event))
-        began = time.process_time()
-        for _ in range(RECORDS):
-            sink.write(event)
-        used = (time.process_time() - began) / RECORDS * 1e6
-        written = sum(1 for file in folder.iterdir() for _ in file.open("rb"))
-        if written < RECORDS:
-            raise RuntimeError(f"{written} records: what was measured is not writing")
-        return used
-
-    used = bench.median(block)
-    verdict = "holds" if used <= RECORD_GOAL_US else "fails"
-    yield Row("journal record", "", f"{used:.1f} µs CPU", f"≤ {RECORD_GOAL_US:.0f} µs", verdict)
-
-
 BENCHMARKS: dict[str, Benchmark] = {
-    "journal": journal,
     "collectors": collectors,
     "compiles": compiles,
     "generate": generate,

@@ -13,31 +13,23 @@ import platform
 import tempfile
 from pathlib import Path
 
-import analyzing
 import fixing
+import in_process
 import observing
-import planning
 import probing
 import reading_logs
-import recording
 import starting
-import stepping
 import trending
-import under_pytest
 from bench import Bench, Benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {
     **observing.BENCHMARKS,
-    **stepping.BENCHMARKS,
+    **in_process.BENCHMARKS,
     **starting.BENCHMARKS,
     **probing.BENCHMARKS,
-    **under_pytest.BENCHMARKS,
-    **planning.BENCHMARKS,
     **fixing.BENCHMARKS,
-    **analyzing.BENCHMARKS,
     **trending.BENCHMARKS,
     **reading_logs.BENCHMARKS,
-    **recording.BENCHMARKS,
 }
 
 
@@ -58,8 +50,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--rounds", type=int, default=9, help="at least 7 (default 9)")
-    parser.add_argument("--trace-mb", type=int, default=200, help="of `analyze` (default 200)")
-    parser.add_argument("--ranks", type=int, default=256, help="of `ranks` (default 256)")
     options = parser.parse_args()
     if options.rounds < 7:
         parser.error("fewer than 7 rounds say nothing")
@@ -68,7 +58,7 @@ def main() -> None:
     print(f"{machine()}, {options.rounds} rounds\n")
     print("| what | without | cost [95 % interval] | goal | verdict |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="compilediag-bench-") as folder:
-        bench = Bench(Path(folder), options.rounds, options.trace_mb, options.ranks)
+        bench = Bench(Path(folder), options.rounds)
         for name in options.names or BENCHMARKS:
             for row in BENCHMARKS[name](bench):
                 cells = (row.what, row.base, row.result, row.goal, row.verdict)

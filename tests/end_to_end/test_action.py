@@ -163,8 +163,7 @@ def test_no_input_stands_in_a_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "package"),
-    [({}, str(ROOT)), ({"version": "0.1.0; x"}, "compilediag==0.1.0; x")],
+    ("given", "package"), [({}, str(ROOT)), ({"version": "0.1.0; x"}, "compilediag==0.1.0; x")]
 )
 def test_install(workspace: Path, given: dict[str, str], package: str) -> None:
     """The action's own compilediag, or the version that is asked for, as one argument of pip."""

@@ -110,11 +110,7 @@ class Stops(SignalInbox):
 
 
 def second(
-    folder: Path,
-    code: str,
-    timeout_s: float = 60.0,
-    stops: Iterable[int] = (),
-    known: str = "",
+    folder: Path, code: str, timeout_s: float = 60.0, stops: Iterable[int] = (), known: str = ""
 ) -> tuple[dict[str, str], str]:
     """The files and the notes of a second run of code that writes notes as the child does."""
     command = (sys.executable, "-S", "-c", f"import os\n{code}")

@@ -225,8 +225,7 @@ def test_edits_are_made_when_they_are_proved(
     assert edited == EDITED.replace(
         "import compile, ones\n", "import compile, ones\nimport torch\n"
     ).replace(
-        "    call(batch)\n",
-        "    torch._dynamo.maybe_mark_dynamic(batch, 0)\n    call(batch)\n",
+        "    call(batch)\n", "    torch._dynamo.maybe_mark_dynamic(batch, 0)\n    call(batch)\n"
     ).replace("add(ones(4) * n for n in (1, 2))", "add(list(ones(4) * n for n in (1, 2)))")
     assert program.stat().st_mode & 0o777 == 0o755
     program.write_text(EDITED, encoding="utf-8")

@@ -12,10 +12,7 @@ from pathlib import Path
 from harness_alone import HARNESS, python
 
 from compilediag.readers.journal import read_run
-from compilediag_harness.wire import (
-    ProcessEnded,
-    SpanEnded,
-)
+from compilediag_harness.wire import ProcessEnded, SpanEnded
 
 
 def test_a_forked_child_has_its_own_file(tmp_path: Path) -> None:

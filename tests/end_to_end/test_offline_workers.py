@@ -31,7 +31,7 @@ from compilediag.runs.offline import (
     read_source,
     summarise,
 )
-from compilediag.runs.offline.many_ranks import options_here, receipt_of_many, workers_at
+from compilediag.runs.offline.many_ranks import ReceiptOptions, receipt_of_many, workers_at
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_the_receipts_of_a_record_that_is_held(
     monkeypatch.setattr(choice, "MIN_RANKS", 0)
     monkeypatch.setattr(many_ranks, "SOURCES_PER_TASK", 2)
     folder, out = mixed_folder(tmp_path / "in"), tmp_path / "out"
-    asked = options_here("lane", 7, str(out), elsewhere=room == 2)
+    asked = ReceiptOptions("lane", 7, str(out), elsewhere=room == 2)
     sources = find_sources([str(folder)])
     if workers:
         with pool_of(workers) as pool:

@@ -183,7 +183,7 @@ def test_compile_budget(done: pytest.RunResult) -> None:
     """Each count at its budget, and one above it; what is above is listed."""
     found = outcomes(done, "test_budget.py")
     assert {name for name, word in found.items() if word == "PASSED"} == {
-        *("test_recompiles_at", "test_compiles_at", "test_breaks_at", "test_eager_at"),
+        *("test_recompiles_at", "test_compiles_at", "test_breaks_at", "test_eager_at")
     }
     assert set(found.values()) == {"PASSED", "FAILED"}
     expected = {

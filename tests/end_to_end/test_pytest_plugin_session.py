@@ -89,11 +89,7 @@ def test_limits_of_the_configuration(pytester: pytest.Pytester) -> None:
         """,
         "-rA",
     )
-    assert outcomes(done) == {
-        "test_red": "FAILED",
-        "test_green": "PASSED",
-        "test_silent": "PASSED",
-    }
+    assert outcomes(done) == {"test_red": "FAILED", "test_green": "PASSED", "test_silent": "PASSED"}
     text = done.stdout.str()
     assert "by compilediag_fail_on (recompiles>0)" in text
     assert "x  [2] → [3]" in text

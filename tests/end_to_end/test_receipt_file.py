@@ -11,9 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.receipt.file import (
-    read_receipt,
-)
+from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.receipt import Receipt
 
 DATA = Path(__file__).parents[1] / "data"

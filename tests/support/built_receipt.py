@@ -18,30 +18,12 @@ from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Artifact, Receipt
 from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.fold import fold
-from compilediag_harness.wire import (
-    AblationWritten,
-    Compiled,
-    EntryDiff,
-    EnvironmentRead,
-    Event,
-    FalseGuard,
-    GraphBroke,
-    GuardFacts,
-    Location,
-    ProcessEnded,
-    ProcessStarted,
-    Recompiled,
-    RunTracked,
-    SpanEnded,
-    StepsEnded,
-    TorchSeen,
-    TrackedMetric,
-)
+from compilediag_harness import wire
 
 CWD = "/home/someone/project"
-FRAME = Location(f"{CWD}/model.py", 13, "forward")
+FRAME = wire.Location(f"{CWD}/model.py", 13, "forward")
 ABLATION = f"file://{CWD}/ablation.json"
-HOOK = Location(f"{CWD}/model.py", 21, "hook")
+HOOK = wire.Location(f"{CWD}/model.py", 21, "hook")
 BREAK = f"""Graph break in user code at {CWD}/model.py:31
 Graph Break Reason: Data-dependent branching
   Explanation: Detected data-dependent branching (e.g. `if my_tensor.sum() > 0:`).
@@ -56,22 +38,22 @@ User code traceback:
 """
 
 
-def started(rank: int | None = None, size: int | None = None, pid: int = 7) -> ProcessStarted:
+def started(rank: int | None = None, size: int | None = None, pid: int = 7) -> wire.ProcessStarted:
     argv = ("model.py", "--lr", "3e-4")
-    return ProcessStarted(
+    return wire.ProcessStarted(
         0.0, 1, pid, 6, rank, size, argv, "/usr/bin/python", CWD, "2026-11-20T14:45:00Z", "3.11.7"
     )
 
 
-def torch_seen(lost: dict[str, str] | None = None) -> TorchSeen:
+def torch_seen(lost: dict[str, str] | None = None) -> wire.TorchSeen:
     hooks = {"metrics_rows": True, "recompile_reasons": True, "compile_callback": True}
-    return TorchSeen(
+    return wire.TorchSeen(
         0.1, "2.13.0+cpu", "cf30153c4c131c8164ee7798e5022d810682e2cb", hooks, lost or {}
     )
 
 
-def compiled(compile_id: str, t: float, step: int, seconds: float, **changes: Any) -> Compiled:
-    row = Compiled(
+def compiled(compile_id: str, t: float, step: int, seconds: float, **changes: Any) -> wire.Compiled:
+    row = wire.Compiled(
         t=t,
         step=step,
         compile_id=compile_id,
@@ -93,8 +75,8 @@ def compiled(compile_id: str, t: float, step: int, seconds: float, **changes: An
     return replace(row, **changes)
 
 
-def flag_guard(expected: str = "False", actual: str = "True") -> FalseGuard:
-    return FalseGuard(
+def flag_guard(expected: str = "False", actual: str = "True") -> wire.FalseGuard:
+    return wire.FalseGuard(
         source="L['s']._modules['l']._forward_hooks[0].__closure__[0].cell_contents",
         leaf="FALSE_MATCH",
         text="L['s']._modules['l']._forward_hooks[0].__closure__[0].cell_contents == False",
@@ -102,29 +84,29 @@ def flag_guard(expected: str = "False", actual: str = "True") -> FalseGuard:
         actual=actual,
         user=HOOK,
         hint='guard on "capture"',
-        facts=GuardFacts(root="argument", free_variable="capture", value_type="bool"),
-        writers=(Location(f"{CWD}/model.py", 23, "add_hook.<locals>.setc"),),
+        facts=wire.GuardFacts(root="argument", free_variable="capture", value_type="bool"),
+        writers=(wire.Location(f"{CWD}/model.py", 23, "add_hook.<locals>.setc"),),
     )
 
 
-def recompiled(compile_id: str, t: float, step: int, *guards: FalseGuard) -> Recompiled:
-    entry = EntryDiff("0/0", guards or (flag_guard(),), checked=143)
+def recompiled(compile_id: str, t: float, step: int, *guards: wire.FalseGuard) -> wire.Recompiled:
+    entry = wire.EntryDiff("0/0", guards or (flag_guard(),), checked=143)
     reasons = (f"0/0: {entry.guards[0].text}",)
-    return Recompiled(t, step, compile_id, 0, FRAME, reasons, (entry,), 0.002)
+    return wire.Recompiled(t, step, compile_id, 0, FRAME, reasons, (entry,), 0.002)
 
 
-def ended(**changes: Any) -> ProcessEnded:
+def ended(**changes: Any) -> wire.ProcessEnded:
     counters = {"metrics_rows": 3, "recompile_calls": 1, "break_events": 1}
-    return replace(ProcessEnded(4.0, counters, 0.006, 0, 812_000_000), **changes)
+    return replace(wire.ProcessEnded(4.0, counters, 0.006, 0, 812_000_000), **changes)
 
 
-def tracked() -> RunTracked:
+def tracked() -> wire.RunTracked:
     """A run that the program tracked itself."""
     metrics = (
-        TrackedMetric("step_s", 2, 0.5, 0.5, 0.25, 0.75, 0.75, 2),
-        TrackedMetric("loss", 3, 2.0, 1.5, 1.0, 3.5, 1.0, 3),
+        wire.TrackedMetric("step_s", 2, 0.5, 0.5, 0.25, 0.75, 0.75, 2),
+        wire.TrackedMetric("loss", 3, 2.0, 1.5, 1.0, 3.5, 1.0, 3),
     )
-    return RunTracked(
+    return wire.RunTracked(
         t=3.75,
         number=1,
         name="eval/copy",
@@ -145,7 +127,7 @@ def tracked() -> RunTracked:
     )
 
 
-def events() -> list[Event]:
+def events() -> list[wire.Event]:
     """A run of one process: a first compile, a recompile, a lazy backward, a break, 12 steps."""
     walls = (1.5, 0.0005, 0.0006, 0.25) + (0.0005,) * 8
     ends = tuple(1.0 + sum(walls[: place + 1]) for place in range(len(walls)))
@@ -163,16 +145,16 @@ def events() -> list[Event]:
     return [
         started(),
         torch_seen(),
-        EnvironmentRead(0.2, facts),
+        wire.EnvironmentRead(0.2, facts),
         compiled("0/0", 2.25, 0, 1.0),
-        GraphBroke(2.0, 0, "0/0", 0, BREAK),
-        compiled("0/0", 2.4, 0, 0.125, forward=False, frame=Location("", 0, "")),
+        wire.GraphBroke(2.0, 0, "0/0", 0, BREAK),
+        compiled("0/0", 2.4, 0, 0.125, forward=False, frame=wire.Location("", 0, "")),
         recompiled("0/1", 2.6, 3),
         compiled("0/1", 2.7, 3, 0.1875),
-        StepsEnded(3.0, 0, "optimizer", ends, walls),
-        SpanEnded(3.25, 12, "checkpoint", 3.0, 0.25, 0, 0),
+        wire.StepsEnded(3.0, 0, "optimizer", ends, walls),
+        wire.SpanEnded(3.25, 12, "checkpoint", 3.0, 0.25, 0, 0),
         tracked(),
-        AblationWritten(3.9, "no-rope", "mlp", 2, 3, 1, 2, "full", ABLATION, 362, "cd" * 32),
+        wire.AblationWritten(3.9, "no-rope", "mlp", 2, 3, 1, 2, "full", ABLATION, 362, "cd" * 32),
         ended(),
     ]
 
@@ -243,7 +225,7 @@ RUN = RunMetadata(
 
 
 def built(
-    more: list[Event] | None = None, run: RunMetadata = RUN, diagnosis: Diagnosis = DIAGNOSIS
+    more: list[wire.Event] | None = None, run: RunMetadata = RUN, diagnosis: Diagnosis = DIAGNOSIS
 ) -> Receipt:
     """The receipt of `events` or others."""
     timeline = fold([events() if more is None else more], None, (CWD,))

@@ -204,8 +204,7 @@ OTHERS: tuple[Disturbance, ...] = (
     ),
     by(lambda: log_state().enable_artifact("recompiles"), ("torch_logs", "artifacts")),
     by(
-        lambda: module("torch._dynamo.utils").set_compilation_metrics_limit(1000),
-        ("metrics kept",),
+        lambda: module("torch._dynamo.utils").set_compilation_metrics_limit(1000), ("metrics kept",)
     ),
     by(
         lambda: module("torch.nn.modules.module").register_module_forward_hook(nothing),

@@ -206,11 +206,7 @@ def _stream(descriptor: int, encoding: str, errors: str, unbuffered: bool) -> io
     raw = open(descriptor, "wb", closefd=False)
     tty = os.isatty(descriptor)
     return io.TextIOWrapper(
-        raw,
-        encoding,
-        errors,
-        line_buffering=tty or descriptor == 2,
-        write_through=unbuffered,
+        raw, encoding, errors, line_buffering=tty or descriptor == 2, write_through=unbuffered
     )
 
 

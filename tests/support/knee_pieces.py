@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules.fixed_shapes.rule import beyond_knee
+from compilediag.rules.fixed_shapes import beyond_knee
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import FixedShapeUsed, KneeMeasured, Location
 

@@ -137,11 +137,7 @@ def place(code: types.CodeType) -> str:
 
 def look() -> State:
     """Everything that can be compared, by subject; without what a `Recorder` has noted."""
-    state: State = {
-        "loggers": loggers(),
-        "logging": logging_module(),
-        "process": process(),
-    }
+    state: State = {"loggers": loggers(), "logging": logging_module(), "process": process()}
     if "torch" in sys.modules:
         state["torch"] = torch_state()
         state["hooks"] = hooks()

@@ -134,7 +134,7 @@ class Piece:
         if self.kind == "optional" and self.storage in ("attribute", "argument"):
             codes = {"CD103" if self.storage == "attribute" else "CD114"}
         spelled = {
-            "attribute": (f"self.{self.name}", f"inner.{self.name}", f"Sequential[1].{self.name}"),
+            "attribute": (f"self.{self.name}", f"inner.{self.name}", f"Sequential[1].{self.name}")
         }.get(self.storage, (self.name,))
         if self.storage == "global":  # read in another module, it is spelled with its own
             spelled += tuple(f"program_{number}.{self.name}" for number in _numbers(variable))
@@ -325,39 +325,134 @@ def _calls(
 # --- as source ------------------------------------------------------------------------------------
 
 
+_READING_CLASS = """class {name}(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        $fields
+    def forward(self, x$given):
+        $first
+        $main
+        return y
+"""
+_FUNCTION = "MODEL, COMPILED = None, torch.compile(forward, backend='eager')"
+_COMPILED_MODEL = "COMPILED = torch.compile(MODEL, backend='eager')"
+_TEXTS = {
+    "function": f"""def forward(x$given):
+    $first
+    $main
+    return y
+{_FUNCTION}""",
+    "module": f"""{_READING_CLASS.format(name="Model")}MODEL = HOLDER = Model()
+{_COMPILED_MODEL}""",
+    "nested": f"""{_READING_CLASS.format(name="Inner")}class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+    def forward(self, x$given):
+        return self.inner(x$given) + 1.0
+MODEL = Model()
+HOLDER = MODEL.inner
+$hooks
+{_COMPILED_MODEL}""",
+    "sequential": f"""class First(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+    def forward(self, x):
+        return x + 1.0
+{_READING_CLASS.format(name="Second")}MODEL = torch.nn.Sequential(First(), Second())
+HOLDER = MODEL[1]
+{_COMPILED_MODEL}""",
+    "break": f"""def forward(x$given):
+    $first
+    $before
+    torch._dynamo.graph_break()
+    y = y + 1.0
+    $after
+    return y
+{_FUNCTION}""",
+    "callee": f"""def finish(y):
+    y = y + 1.0
+    $after
+    return y
+def forward(x$given):
+    $first
+    $before
+    torch._dynamo.graph_break()
+    return finish(y)
+{_FUNCTION}""",
+}
+"""Of each host; a line that is a name is that many lines."""
+_HEAD = """
+import enum
+import torch
+
+class Way(enum.Enum):
+    A = 1
+    B = 2
+    C = 3
+"""
+
+
 def source_of(program: Program) -> str:
     """The program as a module: what it compiled, the setter of each value, and `arguments`."""
-    text = [*_HEAD, *_globals(program), "def make():", *_indented(_made(program))]
+    of_storage = {
+        storage: [piece for piece in program.pieces if piece.storage == storage]
+        for storage in RULES
+    }
+    given = [piece.name for piece in of_storage["argument"]]
+    first, hooks = ["y = x * 2.0"], []
+    if any(piece.kind == "pairs" for piece in program.pieces):
+        given.insert(0, "weights")
+        first.append("y = y + weights[:, None]")
+    for piece in of_storage["hook"]:
+        body = [*_lines_of(piece), "return y"]
+        hooks += [f"def hook_{piece.name}(module, args, y):", *_indented(body)]
+        hooks.append(f"HOLDER.register_forward_hook(hook_{piece.name})")
+    parts = {
+        "$fields": [f"self.{each.name} = {_first_state(each)}" for each in of_storage["attribute"]],
+        "$first": first,
+        "$hooks": hooks,
+        **{f"${frame}": _read(program, frame, None) for frame in program.frames},
+    }
+    made: list[str] = []
+    for line in (
+        _TEXTS[program.host].replace("$given", "".join(f", {n}" for n in given)).split("\n")
+    ):
+        name = line.strip()
+        made += [line.replace(name, each) for each in parts[name]] if name in parts else [line]
+    own: list[str] = []
+    setters: list[str] = []
+    for piece in program.pieces:
+        if piece.storage in ("closure", "hook"):
+            own += [f"{piece.name} = {_first_state(piece)}"]
+            own += _setter(piece, "nonlocal", piece.name)
+        elif piece.storage == "attribute":
+            own += _setter(piece, None, f"HOLDER.{piece.name}")
+        else:
+            continue
+        setters.append(f"{piece.name!r}: set_{piece.name}")
+    text = [_HEAD.lstrip("\n")]
+    text += [f"{piece.name} = {_first_state(piece)}" for piece in of_storage["global"]]
+    end = f"return MODEL, COMPILED, {{{', '.join(setters)}}}"
+    text += ["def make():", *_indented([*own, *made, end])]
     text += ["MODEL, COMPILED, SETTERS = make()"]
-    for piece in program.pieces:
-        if piece.storage == "global":
-            text += _setter(piece, "global", piece.name)
-            text += [f"SETTERS['{piece.name}'] = set_{piece.name}"]
+    for piece in of_storage["global"]:
+        text += _setter(piece, "global", piece.name)
+        text += [f"SETTERS['{piece.name}'] = set_{piece.name}"]
     text += ["def arguments(states):", "    return ["]
-    for piece in program.pieces:
-        if piece.storage == "argument":
-            text += [f"        {_choice(piece, f'states[{piece.name!r}]')},"]
+    for piece in of_storage["argument"]:
+        text += [f"        {_choice(piece, f'states[{piece.name!r}]')},"]
     return "\n".join([*text, "    ]", ""])
 
 
-_HEAD = (
-    *("import enum", "import torch", ""),
-    *("class Way(enum.Enum):", "    A = 1", "    B = 2", "    C = 3", ""),
-)
-
-
-def _globals(program: Program) -> list[str]:
-    pieces = [piece for piece in program.pieces if piece.storage == "global"]
-    return [f"{piece.name} = {_states(piece)[0]}" for piece in pieces]
-
-
-def _states(piece: Piece) -> tuple[str, ...]:
-    return VALUES[piece.kind].states
+def _first_state(piece: Piece) -> str:
+    return VALUES[piece.kind].states[0]
 
 
 def _choice(piece: Piece, state: str) -> str:
     """The value of a state: a new object each time."""
-    return f"[{', '.join(f'lambda: {each}' for each in _states(piece))}][{state}]()"
+    states = ", ".join(f"lambda: {each}" for each in VALUES[piece.kind].states)
+    return f"[{states}][{state}]()"
 
 
 def _setter(piece: Piece, scope: str | None, target: str) -> list[str]:
@@ -366,160 +461,27 @@ def _setter(piece: Piece, scope: str | None, target: str) -> list[str]:
     return [head, *declared, f"    {target} = {_choice(piece, 'state')}"]
 
 
-def _indented(lines: Iterable[str], depth: int = 1) -> list[str]:
-    return ["    " * depth + line if line else "" for line in lines]
+def _indented(lines: Iterable[str]) -> list[str]:
+    return ["    " + line if line else "" for line in lines]
 
 
-def _made(program: Program) -> list[str]:
-    """The body of `make`."""
-    lines: list[str] = []
-    setters: list[str] = []
-    for piece in program.pieces:
-        if piece.storage in ("closure", "hook"):
-            lines += [f"{piece.name} = {_states(piece)[0]}"]
-            lines += _setter(piece, "nonlocal", piece.name)
-        elif piece.storage == "attribute":
-            lines += _setter(piece, None, f"HOLDER.{piece.name}")
-        else:
-            continue
-        setters.append(f"{piece.name!r}: set_{piece.name}")
-    lines += _HOST_LINES[program.host](program)
-    return [*lines, f"return MODEL, COMPILED, {{{', '.join(setters)}}}"]
+def _lines_of(piece: Piece) -> list[str]:
+    """The lines that read a value."""
+    name = f"self.{piece.name}" if piece.storage == "attribute" else piece.name
+    return VALUES[piece.kind].read.replace("{v}", name).split("\n")
 
 
-def _body(program: Program, frame: str, storages: tuple[str, ...] | None = None) -> list[str]:
-    """The lines that read the pieces of a frame."""
+def _read(program: Program, frame: str, gate: int | None) -> list[str]:
+    """The lines of a frame that read its pieces, each with those below it."""
     lines: list[str] = []
     for at, piece in enumerate(program.pieces):
-        if frame not in piece.frames or piece.gate is not None:
+        if frame not in piece.frames or piece.gate != gate or piece.storage == "hook":
             continue
-        lines += _read(program, at, storages)
+        if piece.kind == "training":
+            lines += ["if self.training:", "    y = y + 1.0"]
+        if piece.kind in VALUES:
+            lines += [*_lines_of(piece), *_indented(_read(program, frame, at))]
     return lines
-
-
-def _read(program: Program, at: int, storages: tuple[str, ...] | None) -> list[str]:
-    piece = program.pieces[at]
-    if piece.kind not in VALUES or piece.storage == "hook":
-        return ["if self.training:", "    y = y + 1.0"] if piece.kind == "training" else []
-    lines = VALUES[piece.kind].read.replace("{v}", _spelled(piece)).split("\n")
-    below = [other for other, each in enumerate(program.pieces) if each.gate == at]
-    for other in below:
-        lines += _indented(_read(program, other, storages))
-    return lines
-
-
-def _spelled(piece: Piece) -> str:
-    return f"self.{piece.name}" if piece.storage == "attribute" else piece.name
-
-
-def _parameters(program: Program) -> str:
-    names = [piece.name for piece in program.pieces if piece.storage == "argument"]
-    if any(piece.kind == "pairs" for piece in program.pieces):
-        names.insert(0, "weights")
-    return "".join(f", {name}" for name in names)
-
-
-def _first(program: Program) -> list[str]:
-    paired = any(piece.kind == "pairs" for piece in program.pieces)
-    return ["y = x * 2.0", *(["y = y + weights[:, None]"] if paired else [])]
-
-
-def _function(program: Program) -> list[str]:
-    return [
-        f"def forward(x{_parameters(program)}):",
-        *_indented([*_first(program), *_body(program, "main"), "return y"]),
-        "MODEL, COMPILED = None, torch.compile(forward, backend='eager')",
-    ]
-
-
-def _initial(program: Program) -> list[str]:
-    return [
-        f"self.{piece.name} = {_states(piece)[0]}"
-        for piece in program.pieces
-        if piece.storage == "attribute"
-    ]
-
-
-def _class(program: Program, name: str, body: list[str], fields: list[str]) -> list[str]:
-    return [
-        f"class {name}(torch.nn.Module):",
-        *_indented(["def __init__(self):", *_indented(["super().__init__()", *fields])]),
-        *_indented([f"def forward(self, x{_parameters(program)}):", *_indented(body)]),
-    ]
-
-
-def _module(program: Program) -> list[str]:
-    body = [*_first(program), *_body(program, "main"), "return y"]
-    return [
-        *_class(program, "Model", body, _initial(program)),
-        "MODEL = HOLDER = Model()",
-        "COMPILED = torch.compile(MODEL, backend='eager')",
-    ]
-
-
-def _nested(program: Program) -> list[str]:
-    body = [*_first(program), *_body(program, "main"), "return y"]
-    given = _parameters(program)
-    lines = [
-        *_class(program, "Inner", body, _initial(program)),
-        *_class(program, "Model", [f"return self.inner(x{given}) + 1.0"], ["self.inner = Inner()"]),
-        "MODEL = Model()",
-        "HOLDER = MODEL.inner",
-    ]
-    for at, piece in enumerate(program.pieces):
-        if piece.storage == "hook":
-            lines += [f"def hook_{piece.name}(module, args, y):"]
-            lines += _indented([*_read_hook(program, at), "return y"])
-            lines += [f"HOLDER.register_forward_hook(hook_{piece.name})"]
-    return [*lines, "COMPILED = torch.compile(MODEL, backend='eager')"]
-
-
-def _read_hook(program: Program, at: int) -> list[str]:
-    piece = program.pieces[at]
-    return VALUES[piece.kind].read.replace("{v}", piece.name).split("\n")
-
-
-def _sequential(program: Program) -> list[str]:
-    body = [*_first(program), *_body(program, "main"), "return y"]
-    return [
-        *_class(program, "First", ["return x + 1.0"], []),
-        *_class(program, "Second", body, _initial(program)),
-        "MODEL = torch.nn.Sequential(First(), Second())",
-        "HOLDER = MODEL[1]",
-        "COMPILED = torch.compile(MODEL, backend='eager')",
-    ]
-
-
-def _broken(program: Program) -> list[str]:
-    return [
-        f"def forward(x{_parameters(program)}):",
-        *_indented([*_first(program), *_body(program, "before")]),
-        *_indented(
-            ["torch._dynamo.graph_break()", "y = y + 1.0", *_body(program, "after"), "return y"]
-        ),
-        "MODEL, COMPILED = None, torch.compile(forward, backend='eager')",
-    ]
-
-
-def _callee(program: Program) -> list[str]:
-    return [
-        "def finish(y):",
-        *_indented(["y = y + 1.0", *_body(program, "after"), "return y"]),
-        f"def forward(x{_parameters(program)}):",
-        *_indented([*_first(program), *_body(program, "before")]),
-        *_indented(["torch._dynamo.graph_break()", "return finish(y)"]),
-        "MODEL, COMPILED = None, torch.compile(forward, backend='eager')",
-    ]
-
-
-_HOST_LINES = {
-    "function": _function,
-    "module": _module,
-    "nested": _nested,
-    "sequential": _sequential,
-    "break": _broken,
-    "callee": _callee,
-}
 
 
 # --- run and judged -------------------------------------------------------------------------------
@@ -688,10 +650,7 @@ def _judge_recompile(truth: Expected, told: Sequence[frozenset[int] | None]) -> 
 
 
 def _judge_findings(
-    program: Program,
-    seen: WatchResult,
-    wanted: set[frozenset[int]],
-    unsure: set[frozenset[int]],
+    program: Program, seen: WatchResult, wanted: set[frozenset[int]], unsure: set[frozenset[int]]
 ) -> Judged:
     """Each cause that was new once has a finding of its own, and there are no others."""
     problems: list[str] = []
@@ -714,8 +673,7 @@ def _judge_findings(
 
 def _sum(one: Judged, other: Judged) -> Judged:
     return Judged(
-        one.problems + other.problems,
-        *(a + b for a, b in zip(one[1:], other[1:], strict=True)),
+        one.problems + other.problems, *(a + b for a, b in zip(one[1:], other[1:], strict=True))
     )
 
 

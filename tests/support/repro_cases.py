@@ -83,12 +83,7 @@ CASES = {
     "closure_key": Case("CD102", "stash", "'e' absent", "'e' present", HOOK, "members"),
     "closure_length": Case("CD102", "stash", "0 keys", "1 key", HOOK, "length"),
     "grown_buffer": Case(
-        "CD103",
-        "pos.pe",
-        "[1, 16]",
-        "[8, 16]",
-        "L['self']._modules['pos']._buffers['pe']",
-        "shape",
+        "CD103", "pos.pe", "[1, 16]", "[8, 16]", "L['self']._modules['pos']._buffers['pe']", "shape"
     ),
     "global": Case("CD109", "WEIGHT", "0", "1", "G['WEIGHT']"),
     "function": Case("CD110", "change", None, "code object", "L['change'].__code__", "code"),

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import steps
+from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
 from compilediag_harness.wire import Event
 
 
@@ -22,7 +23,7 @@ def counting_steps() -> Iterator[tuple[Session, list[Event]]]:
     steps.uninstall(session)
 
 
-class NoOptimizers:
+class NoOptimizers(OptimizerRegistry):
     """What is known of optimizers where none is alive; gradients are as the test says."""
 
     def __init__(self, *, training: bool = False) -> None:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compilediag.timeline.frames import frames_of
-from compilediag.timeline.timeline import (
-    BreakSite,
-    Compile,
-    Process,
-    Recompile,
-    TextLog,
-    Timeline,
-)
+from compilediag.timeline.timeline import BreakSite, Compile, Process, Recompile, TextLog, Timeline
 from compilediag_harness.wire import (
     EntryDiff,
     FalseGuard,

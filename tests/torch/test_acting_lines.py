@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import compilediag
-from compilediag_harness.blame.writers import new_session, writers_of_attribute
+from compilediag_harness.blame.reached_by_name import Reach
+from compilediag_harness.blame.writers import CompiledCode, new_session, writers_of_attribute
 
 
 class Adapted(nn.Module):
@@ -146,10 +147,7 @@ def test_a_method_that_sets_a_name_and_flags() -> None:
     (finding,) = recompiles(run)
     assert (finding.rule, finding.variable, finding.count) == ("CD104", "self.active", 1)
     assert [part.rule for part in finding.parts] == ["CD106"]
-    assert (finding.act.evidence, finding.act.text) == (
-        "probable",
-        "model.set_adapter('de')",
-    )
+    assert (finding.act.evidence, finding.act.text) == ("probable", "model.set_adapter('de')")
 
 
 def test_a_function_that_sets_them_from_outside() -> None:
@@ -303,7 +301,8 @@ def write_argument(net: Net) -> None:
 
 def names(holder: object) -> list[str]:
     new_session()
-    return [writer.function for writer in writers_of_attribute(holder, "weight")]
+    compiled = CompiledCode(new_session.__code__, {"L": {}, "G": {}}, (), Reach())
+    return [writer.function for writer in writers_of_attribute(holder, "weight", compiled)]
 
 
 @pytest.mark.parametrize("kind", [Trainer, Subclass])

@@ -22,14 +22,14 @@ from torch._dynamo import utils  # noqa: E402
 import compilediag  # noqa: E402
 from compilediag.diagnosis.findings import Finding  # noqa: E402
 from compilediag.rules import modes  # noqa: E402
+from compilediag.rules import objects as containers  # noqa: E402
 from compilediag.rules import tensors as tensor_rules  # noqa: E402
+from compilediag.rules import values as value_rules  # noqa: E402
 from compilediag.rules.make_finding import Advice  # noqa: E402
-from compilediag.rules.objects import advice as containers  # noqa: E402
 from compilediag.rules.recompiles import WAYS  # noqa: E402
 from compilediag.rules.sizes import advice as sizes  # noqa: E402
 from compilediag.rules.sizes import lines as size_lines  # noqa: E402
 from compilediag.rules.sizes.advice import PAD  # noqa: E402
-from compilediag.rules.values import advice as value_rules  # noqa: E402
 
 _ = _containers, _modes, packages, tensors, values
 FAMILIES = (containers, modes, size_lines, sizes, tensor_rules, value_rules)

@@ -14,7 +14,7 @@ from knee_pieces import MS
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that only moves when a call says how long it took."""
     pytest.importorskip("torch")
-    from compilediag_harness.shapes import knee as module
+    from compilediag_harness.shapes import warming as module
 
     now = [0.0]
     monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])

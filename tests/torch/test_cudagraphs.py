@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(
         not torch.__version__.startswith("2.13."),
         reason="the stand-in for a recorded graph fits torch 2.13",
-    ),
+    )
 ]
 
 

@@ -73,10 +73,7 @@ def test_what_is_passed(library: ModuleType) -> None:
     with cd.watch() as seen:
         for rows in (2, 3, 4):
             data = {"x": torch.ones(rows)}
-            scatter(
-                data["x"],
-                count=2,
-            )
+            scatter(data["x"], count=2)
     found = finding(seen, "CD105")
     assert call_of(found).text == 'scatter(data["x"], count=2)'
     assert passed_in(call_of(found)) == {"values": 'data["x"]', "count": "2"}

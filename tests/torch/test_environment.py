@@ -57,13 +57,7 @@ def test_gpus_are_read_from_torch_only_when_it_is_initialised() -> None:
     )
     torch = SimpleNamespace(cuda=cuda)
     assert environment.read(torch)["gpus"] == [
-        {
-            "index": 0,
-            "name": "GPU",
-            "memory_bytes": 1024,
-            "capability": "9.0",
-            "multiprocessors": 4,
-        }
+        {"index": 0, "name": "GPU", "memory_bytes": 1024, "capability": "9.0", "multiprocessors": 4}
     ]
 
     def refuse(_: int) -> None:

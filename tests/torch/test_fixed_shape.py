@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from compilediag.rules.fixed_shapes.plan import PlanLimits, bucket_plans  # noqa: E402
+from compilediag.rules.bucket_plan import PlanLimits, bucket_plans  # noqa: E402
 from compilediag.runs.watch import watch  # noqa: E402
 from compilediag.timeline.fixed_shapes import fixed_shapes_of  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
@@ -478,8 +478,7 @@ def test_sizes_are_chosen_from_what_was_observed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "sizes"),
-    [("powers_of_two:20", (2, 4, 8, 16, 32)), ("multiples_of_8:20", (8, 16, 24))],
+    ("rule", "sizes"), [("powers_of_two:20", (2, 4, 8, 16, 32)), ("multiples_of_8:20", (8, 16, 24))]
 )
 def test_sizes_can_be_given_by_rule(rule: str, sizes: tuple[int, ...]) -> None:
     """Common grids need no list."""
@@ -557,12 +556,11 @@ def test_a_run_at_fixed_sizes_is_planned_by_what_came(counted: Any) -> None:
     padded, plain = seen.receipt.invocations
     assert (padded.padded_calls, plain.padded_calls) == (padded.calls, 0)
     planned, unpadded = bucket_plans(seen.receipt, PlanLimits(graphs=3))
-    assert planned.counts == dict.fromkeys(sorted(sizes), 1)
+    assert planned.calls == dict.fromkeys(((size,) for size in sorted(sizes)), 1)
     assert planned.fixed is not None
     assert planned.fixed.buckets == ((64, 512),)
-    assert planned.buckets is not None
-    assert planned.buckets.buckets == (20, 90, 600)
-    assert (unpadded.counts, unpadded.fixed) == ({5: 1, 6: 1}, None)
+    assert planned.buckets == (20, 90, 600)
+    assert (unpadded.calls, unpadded.fixed) == ({(5,): 1, (6,): 1}, None)
 
 
 def test_warmup_compiles_all_and_the_rest_nothing(counted: Any) -> None:

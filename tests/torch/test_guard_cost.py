@@ -102,7 +102,7 @@ def test_guards_are_evaluated_and_counted_by_kind_and_line() -> None:
     timeline = seen_of(lambda: call(Table(), 3))
     (found,) = timeline.guard_sets
     (entry,) = torch_guards.cache_entries(Table.forward.__code__)
-    leaves = [leaf for leaf in torch_guards.leaves_of(entry) if leaf.check is not None]
+    leaves = [leaf for leaf in torch_guards.leaves_of(entry, {}) if leaf.check is not None]
     assert found.evaluated is not None
     assert found.evaluated >= len(leaves)
     assert found.counts[found.kinds.index("EQUALS_MATCH")] >= 100
@@ -213,7 +213,7 @@ def test_modules_that_did_not_change_are_skipped() -> None:
 
 def test_the_ways_of_the_advice_are_tested_here() -> None:
     """A new way needs a test."""
-    from compilediag.rules.costs import guards as guard_cost
+    from compilediag.rules import costs as guard_cost
 
     texts = (guard_cost._COMPUTE_ONCE, guard_cost._DICT_TAGS, guard_cost._UNSAFE)
     named = {name for text in texts for name in re.findall(r"\w*guard\w*", text)}

@@ -235,7 +235,8 @@ def test_shapes_and_callables_beyond_the_limits_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing is lost but the detail; what is not known is not added up."""
-    monkeypatch.setattr(invocations, "BATCH_S", math.inf)  # the limit is one of each record
+    # The limit is one of each record.
+    monkeypatch.setattr("compilediag_harness.base.session.BATCH_S", math.inf)
     monkeypatch.setattr(invocations, "MAX_SHAPES", 3)
     monkeypatch.setattr(invocations, "MAX_CALLABLES", 1)
     compiled = torch.compile(lambda x: x.sum(), backend="eager", dynamic=True)

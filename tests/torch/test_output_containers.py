@@ -63,9 +63,7 @@ class Counted:
 
 
 _pytree.register_pytree_node(
-    Counted,
-    lambda it: ([it.rows], len(it.rows)),
-    lambda items, _: Counted(*items),
+    Counted, lambda it: ([it.rows], len(it.rows)), lambda items, _: Counted(*items)
 )
 
 

@@ -19,7 +19,7 @@ from torch import distributed  # noqa: E402
 
 from compilediag.diagnosis.findings import Rule  # noqa: E402
 from compilediag.fixes.numbers.first_difference import numbers_of  # noqa: E402
-from compilediag.rules.costs.long_compiles import (  # noqa: E402
+from compilediag.rules.costs import (  # noqa: E402
     find_builds_without_cache,
     find_repeated_blocks,
     find_restarts,
@@ -36,8 +36,7 @@ from compilediag_harness.wire import Event, TrialPlan  # noqa: E402
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),
     pytest.mark.filterwarnings(
-        "ignore:`torch.jit:DeprecationWarning",
-        "ignore:dynamo_pgo force disabled:UserWarning",
+        "ignore:`torch.jit:DeprecationWarning", "ignore:dynamo_pgo force disabled:UserWarning"
     ),
 ]
 

@@ -122,7 +122,7 @@ def test_leaves_of_an_entry_can_be_called_and_the_false_one_is_found():
     scope = torch_guards.scope_of(entry, {"x": torch.ones(2), "n": 3})
     false = [
         leaf
-        for leaf in torch_guards.leaves_of(entry)
+        for leaf in torch_guards.leaves_of(entry, {})
         if leaf.check is not None
         and leaf.source not in ("L", "G", "")
         and not leaf.check(eval(leaf.source, dict(scope)))
@@ -140,7 +140,7 @@ def test_shape_conditions_are_among_the_leaves_or_in_torchs_reason():
     function = compiled(double, dynamic=True)
     function(torch.ones(4))
     entry = torch_guards.cache_entries(double.__code__)[0]
-    texts = [part for leaf in torch_guards.leaves_of(entry) for part in leaf.parts]
+    texts = [part for leaf in torch_guards.leaves_of(entry, {}) for part in leaf.parts]
     assert any("size()[0]" in text for text in texts)
 
 

@@ -20,7 +20,7 @@ from compilediag.fixes.observed import Observed, Subject, Without  # noqa: E402
 from compilediag.rules.changes import Edit  # noqa: E402
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness.blame.source_locations import definition_of  # noqa: E402
-from compilediag_harness.trials import fixed_shapes  # noqa: E402
+from compilediag_harness.trials.settings import IS_METHOD  # noqa: E402
 from compilediag_harness.wire import (  # noqa: E402
     PaddedAxis,
     PaddedDimension,
@@ -231,7 +231,7 @@ def test_a_program_with_a_fixed_shape_gives_the_same_answers_at_other_sizes():
     (one, first), (other, second) = runs
     assert one == other
     assert [(call, answers[0].shape) for call, answers in outputs_in(first)] == [
-        *((0, (5,)), (1, (0,)), (2, (9,))),
+        *((0, (5,)), (1, (0,)), (2, (9,)))
     ]
     answers = compare(fold([first]), fold([second]))
     assert (answers.difference, answers.conclusive) == (None, True)
@@ -252,7 +252,7 @@ def test_a_method_and_a_size_that_cannot_be_are_reported():
 
     place = definition_of(Model.forward)
     seen = Tried(program, place, axes([("x", 0)]))
-    assert seen.applied == fixed_shapes.IS_METHOD
+    assert seen.applied == IS_METHOD
     assert seen.found == seen.expected
 
     seen = Tried(over_time, place_in(over_time), axes([("batch.x", 1)], buckets=(9, 9)))

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 
 import torch._dynamo.utils as dynamo_utils  # noqa: E402
 
+from compilediag_harness import attach  # noqa: E402
 from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan  # noqa: E402
 from compilediag_harness.blame import line_events  # noqa: E402
 from compilediag_harness.blame import witness as witness_module  # noqa: E402
@@ -288,7 +289,8 @@ def test_a_change_is_nobodys_while_another_thread_runs_lines_of_the_user():
     """A thread that waits has changed nothing; one that has moved since the last look may have."""
     begun, events = threading.Semaphore(0), [threading.Event(), threading.Event()]
     with witnessing():
-        [witness] = witness_module._witnesses
+        (attachment,) = attach._attachments.values()
+        witness = attachment._collectors._witness
         thread = threading.Thread(target=parked, args=(begun, events))
         thread.start()
         begun.acquire()

@@ -99,18 +99,6 @@ def shown(found: Sequence[Finding]) -> list[tuple[str, str | None, list[str], in
 # --- one value, two spellings --------------------------------------------------------------------
 
 
-def test_a_number_guarded_at_two_places_is_one() -> None:
-    """As it is in a helper, then in a shape condition without a line of the user's."""
-    plain = value("lr", at(3, "helper", MODEL))
-    number = FalseGuard("L['self'].lr", "SHAPE", "(1.0 + L['self'].lr) == 1.17", actual="0.25")
-    found = findings(recompile(1, plain), recompile(2, number), recompile(3, number))
-    assert shown(found) == [("CD104", "self.lr", ["self.lr"], 3)]
-    assert found[0].steps == (1, 2, 3)
-    assert found[0].cost_s == 1.5
-    assert found[0].act is None
-    assert len(found[0].evidence["values"]) == 2  # type: ignore[arg-type]
-
-
 def test_both_spellings_in_one_recompile_count_once() -> None:
     """The recompile is one, whichever of its guards is looked at."""
     both = value("lr", at(3, "helper", MODEL)), value("lr", at(9, "other", MODEL))
@@ -318,29 +306,7 @@ def test_witnessed_lines() -> None:
     assert (found.act.line, found.act.function) == (20, "set_adapter")
 
 
-def test_several_frames_of_one_step() -> None:
-    """Two frames recompile in the step of the switch: one finding; in another step two."""
-    block = Location(MODEL, 80, "block")
-    there = value("active", at(81, "block", MODEL), changed_by=(SWITCH,))
-    own = recompile(3, value("active", changed_by=(SWITCH,)))
-    (found,) = findings(own, recompile(3, there, frame=block, frame_id=1))
-    assert (found.count, len(found.parts)) == (2, 1)
-    assert len(findings(own, recompile(4, there, frame=block, frame_id=1))) == 2
-    timeline = Timeline(recompiles=(own, recompile(3, there, frame=block, frame_id=1)))
-    assert len(diagnose(timeline).causes.groups["CD104"]) == 2, "without steps no time is known"
-
-
 # --- what reads findings -------------------------------------------------------------------------
-
-
-def test_every_cause_has_the_finding_of_its_act() -> None:
-    """The recompile names it for each of its guards, and it is counted once."""
-    guards = parameter(changed_by=(SWITCH,)), value("active", changed_by=(SWITCH,))
-    timeline = Timeline(recompiles=(recompile(3, *guards),), user_roots=("/home/u",))
-    made = diagnose(timeline)
-    causes = made.causes.by_compile[timeline.recompiles[0].id]
-    assert len(causes) == 2
-    assert len({made.finding_ids[item.id] for item in causes}) == 1
 
 
 def test_an_armed_guard_of_a_part_is_no_finding_of_its_own() -> None:

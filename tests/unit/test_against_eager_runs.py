@@ -23,6 +23,7 @@ from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials import against_eager as runs
+from compilediag.runs.trials import one
 from compilediag.runs.trials.against_eager import COMPILED, Pairs, run_pairs
 from compilediag.runs.trials.one import Trial
 from compilediag.timeline.fold import fold
@@ -76,7 +77,7 @@ class Runs:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Runs:
     stand_in = Runs()
-    monkeypatch.setattr(runs, "run_trial", stand_in.run)
+    monkeypatch.setattr(one, "run_trial", stand_in.run)
     return stand_in
 
 
@@ -95,7 +96,7 @@ def ran(**changes: Any) -> Pairs:
 
 
 def payoff_of(campaign: Pairs) -> AgainstEagerSection:
-    return command._payoff(campaign)  # pyright: ignore[reportPrivateUsage]
+    return command._payoff(campaign, None)  # pyright: ignore[reportPrivateUsage]
 
 
 def section_in(receipt: Path) -> AgainstEagerSection:
@@ -108,8 +109,8 @@ def test_arms_take_turns(made: Runs) -> None:
     """Compiled first, then eager twice, then compiled twice: neither is always the first."""
     campaign = ran(keep_caches=True)
     assert made.made == ["eager", "eager", "compiled", "compiled", "eager"]
-    assert [each.arm for each in campaign.runs] == ["compiled", *made.made]
-    assert [each.pair for each in campaign.runs] == [0, 0, 1, 1, 2, 2]
+    assert [each.arm for each in campaign.records] == ["compiled", *made.made]
+    assert [each.pair for each in campaign.records] == [0, 0, 1, 1, 2, 2]
     assert made.kept == [True] * 5
     assert (campaign.stopped, len(campaign.made)) == (None, 3)
 

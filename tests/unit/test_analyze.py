@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 from pathlib import Path
 
@@ -11,8 +10,6 @@ import pytest
 from command_line import analyze
 
 from compilediag import cli
-from compilediag.readers.inputs import sources_of
-from compilediag.runs.offline.sources import read_record
 
 DATA = Path(__file__).parents[1] / "data"
 TRACES = DATA / "traces"
@@ -31,16 +28,6 @@ def test_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "2 recompiles cost" in said
     assert "wall time" not in said
-
-
-def test_ranks_get_a_receipt_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And one of all, which says where they do not do the same."""
-    merged = analyze(tmp_path / "out", TRACES / "ranks", "--ranks")
-    assert merged["compile"]["compiles"] == 3
-    assert merged["completeness"]["ranks_present"] == [0, 1]
-    one = json.loads((tmp_path / "out" / "rank-1" / "receipt.json").read_text())
-    assert (one["header"]["run"]["rank"], one["compile"]["compiles"]) == (1, 2)
-    assert "rank 1 compiled otherwise, compared with rank 0" in capsys.readouterr().out
 
 
 def test_missing_and_empty_ranks_are_reported(tmp_path: Path) -> None:
@@ -122,13 +109,3 @@ def test_views_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     """As those of `show`."""
     assert cli.main(["analyze", str(TRACES), "--json", "--md"]) == 2
     assert "give one" in capsys.readouterr().err
-
-
-def test_files_are_recognised_by_their_content(tmp_path: Path) -> None:
-    """A trace under any name, packed or not; a text log; anything else."""
-    shutil.copy(TRACES / "break_in_loop.log.gz", tmp_path / "a.txt")
-    shutil.copy(DATA / "torch_logs_2.7.1.txt", tmp_path / "b.log")
-    (tmp_path / "c.log").write_text("epoch 1\n")
-    kinds = [source.kind for source in sources_of([str(tmp_path)])]
-    assert kinds == ["trace", "text", "foreign"]
-    assert read_record([str(tmp_path)]).text_log is not None

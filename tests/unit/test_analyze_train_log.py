@@ -33,35 +33,6 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_receipt_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Steps and throughput are told; compiles are not, and the verdict says so."""
-    receipt = analyze(tmp_path / "out", written(tmp_path / "train.log", STEADY))
-    assert (receipt["status"], receipt["verdict"]) == ("complete", "blind")
-    steps, told = receipt["steps"], receipt["throughput"]
-    assert (steps["count"], steps["timed"], steps["warmup"], steps["clock"]) == (
-        261, 27, 10, "trainer",
-    )  # fmt: skip
-    assert (steps["median"], steps["max"]) == (0.12, 9.0)
-    assert [(item["step"], item["why"]) for item in steps["spikes"]] == [(210, "unexplained")]
-    assert (told["reported_by"], told["mfu"], told["loss"]) == ("nanogpt", 0.125, 2.3113)
-    assert told["steps_per_s"] == pytest.approx(1 / 0.12)
-    assert {told[name] for name in ("samples_per_s", "tokens_per_s", "grad_norm", "samples")} == {
-        None
-    }
-    checks = receipt["checks"]
-    assert (checks["steps_present"], checks["losses_finite"]) == (True, True)
-    assert checks["no_oom"] is None
-    assert [item["role"] for item in receipt["artifacts"]] == ["train_log"]
-    assert receipt["extensions"]["analyze"]["read"]["train"] == 1
-    said = capsys.readouterr().out
-    assert said.startswith("? nanogpt: 261 steps, 10 of them warm-up, 0.12 s a step")
-    assert "blind" not in said
-    assert "0 compiles" not in said
-    assert "0.12 s a step (8.33/s)" in said
-    assert "show --steps" in said
-    assert "the output of a trainer does not show what torch.compile did" in said
-
-
 def test_a_run_that_died(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The reason, the end of the output, and no secret in either."""
     died = (

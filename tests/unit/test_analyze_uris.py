@@ -6,7 +6,6 @@ import binascii
 import gzip
 import io
 import shutil
-import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -20,8 +19,7 @@ from compilediag import cli
 from compilediag.readers import inputs
 from compilediag.readers.inputs import RUN, TRACE, UNREADABLE, sources_of
 from compilediag.readers.journal import read_run
-from compilediag.readers.storage import join, local_path, parent
-from compilediag.runs.offline.sources import find_sources
+from compilediag.readers.storage import join, parent
 
 MemoryFileSystem: Any = import_module("fsspec.implementations.memory").MemoryFileSystem
 
@@ -221,17 +219,6 @@ def test_files_beyond_the_limit_are_counted(
     told = "files: 2 files were not looked at: only 1 files of one command are looked at"
     assert told in receipt["completeness"]["reasons"]
     assert (receipt["verdict"], receipt["compile"]["compiles"]) == ("blind", 1)
-
-
-def test_a_file_uri_needs_no_fsspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a path, by the rules of paths."""
-    monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    shutil.copy(TRACES / "break_in_loop.log.gz", tmp_path / "a.log.gz")
-    assert [item.path for item in find_sources([f"file://{tmp_path}"])] == [
-        str(tmp_path / "a.log.gz")
-    ]
-    assert local_path("file:///a/b") == "/a/b"
-    assert local_path("zip://x::file:///a.zip") is None
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import _thread
 import threading
-from typing import Any, cast
+from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.user_calls import entered
-from compilediag_harness.wire import UserCall
+from compilediag_harness.wire import Event, UserCall
 
 LIBRARY = """
 def backward(entered, session, found, done):
@@ -17,22 +17,16 @@ def backward(entered, session, found, done):
 """
 
 
-class _Faults:
-    """The part of a session that is needed here."""
-
-    def fault(self, where: str, error: BaseException) -> None:
-        raise AssertionError(where) from error
-
-
 def _in_an_engines_thread() -> tuple[UserCall | None, str]:
     """What is recorded in a thread that was not made in Python, none of whose calls is ours."""
     scope: dict[str, Any] = {"__name__": "library"}
     exec(compile(LIBRARY, "/venv/site-packages/library.py", "exec"), scope)
     found: list[tuple[UserCall | None, str]] = []
     done = threading.Event()
-    session = cast(Session, _Faults())
-    _thread.start_new_thread(scope["backward"], (entered, session, found, done))
+    faults: list[Event] = []
+    _thread.start_new_thread(scope["backward"], (entered, Session(faults.append), found, done))
     assert done.wait(60)
+    assert not faults
     return found[0]
 
 

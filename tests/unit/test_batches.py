@@ -8,21 +8,13 @@ from hypothesis import strategies as st
 from compilediag.timeline.process import unbatch
 from compilediag.timeline.steps import disabled_calls_of, hooks_of, partial_phases_of
 from compilediag.timeline.timeline import CallsOutside, ModuleHook, PartialPhase
+from compilediag_harness import wire
 from compilediag_harness.base.session import Session
-from compilediag_harness.wire import (
-    DisabledCallsEnded,
-    Event,
-    HooksFound,
-    Location,
-    SpanEnded,
-    SpansEnded,
-    StepsEnded,
-)
 
-HOOK, OTHER = Location("a.py", 1, "hook"), Location("b.py", 2, "other")
+HOOK, OTHER = wire.Location("a.py", 1, "hook"), wire.Location("b.py", 2, "other")
 
 
-def batch(**changes: object) -> SpansEnded:
+def batch(**changes: object) -> wire.SpansEnded:
     made: dict[str, object] = {
         "t": 3.0,
         "names": ("eval", "metrics"),
@@ -35,23 +27,23 @@ def batch(**changes: object) -> SpansEnded:
         "walls_ns": (250_000_000, 1_000_000_000, 125_000_000),
         **changes,
     }
-    return SpansEnded(**made)  # pyright: ignore[reportArgumentType]
+    return wire.SpansEnded(**made)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_batch_is_its_spans() -> None:
     """In the order they ended, among the other events."""
-    other = StepsEnded(1.0, 0, "optimizer", (1.0,), (1.0,))
+    other = wire.StepsEnded(1.0, 0, "optimizer", (1.0,), (1.0,))
     assert list(unbatch([other, batch()])) == [
         other,
-        SpanEnded(1.25, 4, "metrics", 1.0, 0.25, 1, 7, None),
-        SpanEnded(1.5, 4, "eval", 0.5, 1.0, 0, 0, "rest"),
-        SpanEnded(2.625, 5, "metrics", 2.5, 0.125, 1, 7, None),
+        wire.SpanEnded(1.25, 4, "metrics", 1.0, 0.25, 1, 7, None),
+        wire.SpanEnded(1.5, 4, "eval", 0.5, 1.0, 0, 0, "rest"),
+        wire.SpanEnded(2.625, 5, "metrics", 2.5, 0.125, 1, 7, None),
     ]
 
 
 def test_old_records_stay_as_they_are() -> None:
     """A journal of before batches holds one record a span."""
-    old: list[Event] = [SpanEnded(1.0, 0, "eval", 0.0, 1.0, 0, 0)]
+    old: list[wire.Event] = [wire.SpanEnded(1.0, 0, "eval", 0.0, 1.0, 0, 0)]
     assert list(unbatch(old)) == old
 
 
@@ -65,7 +57,7 @@ def test_a_doctored_batch_gives_what_all_of_it_tells(
 ) -> None:
     """Tuples of other lengths and kinds that are none: no error, and no span without a name."""
     doctored = batch(names=names, kinds=kinds, starts_ns=starts_ns)
-    found = [event for event in unbatch([doctored]) if isinstance(event, SpanEnded)]
+    found = [event for event in unbatch([doctored]) if isinstance(event, wire.SpanEnded)]
     assert len(found) <= min(len(kinds), len(starts_ns), 3)
     assert all(event.name in names for event in found)
 
@@ -74,7 +66,7 @@ def test_what_is_written_is_read() -> None:
     """The harness's own batches, to the nanosecond."""
     from compilediag_harness.user_api import spans
 
-    events: list[Event] = []
+    events: list[wire.Event] = []
     session = Session(events.append)
     spans.install(session)
     for name in ("one", "two", "one"):
@@ -82,7 +74,7 @@ def test_what_is_written_is_read() -> None:
             pass
     spans.finish(session)
     spans.uninstall(session)
-    found = [event for event in unbatch(events) if isinstance(event, SpanEnded)]
+    found = [event for event in unbatch(events) if isinstance(event, wire.SpanEnded)]
     assert [event.name for event in found] == ["one", "two", "one"]
     assert all(event.wall_s >= 0.0 for event in found)
     assert [event.t for event in found] == sorted(event.t for event in found)
@@ -91,10 +83,12 @@ def test_what_is_written_is_read() -> None:
 def test_sums_of_calls_are_added_up() -> None:
     """Each function once a phase; the longest is the longest of all."""
     batches = (
-        DisabledCallsEnded(
+        wire.DisabledCallsEnded(
             1.0, (HOOK, OTHER), ("forward", "rest"), (2, 1), (1.0, 4.0), (0.75, 4.0)
         ),
-        DisabledCallsEnded(2.0, (HOOK, HOOK), ("forward", "rest"), (3, 1), (1.5, 0.5), (0.5, 0.5)),
+        wire.DisabledCallsEnded(
+            2.0, (HOOK, HOOK), ("forward", "rest"), (3, 1), (1.5, 0.5), (0.5, 0.5)
+        ),
     )
     assert disabled_calls_of(0, batches) == [
         CallsOutside(0, HOOK, "forward", 5, 2.5, 0.75),
@@ -105,7 +99,7 @@ def test_sums_of_calls_are_added_up() -> None:
 
 def test_hooks_and_partial_phases() -> None:
     """Each as it was recorded; what is missing of a phase is listed once."""
-    found = HooksFound(1.0, ("forward_hook",), ("encoder",), (HOOK,), (True,))
+    found = wire.HooksFound(1.0, ("forward_hook",), ("encoder",), (HOOK,), (True,))
     assert hooks_of(2, [found]) == [ModuleHook(2, "forward_hook", "encoder", HOOK, True)]
-    steps = StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})
+    steps = wire.StepsEnded(1.0, 0, "call", (1.0,), (1.0,), partial={"forward": "only inside Net"})
     assert partial_phases_of(1, (steps, steps)) == [PartialPhase(1, "forward", "only inside Net")]

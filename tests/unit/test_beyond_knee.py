@@ -8,22 +8,10 @@ import pytest
 from knee_pieces import found, measured, used
 
 from compilediag.diagnosis.figures.invocations import shapes_section
-from compilediag.rules.fixed_shapes.rule import NO_MEMORY
+from compilediag.rules.fixed_shapes import NO_MEMORY
 from compilediag.timeline.fold import fold
 from compilediag_harness.shapes.buckets import BucketsImpossible
-from compilediag_harness.shapes.knee import Knee, find_knee
-
-
-def test_calls_at_a_size_that_loses_are_told_with_the_size_to_stay_at() -> None:
-    """The table of the story this began with: best at 512, 1.6 times as long a row at 1024."""
-    event = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 32.0, 33.0), knee=512)
-    (finding,) = found(event, used((64, 5), (512, 7), (1024, 3)))
-    assert (finding.rule, finding.count) == ("CD409", 3)
-    assert finding.title == (
-        "3 calls ran at 1024 rows, past the knee: a row takes 1.6 times as long as at 512"
-    )
-    assert "sizes above 512" in finding.fix.summary
-    assert finding.evidence["beyond"] == [{"size": 1024, "calls": 3, "times": pytest.approx(1.6)}]
+from compilediag_harness.shapes.warming import Knee, find_knee
 
 
 def test_a_size_that_was_not_used_is_no_finding() -> None:

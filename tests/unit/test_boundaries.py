@@ -294,8 +294,7 @@ def test_every_check_is_shown_to_fail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "floors"),
-    [("compilediag", ROOMS), ("harness/compilediag_harness", INSIDE_ROOMS)],
+    ("package", "floors"), [("compilediag", ROOMS), ("harness/compilediag_harness", INSIDE_ROOMS)]
 )
 def test_rooms_are_those_that_exist(package: str, floors: tuple[set[str], ...]) -> None:
     """No floor names a room that is gone, and no module or folder stands in none."""

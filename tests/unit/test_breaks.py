@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -57,26 +56,6 @@ def with_eager_frame(run: Timeline) -> Timeline:
     """The same run in which the frame had no graph at all."""
     (frame,) = run.frames
     return replace(run, frames=(replace(frame, graphs=0, ran_eager=True, eager_reason="a break"),))
-
-
-def test_a_break_of_the_user() -> None:
-    """The finding names category, place, id and reason; the fix is that of the category."""
-    finding = only(timeline([attempt("0/0")], breaks=(site(item_at()),)))
-    assert (finding.rule, finding.slug) == ("CD202", "data-dependent-value")
-    assert (finding.severity, finding.confidence, finding.ownership) == ("warning", "exact", "user")
-    assert finding.location == place_of(Location(FILE, 14, "forward"))
-    assert finding.evidence["gb_id"] == "GB0124"
-    assert finding.cost_s is None, "the price of a split is not measured"
-    assert json.loads(json.dumps(finding.evidence)) == finding.evidence
-
-
-def test_recompiles_do_not_inflate() -> None:
-    """A site met at three compiles of its frame is one finding that counts three reports."""
-    compiles = [attempt("0/0"), attempt("0/1", kind="recompile"), attempt("0/2", kind="recompile")]
-    met = site(item_at(), count=3, compile_ids=("0/0", "0/1", "0/2"))
-    finding = only(timeline(compiles, breaks=(met,)))
-    assert finding.count == 3
-    assert finding.evidence["compile_ids"] == ["0/0", "0/1", "0/2"]
 
 
 def test_a_frame_that_runs_eager_is_an_error() -> None:
@@ -159,25 +138,6 @@ def test_the_reason_that_2_7_leaves_out() -> None:
     finding = only(timeline([failed], breaks=(site(text),)))
     assert (finding.rule, finding.severity, finding.confidence) == ("CD206", "error", "text")
     assert finding.title == "graph break: Unsupported context manager"
-
-
-def test_a_skipped_function_is_named() -> None:
-    """With its module and why, in the title, in the fix and in the evidence."""
-    text = (
-        "Graph break in user code at /home/user/app.py:14\nGraph Break Reason: Attempted to call "
-        "function marked as skipped\n  Explanation: Dynamo does not know how to trace the builtin "
-        "`posix.putenv.` This function is either a Python builtin\n\n  Developer debug context: "
-        "module: posix, qualname: putenv, skip reason: cannot determine source file for posix "
-        "(likely a C extension or builtin)\n"
-    )
-    finding = only(timeline([attempt("0/0")], breaks=(site(text),)))
-    assert finding.title.endswith("posix.putenv (no Python source: a builtin or a C extension)")
-    assert finding.fix.summary == "call `posix.putenv` outside the compiled function"
-    assert finding.evidence["callee"] == {
-        "name": "posix.putenv",
-        "module": "posix",
-        "why": "no Python source: a builtin or a C extension",
-    }
 
 
 def test_the_limit_is_no_break() -> None:

@@ -24,8 +24,8 @@ from compilediag.receipt.schema.invocations import (
     VaryingSizesRecord,
 )
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.catalogue import RECOMPILE_RULES as RULES
-from compilediag.rules.fixed_shapes.plan import PlanLimits, bucket_plans, histogram
+from compilediag.rules.bucket_plan import PlanLimits, bucket_plans, histogram
+from compilediag.rules.diagnose import RECOMPILE_RULES as RULES
 from compilediag.timeline.invocations import Calls, ShapeCount
 from compilediag.timeline.timeline import Compile
 from compilediag.views.plan import render_plan
@@ -80,11 +80,10 @@ def receipt_with(*invocations: Calls) -> Receipt:
 def test_the_ledger_gives_sizes_counts_and_names() -> None:
     """Two buckets for sizes around 6 and 31, compared with the rules of thumb over these calls."""
     (found,) = bucket_plans(receipt_with(batches()), PlanLimits(graphs=2))
-    assert found.counts == SIZES
-    assert found.varying.dims == (("obs:0", "mask:0"),)
-    assert found.counted
-    assert found.buckets is not None
-    assert (found.buckets.buckets, found.buckets.calls) == ((8, 32), (42, 5))
+    assert found.calls == {(size,): number for size, number in SIZES.items()}
+    assert found.dims == (("obs:0", "mask:0"),)
+    assert found.counts is not None
+    assert found.buckets == (8, 32)
     rows = sum(size * count for size, count in SIZES.items())
     assert {row.name: (row.graphs, round(row.waste * rows)) for row in found.alternatives} == {
         "planned": (2, 8 * 42 + 32 * 5 - rows),
@@ -127,7 +126,7 @@ def test_limits_reach_the_planner() -> None:
     def chosen(**limits: Any) -> tuple[int, ...]:
         (found,) = bucket_plans(seen, PlanLimits(**limits))
         assert found.buckets is not None
-        return found.buckets.buckets
+        return found.buckets
 
     assert chosen(graphs=8) == (5, 7, 8, 30, 32)
     assert chosen(graphs=8, multiple=6) == (6, 12, 30, 36)
@@ -147,8 +146,7 @@ def test_two_sizes_make_a_grid_and_three_no_plan() -> None:
     """A graph for each combination of three sizes would be too many: nothing is proposed."""
     pairs = called({"[2, 7]": 9, "[2, 9]": 1, "[4, 7]": 2, "[4, 9]": 5}, ("ids",))
     (found,) = bucket_plans(receipt_with(pairs), PlanLimits(graphs=4))
-    assert found.grid is not None
-    assert (found.grid.first, found.grid.second, found.grid.graphs) == ((2, 4), (7, 9), 4)
+    assert (found.grid, found.alternatives[0].graphs) == (((2, 4), (7, 9)), 4)
     three = called({"[1, 2, 3]": 1, "[2, 2, 9]": 1, "[2, 5, 3]": 1}, ("ids",))
     (found,) = bucket_plans(receipt_with(three), PlanLimits())
     assert (found.buckets, found.grid, found.alternatives) == (None, None, ())
@@ -158,8 +156,8 @@ def test_recompiles_tell_sizes_where_no_call_was_counted() -> None:
     """Without a ledger the sizes that recompiles met are planned for, and marked as uncounted."""
     compiles = compiled_for(("[8, 4]", "[16, 4]"), ("[8, 4]", "[5, 4]"))
     (found,) = bucket_plans(receipt(*compiles), PlanLimits())
-    assert (found.name, found.counted, found.counts) == ("score", False, {5: 1, 8: 1, 16: 1})
-    assert found.varying.dims == (("obs:0",),)
+    assert (found.name, found.counts, found.sizes) == ("score", None, ((5,), (8,), (16,)))
+    assert found.dims == (("obs:0",),)
 
 
 def test_the_receipt_keeps_what_a_plan_needs() -> None:
@@ -210,7 +208,7 @@ def test_what_pads_already_is_planned_by_what_it_was_given() -> None:
     asked = {(size,): number for size, number in SIZES.items()}
     calls = called({"[64, 4]": 40, "[512, 4]": 7}, ("obs",), padded=47)
     (found,) = bucket_plans(padding(fixed_shape(asked), calls), PlanLimits(graphs=2))
-    assert (found.counts, found.fixed is not None) == (SIZES, True)
+    assert (found.calls, found.fixed is not None) == (asked, True)
     assert [row.name for row in found.alternatives[:2]] == ["planned", "as it ran"]
     assert found.alternatives[1][1:] == (1, 3.0)
     drawn = render_plan((found,), RenderOptions(width=100))
@@ -336,7 +334,7 @@ def test_calls_that_were_not_seen_are_said() -> None:
     """Where not every call was looked at, or shapes were not distinguished, the plan says so."""
     seen = receipt_with(called({"[2]": 3, "[4]": 1, None: 6}, ("x",)))
     (found,) = bucket_plans(seen, PlanLimits())
-    drawn = render_plan((found._replace(complete=False),), RenderOptions(width=200))
+    drawn = render_plan((replace(found, complete=False),), RenderOptions(width=200))
     assert "6 calls had sizes that are not known" in drawn
     assert "COMPILEDIAG_EVERY_STEP=1 records all" in drawn
     assert "COMPILEDIAG_EVERY_STEP" not in render_plan((found,), RenderOptions(width=200))

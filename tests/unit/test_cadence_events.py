@@ -104,7 +104,7 @@ def test_what_a_probe_set_stands_beside_the_programs_own(
 
 def test_without_a_session_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """One attribute check a question."""
-    for name in ("_asked", "_fired"):
+    for name in ("_monotonic", "to_name"):
         monkeypatch.setattr(module, name, None)
     assert not module.sinks.all
     assert [Cadence("entropy", 2).due(number) for number in range(3)] == [True, False, True]

@@ -10,7 +10,7 @@ import pytest
 
 from compilediag import cli
 from compilediag.commands import doctor
-from compilediag.views.checkup import Check, DoctorDocument, HookStatus, checkup, render_checkup
+from compilediag.commands.doctor import Check, DoctorDocument, HookStatus, screen_of
 from compilediag.views.style import RenderOptions
 
 ANSWER = {
@@ -43,7 +43,7 @@ def test_missing_hook_is_a_warning_with_what_is_lost(
     found = doctor.examine(tmp_path / ".compilediag")
     assert found.usable
     assert states(found)["hooks"] == "warning"
-    text = render_checkup(found, RenderOptions())
+    text = screen_of(found, RenderOptions())
     assert "reset is missing; lost: ids may be mixed up" in text
     assert text.startswith("✓ compilediag can be used here")
 
@@ -118,15 +118,19 @@ def test_child_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_view_has_the_answer_first_and_the_next_command_last() -> None:
     """What failed stands in the first line, its repair below, and the last line is a command."""
-    found = checkup(
-        {"Python": "3.11", "torch": None},
-        (HookStatus("reset", True, "ids"),),
-        (Check("torch", "failed", "torch \x1b[2J broke", "mend it"), Check("git", "ok", "here")),
+    found = DoctorDocument(
+        schema="compilediag.doctor",
+        usable=False,
+        versions={"Python": "3.11", "torch": None},
+        hooks=(HookStatus("reset", True, "ids"),),
+        checks=(
+            Check("torch", "failed", "torch \x1b[2J broke", "mend it"),
+            Check("git", "ok", "here"),
+        ),
     )
-    lines = render_checkup(found, RenderOptions(60)).splitlines()
+    lines = screen_of(found, RenderOptions(60)).splitlines()
     assert lines[0] == "✗ compilediag cannot be used here: torch"
     assert "  torch   not installed" in lines
     assert "     fix: mend it" in lines
     assert lines[-1] == "  next: compilediag doctor again, after the repairs above"
     assert "\x1b" not in "".join(lines)
-    assert found.usable is False

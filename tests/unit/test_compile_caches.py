@@ -9,24 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from built_receipt import built, compiled, ended, started, torch_seen
-from screens import screen
+from built_receipt import compiled, ended, started, torch_seen
 from trace_lines import line
 
 from compilediag.diagnosis.figures.key_difference import digest_of
 from compilediag.diagnosis.findings import Finding
 from compilediag.readers.torch_trace.read import read_trace, trace_of
 from compilediag.readers.torch_trace.scan import PAYLOAD_LIMIT
-from compilediag.rules.costs.caches import LARGE_OPS, LOST_CACHE_S, reason_of
+from compilediag.rules.caches import LARGE_OPS, LOST_CACHE_S, reason_of
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
-from compilediag.views.compile_time import show_compile_time
-from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import (
     COMPONENTS_KEPT,
     CacheFolderRead,
     CacheLookedUp,
-    CacheSettingsRead,
     CacheWritten,
     Event,
     lookup_of,
@@ -169,54 +165,6 @@ def test_a_graph_that_is_too_long_for_one_record() -> None:
     assert not journal.lost
     (found,) = [item for item in journal.events if isinstance(item, CacheLookedUp)]
     assert (found.key, found.status, found.compile_id) == ("fabc", "full_miss", "0/0")
-
-
-# --- receipt and screen --------------------------------------------------------------------------
-
-
-def test_the_receipt_and_the_screen() -> None:
-    """What all keys share stands once; a saving within another entry is not counted again."""
-    settings = CacheSettingsRead(0.9, "s1", (("inductor_config[a]", "11111111 False"),))
-    shared = ("cache_key_tag", "22222222")
-    one = (shared, ("gm", "33333333 one"))
-    other = (shared, ("gm", "44444444 other"))
-    receipt = built(
-        [
-            started(),
-            torch_seen(),
-            settings,
-            looked("aot_autograd", "hit", saved_s=3.0),
-            looked("fx_graph", "hit", saved_s=2.0, within="aot_autograd", components=one),
-            looked("fx_graph", "hit", saved_s=1.0, components=other, settings="s1"),
-            looked("aot_autograd", "bypass", reason="Unsupported node op x"),
-            CacheWritten(1.5, 0, "fx_graph", "0/0", 0, "OSError: [Errno 28] No space left"),
-            CacheFolderRead(0.9, "/cache", True, False, "ext4"),
-            compiled("0/0", 2.0, 0, 1.0, phases=(("gc", 1.0),)),
-            ended(),
-        ]
-    )
-    found = receipt.caches
-    assert found is not None
-    assert [(c.cache, c.lookups, c.hits, c.bypasses, c.saved_s) for c in found.caches] == [
-        ("aot_autograd", 2, 1, 1, 3.0),
-        ("fx_graph", 2, 2, 0, 1.0),
-    ]
-    assert found.caches[1].components == {"cache_key_tag": "22222222"}
-    assert [item.components for item in found.lookups[1:3]] == [
-        {"gm": "33333333 one"},
-        {"gm": "44444444 other", "inductor_config[a]": "11111111 False"},
-    ]
-    assert found.lookups[0].frame is not None
-    assert {(item.outcome, item.count) for item in found.refusals} == {
-        ("bypass", 1),
-        ("not_written", 1),
-    }
-    assert found.folder is not None
-    assert found.folder.filesystem == "ext4"
-    assert built().caches is None, "without a lookup"
-    text = screen(show_compile_time, receipt, RenderOptions(width=110))
-    assert "AOTAutograd, not cached 1 time: Unsupported node op x" in text
-    assert "compiled graphs (inductor), not written 1 time: OSError" in text
 
 
 # --- CD611 ---------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from trace_lines import line
 
 from compilediag.diagnosis.figures.compile_costs import OTHER, PHASES, phase_of
 from compilediag.readers.torch_trace.read import trace_of
-from compilediag.views.compile_time import LABELS, show_compile_time
+from compilediag.views.compiles import LABELS, show_compile_time
 from compilediag.views.style import RenderOptions
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.wire import Compiled, Location
@@ -132,11 +132,7 @@ def test_each_thread_has_its_own() -> None:
 
 
 def _timing(ph: str, name: str, at_us: float, of: int = 0) -> bytes:
-    payload = b'{\n"name": "%s",\n"ts": %.1f,\n"ph": "%s"\n}' % (
-        name.encode(),
-        at_us,
-        ph.encode(),
-    )
+    payload = b'{\n"name": "%s",\n"ts": %.1f,\n"ph": "%s"\n}' % (name.encode(), at_us, ph.encode())
     return line(b'{"chromium_event": {}, "frame_id": %d, "frame_compile_id": 0}' % of, payload)
 
 

@@ -15,14 +15,7 @@ from compilediag.timeline.devices import CudagraphRun, skip_reason
 from compilediag.timeline.fold import fold
 from compilediag.timeline.invocations import Calls, ShapeCount
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import (
-    CudagraphRecorded,
-    CudagraphsRan,
-    Event,
-    FixedShapeUsed,
-    Location,
-    WarningSeen,
-)
+from compilediag_harness import wire
 
 GPU = process(facts={"gpus": [{"name": "H100"}]})
 CPU = process(facts={"gpus": []})
@@ -37,34 +30,34 @@ LIMIT = (
 )
 
 
-def recorded(reason: str = "first", compile_id: str = "0/0", **more: Any) -> CudagraphRecorded:
+def recorded(reason: str = "first", compile_id: str = "0/0", **more: Any) -> wire.CudagraphRecorded:
     """A recording of half a second."""
     graph = {"mode": "forward", "tree": 0, "function": 0, "sizes": ("[8, 4]",), "seconds": 0.5}
     when = {"t": 1.0, "step": 1, "epoch": 0, "thread": 1, "moved": (), "moved_at": ()}
     told = {"compile_id": compile_id, "reason": reason, **more}
-    return CudagraphRecorded(**{**graph, **when, **told})
+    return wire.CudagraphRecorded(**{**graph, **when, **told})
 
 
 def ran(
     recordings: int = 1, replays: int = 0, compile_id: str = "0/0", **more: Any
-) -> CudagraphsRan:
-    return CudagraphsRan(2.0, (compile_id,), (recordings,), (replays,), (1,), **more)
+) -> wire.CudagraphsRan:
+    return wire.CudagraphsRan(2.0, (compile_id,), (recordings,), (replays,), (1,), **more)
 
 
-def run_of(*events: Event) -> CudagraphRun:
+def run_of(*events: wire.Event) -> CudagraphRun:
     (run,) = fold([events]).cudagraphs
     return run
 
 
-def seen(*events: Event, **more: Any) -> Timeline:
+def seen(*events: wire.Event, **more: Any) -> Timeline:
     """A run on a machine with a device."""
     run = fold([events])
     known = {"cudagraphs": run.cudagraphs, "fixed_shapes": run.fixed_shapes}
     return timeline([attempt()], **{"processes": (GPU,), **known, **more})
 
 
-def warning(text: str, step: int = 1) -> WarningSeen:
-    return WarningSeen(1.0, step, "0/0", "torch._inductor.cudagraph_utils.__cudagraphs", text)
+def warning(text: str, step: int = 1) -> wire.WarningSeen:
+    return wire.WarningSeen(1.0, step, "0/0", "torch._inductor.cudagraph_utils.__cudagraphs", text)
 
 
 # --- folding ---
@@ -137,14 +130,14 @@ def test_padding_in_graphs_is_told_of_one_callable() -> None:
     """Of 8 rows that ran in graphs 6 were real. Where two callables ran in graphs no sum is made:
     rows of one may cost a thousand times those of the other. Without a call in a graph, nothing."""
 
-    def padded(number: int, in_graphs: int) -> FixedShapeUsed:
-        place = Location(FILE, 4, "score")
+    def padded(number: int, in_graphs: int) -> wire.FixedShapeUsed:
+        place = wire.Location(FILE, 4, "score")
         calls = (((3,),), ((4,),), (5,))
-        return FixedShapeUsed(
+        return wire.FixedShapeUsed(
             1.0, number, place, ("rows",), ((4,),), *calls, in_graphs=(in_graphs,)
         )
 
-    def waste(*events: Event) -> float | None:
+    def waste(*events: wire.Event) -> float | None:
         return cudagraph_section(seen(ran(2, 5), *events)).padding_waste_fraction
 
     assert waste(padded(0, 2)) == 0.25
@@ -193,12 +186,12 @@ def test_no_skip_is_no_proof() -> None:
     recorded, nobody requested them, or nothing could be watched."""
     asked = {"compile_requests": [{"mode": "reduce-overhead"}], "gpus": [{}]}
     with_mode = {"processes": (process(facts=asked),)}
-    (silent,) = rules.cudagraph_skipped(seen(CudagraphsRan(2.0, (), (), (), ()), **with_mode))
+    (silent,) = rules.cudagraph_skipped(seen(wire.CudagraphsRan(2.0, (), (), (), ()), **with_mode))
     assert "none was recorded" in silent.title
     for run in (
         seen(ran(1), **with_mode),
-        seen(CudagraphsRan(2.0, (), (), (), ())),
-        seen(CudagraphsRan(2.0, (), (), (), (), lost="unknown trees"), **with_mode),
+        seen(wire.CudagraphsRan(2.0, (), (), (), ())),
+        seen(wire.CudagraphsRan(2.0, (), (), (), (), lost="unknown trees"), **with_mode),
     ):
         assert list(rules.cudagraph_skipped(run)) == []
 

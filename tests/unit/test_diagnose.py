@@ -8,24 +8,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 from built_receipt import finding as built_finding
-from timelines import (
-    FILE,
-    at_limit,
-    attempt,
-    false_guard,
-    hazards,
-    log,
-    process,
-    recompile,
-    site,
-    timeline,
-)
+from timelines import FILE, at_limit, attempt, false_guard, log, process, recompile, site, timeline
 
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.codes import Severity
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules.catalogue import ALL_RULES
-from compilediag.rules.diagnose import diagnose
+from compilediag.rules.diagnose import ALL_RULES, diagnose
 from compilediag.rules.recompiles import RecompileRule
 from compilediag.timeline.timeline import BreakSite, Timeline
 from compilediag_harness.wire import EvidenceLost, Location
@@ -99,14 +87,6 @@ def test_blind(run: Timeline, rule: str) -> None:
     assert (diagnosis.verdict, diagnosis.findings[0].rule) == ("blind", rule)
 
 
-def test_blind_overrules_findings() -> None:
-    """Found recompiles are shown, but no count is sure while sources disagree."""
-    run = timeline([attempt("0/0"), attempt("0/1", kind="recompile")], text_log=log(9))
-    diagnosis = diagnose(run)
-    assert diagnosis.verdict == "blind"
-    assert [finding.rule for finding in diagnosis.findings] == ["CD903", "CD107"]
-
-
 @pytest.mark.parametrize(
     ("severity", "verdict"), [("info", "clean"), ("warning", "findings"), ("error", "findings")]
 )
@@ -159,17 +139,6 @@ def test_the_limit_and_its_cause() -> None:
     cause, limit = diagnosis.findings
     assert (cause.count, cause.cost_s) == (7, 3.5)
     assert limit.also == ("CD107",)
-
-
-def test_an_armed_guard_of_a_known_cause() -> None:
-    """A cause that recompiled and is armed again is one finding."""
-    compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
-    run = timeline(compiles, hazards=(hazards([false_guard()], step=1),), text_log=log(1))
-    (finding,) = diagnose(run).findings
-    assert (finding.rule, finding.also, finding.count) == ("CD107", ("CD150",), 1)
-    other = false_guard("L['m']", "L['m'] == 2")  # not one that recompiled
-    run = timeline(compiles, hazards=(hazards([other], step=1),), text_log=log(1))
-    assert [finding.rule for finding in diagnose(run).findings] == ["CD107", "CD150"]
 
 
 def test_recompiles_of_compiled_autograd_that_a_guard_explains() -> None:

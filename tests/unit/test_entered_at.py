@@ -7,55 +7,45 @@ from dataclasses import replace
 
 import pytest
 from built_receipt import compiled
-from timelines import FILE, PACKAGE_FILE, ROOT, TORCH_FILE, false_guard
+from timelines import FILE, PACKAGE_FILE, TORCH_FILE
 from trace_lines import line
 
 from compilediag.diagnosis.findings import entered_record, place_of
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
-from compilediag_harness.wire import (
-    Compiled,
-    CompileStarted,
-    EntryDiff,
-    Event,
-    FrameSkipped,
-    GraphBroke,
-    Location,
-    Recompiled,
-    UserCall,
-)
+from compilediag_harness import wire
 
-CALL = UserCall(FILE, 36, "main", "model(x, batch)", (("x", "x"), ("index", "batch")))
-OTHER = UserCall(FILE, 50, "evaluate", "model(x)")
-WHERE = Location(PACKAGE_FILE, 10, "forward")
+CALL = wire.UserCall(FILE, 36, "main", "model(x, batch)", (("x", "x"), ("index", "batch")))
+OTHER = wire.UserCall(FILE, 50, "evaluate", "model(x)")
+WHERE = wire.Location(PACKAGE_FILE, 10, "forward")
 
 
-def row(compile_id: str, call: UserCall | None, reason: str | None = None) -> Compiled:
+def row(compile_id: str, call: wire.UserCall | None, reason: str | None = None) -> wire.Compiled:
     thread = "" if call is not None else "thread pool_0 (thread.py:83 in _worker)"
     facts = {"recompile_reason": reason, "entered_at": call, "entered_from": thread}
     return compiled(compile_id, 1.0, 0, 0.5, frame=WHERE, **facts)
 
 
-def question(compile_id: str) -> Recompiled:
+def question(compile_id: str) -> wire.Recompiled:
     text = f"L['n'] == 2  # if n:  # {PACKAGE_FILE}:12 in forward"
-    return Recompiled(0.9, 0, compile_id, 0, WHERE, (f"0/0: {text}",), (), 0.0)
+    return wire.Recompiled(0.9, 0, compile_id, 0, WHERE, (f"0/0: {text}",), (), 0.0)
 
 
 def test_a_recompile_has_the_call_of_its_row() -> None:
     """Each compile its own; the finding that of the first recompile with its cause."""
-    events: list[Event] = [row("0/0", OTHER), question("0/1"), row("0/1", CALL, "n")]
+    events: list[wire.Event] = [row("0/0", OTHER), question("0/1"), row("0/1", CALL, "n")]
     timeline = fold([events])
     assert [item.entered_at for item in timeline.compiles] == [OTHER, CALL]
     assert [item.entered_at for item in timeline.recompiles] == [CALL]
     (finding,) = (item for item in diagnose(timeline).findings if item.rule == "CD107")
-    assert finding.location == place_of(Location(PACKAGE_FILE, 12, "forward"))
+    assert finding.location == place_of(wire.Location(PACKAGE_FILE, 12, "forward"))
     assert finding.entered_at == entered_record(CALL)
 
 
 def test_a_compile_that_did_not_end() -> None:
     """It has no row: its start has the call."""
-    started = CompileStarted(0.95, 0, "DYNAMO", "0/1", 0, WHERE, CALL)
+    started = wire.CompileStarted(0.95, 0, "DYNAMO", "0/1", 0, WHERE, CALL)
     timeline = fold([[row("0/0", OTHER), question("0/1"), started]])
     assert timeline.recompiles[0].entered_at == CALL
 
@@ -63,41 +53,11 @@ def test_a_compile_that_did_not_end() -> None:
 def test_a_break_has_the_call_of_its_compile() -> None:
     """Also where torch reports it at a restart of the compile, and none of another process."""
     text = f"Graph break in user code at {PACKAGE_FILE}:14\nReason: item\n"
-    broke = GraphBroke(0.5, 0, "0/0_1", 0, text)
+    broke = wire.GraphBroke(0.5, 0, "0/0_1", 0, text)
     timeline = fold([[row("0/0", OTHER)], [broke, row("0/0", CALL)]])
     assert [item.entered_at for item in timeline.breaks] == [CALL]
     (finding,) = (item for item in diagnose(timeline).findings if item.rule.startswith("CD2"))
     assert finding.entered_at == entered_record(CALL)
-
-
-def test_a_break_in_a_library_has_the_line_inside_of_the_compiled_function() -> None:
-    """Nearer than the call of that function; a break in a file of the user's is such a line."""
-    stack = (
-        f'  File "{FILE}", line 20, in forward\n    error.update(out)\n'
-        f'  File "{PACKAGE_FILE}", line 14, in update\n    n = count.item()\n'
-    )
-    headline = f"Graph break in user code at {PACKAGE_FILE}:14\nReason: item\n\n"
-    text = f"{headline}from user code:\n{stack}"
-    broke = [GraphBroke(0.5, 0, "0/0", 0, text)]
-    timeline = fold([[*broke, row("0/0", CALL)]], user_roots=(ROOT,))
-    assert [item.entered_at for item in timeline.breaks] == [
-        UserCall(FILE, 20, "forward", "error.update(out)")
-    ]
-    own = text.replace(f"{PACKAGE_FILE}:14", f"{FILE}:20")
-    timeline = fold([[GraphBroke(0.5, 0, "0/0", 0, own), row("0/0", CALL)]], user_roots=(ROOT,))
-    assert [item.entered_at for item in timeline.breaks] == [CALL]
-
-
-def test_a_cause_in_a_library_has_the_line_inside_of_the_compiled_function() -> None:
-    inside = UserCall(FILE, 20, "forward", "error.update(out)")
-    guard = false_guard(user=Location(PACKAGE_FILE, 14, "update"), own=inside)
-    asked = replace(question("0/1"), entries=(EntryDiff("0/0", (guard,)),))
-    timeline = fold([[row("0/0", OTHER), asked, row("0/1", CALL, "n")]], user_roots=(ROOT,))
-    (finding,) = (item for item in diagnose(timeline).findings if item.rule == "CD107")
-    assert (finding.location, finding.entered_at) == (
-        place_of(Location(PACKAGE_FILE, 14, "update")),
-        entered_record(inside),
-    )
 
 
 def test_frames() -> None:
@@ -105,7 +65,7 @@ def test_frames() -> None:
     limited = replace(
         row("0/1", CALL, "n"), guarded=False, fail_type="RecompileLimitExceeded", graph_ops=None
     )
-    skipped = FrameSkipped(2.0, 0, Location(PACKAGE_FILE, 90, "other"), "why", CALL)
+    skipped = wire.FrameSkipped(2.0, 0, wire.Location(PACKAGE_FILE, 90, "other"), "why", CALL)
     timeline = fold([[row("0/0", OTHER), question("0/1"), limited, skipped]])
     assert [frame.entered_at for frame in timeline.frames] == [CALL]
     assert [item.entered_at for item in timeline.skipped] == [CALL]
@@ -130,7 +90,7 @@ FILES = [FILE, EVAL_FRAME, TORCH_FILE, PACKAGE_FILE, "<frozen runpy>", "<string>
 Stack = list[tuple[int, int, str, str]]
 
 
-def entered(stack: Stack) -> tuple[UserCall | None, str]:
+def entered(stack: Stack) -> tuple[wire.UserCall | None, str]:
     """Of the one compile of a trace that began below these calls."""
     strings = [json.dumps({"str": [name, at]}) for at, name in enumerate(FILES)]
     entries = [
@@ -144,7 +104,7 @@ def entered(stack: Stack) -> tuple[UserCall | None, str]:
     end = json.dumps({"compilation_metrics": {**metrics, "recompile_reason": None}, **ids})
     data = b"".join(line(each.encode()) for each in (*strings, start, end))
     (journal,) = trace_of([data], "trace")
-    (found,) = [event for event in journal.events if isinstance(event, Compiled)]
+    (found,) = [event for event in journal.events if isinstance(event, wire.Compiled)]
     return found.entered_at, found.entered_from
 
 
@@ -152,8 +112,8 @@ MODULE: Stack = [(1, 511, "__call__", "return super()"), (2, 1789, "_call_impl",
 
 
 TOP, IN_MAIN = (0, 60, "<module>", "main()"), (0, 36, "main", "model(x)")
-FOUND = UserCall(FILE, 36, "main", "model(x)")
-INSTALLED = UserCall(PACKAGE_FILE, 7, "<module>", "model(x)")
+FOUND = wire.UserCall(FILE, 36, "main", "model(x)")
+INSTALLED = wire.UserCall(PACKAGE_FILE, 7, "<module>", "model(x)")
 RUNPY: Stack = [(4, 198, "_run_module_as_main", ""), (4, 88, "_run_code", "")]
 
 
@@ -172,7 +132,7 @@ RUNPY: Stack = [(4, 198, "_run_module_as_main", ""), (4, 88, "_run_code", "")]
         ([(3, 8, "main", "model(x)"), *MODULE], None),
     ],
 )
-def test_the_call_in_a_trace(stack: Stack, call: UserCall | None) -> None:
+def test_the_call_in_a_trace(stack: Stack, call: wire.UserCall | None) -> None:
     assert entered(stack)[0] == call
 
 

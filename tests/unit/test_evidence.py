@@ -5,22 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from timelines import (
-    FILE,
-    PACKAGE_FILE,
-    TORCH_FILE,
-    WHERE,
-    at_limit,
-    attempt,
-    log,
-    process,
-    timeline,
-)
+from timelines import FILE, PACKAGE_FILE, TORCH_FILE, WHERE, attempt, log, process, timeline
 
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.rules.evidence import (
-    find_disagreement,
     find_eager_frames,
     find_eager_stances,
     find_stored_profiles,
@@ -63,15 +52,6 @@ def test_torn_evidence() -> None:
     assert list(find_torn_evidence(timeline([attempt("0/0")]))) == []
 
 
-def test_sources_disagree() -> None:
-    """The finding holds the sentence and every number compared."""
-    run = timeline([attempt("0/0")], text_log=log(3))
-    finding = one(find_disagreement(run))
-    assert (finding.rule, finding.severity) == ("CD903", "error")
-    assert finding.evidence["numbers"]["text_recompiling_lines"] == 3  # type: ignore[index]
-    assert list(find_disagreement(replace(run, text_log=log(0)))) == []
-
-
 def test_owners_of_eager_frames() -> None:
     """A third party's frame is a warning; torch's own frames are skipped by design."""
     theirs = Location(PACKAGE_FILE, 5, "rearrange")
@@ -79,11 +59,6 @@ def test_owners_of_eager_frames() -> None:
     assert (finding.ownership, finding.severity) == ("third_party", "warning")
     own = Location(TORCH_FILE, 5, "inner")
     assert list(find_eager_frames(timeline([attempt("0/0", kind="failed", where=own)]))) == []
-
-
-def test_the_limit_is_not_reported_twice() -> None:
-    """A frame over the recompile limit is CD152."""
-    assert list(find_eager_frames(timeline(at_limit(8)))) == []
 
 
 @pytest.mark.parametrize(

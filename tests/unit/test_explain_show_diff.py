@@ -31,16 +31,6 @@ def out(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_show_json_is_the_receipt(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--json` prints what the file holds, fields of newer versions included, in ASCII."""
-    printed = out(capsys, "show", "--json", str(VIEWS / "hostile.json"))
-    assert printed.isascii()
-    raw = json.loads((VIEWS / "hostile.json").read_text(encoding="utf-8"))
-    facts = json.loads(printed)
-    assert facts["findings"][0]["title"] == raw["findings"][0]["title"]
-    assert set(raw) <= set(facts)
-
-
 def test_show_takes_the_latest_run_and_its_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compilediag.fixes.answers import compare, exact_answers, unstable
-from compilediag.fixes.same_answers import results_in, same_result
+from compilediag.fixes.certificate import results_in, same_result
 from compilediag.rules.changes import Declared, NumberAsTensor
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Answer, Location, OutputsSampled, StateRead

@@ -107,11 +107,7 @@ def test_nothing_is_proposed_without_a_plan() -> None:
 
 def test_other_sizes_where_padding_is_waste() -> None:
     fixed = FixedShapeRecord(
-        name="score",
-        axes=("rows",),
-        buckets=((64, 512),),
-        planned_buckets=((32, 96),),
-        warmed=True,
+        name="score", axes=("rows",), buckets=((64, 512),), planned_buckets=((32, 96),), warmed=True
     )
     whole = called(shapes=ShapesSection(fixed=(fixed,)))
     whole = of_files(whole, "score.py")

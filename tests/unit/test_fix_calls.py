@@ -12,8 +12,8 @@ from compilediag.receipt.schema.compiles import EnteredAt, FrameName
 from compilediag.receipt.schema.invocations import Invocation, ShapesRecord
 from compilediag.rules.case import Case, case_of
 from compilediag.rules.changes import Change, Edit, EditImpossible
-from compilediag.rules.objects.changes import neutral_changes
-from compilediag.rules.values.changes import filled_changes, flag_changes
+from compilediag.rules.objects import neutral_changes
+from compilediag.rules.values import filled_changes, flag_changes
 from tests.support.receipt_records import entered, of_files
 from tests.unit.test_fix_candidates import finding, receipt
 
@@ -161,10 +161,7 @@ def test_a_flag_is_the_same_in_every_call(source: str) -> None:
     flag = {"source": source, "values": [["False", "True"]]}
     found = list(flag_changes(case("CD107", [*calls[:2]], [], **flag)))
     assert [[(edit.kind, edit.code) for edit in each.edits] for each in found] == [
-        [
-            ("argument", ("f(x, fast=n > 2)", "1", value)),
-            ("keyword", ("f(x)", "fast", value)),
-        ]
+        [("argument", ("f(x, fast=n > 2)", "1", value)), ("keyword", ("f(x)", "fast", value))]
         for value in ("True", "False")
     ]
     assert found[0].line == "train.py:3: pass fast=True (and at 1 other call)"

@@ -26,7 +26,7 @@ from compilediag.rules.changes import NEEDS_LIBCST, Change, Edit, EditImpossible
 from compilediag.rules.offers import why_unchangeable
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program
-from compilediag.runs.trials import state
+from compilediag.runs.trials import one
 from compilediag.runs.trials.campaign import run_campaign
 from compilediag.runs.trials.one import Trial, campaign_folder
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
@@ -74,7 +74,7 @@ class Runs:
         self.together_fails = False
         self.need_each_other = ""
         self.follows = ("", "")
-        monkeypatch.setattr(state, "run_trial", self.run)
+        monkeypatch.setattr(one, "run_trial", self.run)
 
     def run(
         self,
@@ -84,6 +84,7 @@ class Runs:
         plan: TrialPlan,
         variables: Mapping[str, str],
         timeout_s: float | None,
+        **_: bool,
     ) -> Trial:
         self.made.append(name)
         self.timeout_s = timeout_s
@@ -115,7 +116,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 def campaign(of: Receipt = BEFORE, **more: Any) -> Campaign:
     program = Program(("train.py",), RunOptions(), {}, "/nowhere")
-    return Campaign(program, of, of.findings, lambda text: None, **more)
+    return Campaign(program, lambda text: None, receipt=of, wanted=of.findings, **more)
 
 
 def proofs(results: tuple[Result, ...]) -> list[str | None]:
@@ -153,11 +154,7 @@ def test_what_does_not_go_together_is_proved_alone(runs: Runs) -> None:
     runs.together_fails = True
     made = campaign()
     results = run_campaign(made)
-    assert runs.made[-3:] == [
-        "all of them together",
-        f"again: {line(N)}",
-        f"again: {line(M)}",
-    ]
+    assert runs.made[-3:] == ["all of them together", f"again: {line(N)}", f"again: {line(M)}"]
     assert proofs(results) == [line("L['n']"), line("L['m']")]
     assert environment_lines(made) == []
     assert made.notes[0].startswith("with all changes together finding 1 is refused: ")
@@ -419,7 +416,7 @@ def test_float64_costs_a_run_only_where_numbers_alone_differ(
 def run_with_rounding(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Campaign:
     """The change of n makes the output 0.0001 smaller; so much is eager from float64."""
 
-    def run_trial(*given: Any) -> Trial:
+    def run_trial(*given: Any, **_: bool) -> Trial:
         trial, plan, variables = runs.run(*given), given[3], given[4]
         assert trial.observed is not None
         value, more = (0.9999 if "L['n']" in variables.get(SOURCES, "") else 1.0), {}
@@ -430,7 +427,7 @@ def run_with_rounding(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Campaign:
         problem = runs.fails_on.get("reference") if plan.reference else None
         return replace(trial, observed=observed, problem=problem)
 
-    monkeypatch.setattr(state, "run_trial", run_trial)
+    monkeypatch.setattr(one, "run_trial", run_trial)
     return campaign()
 
 

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from compilediag.fixes.answers import compare
-from compilediag.fixes.certificate import judge
+from compilediag.fixes.certificate import judge, needs_float64
 from compilediag.fixes.observed import Certificate, Observed, Subject, Without, count_in, subject_of
-from compilediag.fixes.same_answers import needs_float64
 from compilediag.receipt.schema.compiles import (
     CompileEvent,
     CompileSection,

@@ -9,24 +9,18 @@ import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.receipt.schema.compiles import EnteredAt
-from compilediag.rules import modes
-from compilediag.rules.breaks import changes as breaks
 from compilediag.rules.case import Case, case_of
 from compilediag.rules.changes import Change, Edit, EditImpossible
-from compilediag.rules.objects.changes import distinct_changes
 from compilediag.rules.sizes.changes import mark_changes, size_changes
 from compilediag.rules.tensors import tensor_changes
-from compilediag.rules.values.changes import passed_changes
+from compilediag.rules.values import passed_changes
 from tests.support.receipt_records import entered, of_files
 from tests.unit.test_fix_candidates import finding, receipt
 
 pytest.importorskip("libcst")
 
 
-MAKERS = (
-    *(distinct_changes, passed_changes, tensor_changes, modes.view_changes, size_changes),
-    breaks.passed_changes,
-)
+MAKERS = (passed_changes, tensor_changes, size_changes)
 
 
 def offered(rule: str, text: str, arguments: dict[str, str], **evidence: Any) -> list[Change]:
@@ -87,11 +81,11 @@ def test_a_dtype_is_one_that_holds_every_value(values: Any, code: str | None) ->
     assert [edit.code[2] for change in found for edit in change.edits] == ([code] if code else [])
 
 
-@pytest.mark.parametrize("guard", ['Duplicate tensors found: ["x", "y"]', "L['x'] is L['y']"])
-def test_the_second_of_two_arguments_that_are_one_tensor_is_copied(guard: str) -> None:
-    found = offered("CD113", "m(t, t)", {"x": "t", "y": "t"}, guard=guard)
-    assert found[1].line == "train.py:1: m(t, t.clone())"
-    assert not lines("CD113", "m(t)", {"x": "t"}, guard="L['x'] is L['self'].weight")
+def test_the_second_of_two_arguments_that_are_one_tensor_is_edited() -> None:
+    layout = {"kind": "stride", "source": "L['y']", "values": ROWS}
+    found = offered("CD106", "m(t, t)", {"x": "t", "y": "t"}, **layout)
+    assert found[1].line == "train.py:1: m(t, t.contiguous())"
+    assert offered("CD106", "m(t)", {"x": "t", "y": "t"}, **layout)[1:] == []
 
 
 def test_a_number_becomes_a_tensor_that_loses_nothing() -> None:

@@ -13,35 +13,27 @@ from compilediag.diagnosis.codes import REGISTER
 from compilediag.diagnosis.figures.invocations import planned_padding, shapes_section
 from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.schema.invocations import FixedShapeRecord
-from compilediag.rules.fixed_shapes.rule import (
+from compilediag.rules.fixed_shapes import (
     find_contamination,
     find_early_exit_waste,
     find_late_compiles,
     find_padding_waste,
 )
-from compilediag.timeline.fixed_shapes import ASKED_KEPT, SIZES_KEPT, SizeRun, fixed_shapes_of
+from compilediag.timeline.fixed_shapes import ASKED_KEPT, SizeRun, fixed_shapes_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
+from compilediag_harness import wire
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import shape_log
-from compilediag_harness.wire import (
-    Event,
-    FixedShapeCompiled,
-    FixedShapeUsed,
-    FixedShapeWarmed,
-    Location,
-    PaddingChecked,
-    RowsRun,
-)
 
-PLACE = Location("/home/user/app.py", 4, "score")
+PLACE = wire.Location("/home/user/app.py", 4, "score")
 
 
 def used(
     *calls: tuple[int, int, int], buckets: tuple[int, ...] = (4, 8), priced: bool = False
-) -> FixedShapeUsed:
+) -> wire.FixedShapeUsed:
     """Calls as (rows, size, count)."""
-    return FixedShapeUsed(
+    return wire.FixedShapeUsed(
         1.0,
         0,
         PLACE,
@@ -54,9 +46,9 @@ def used(
     )
 
 
-def split(*, in_graphs: tuple[int, ...] = (), number: int = 0) -> FixedShapeUsed:
+def split(*, in_graphs: tuple[int, ...] = (), number: int = 0) -> wire.FixedShapeUsed:
     """Two batches of 11, each of which ran as 8 and 3, and five of 6."""
-    return FixedShapeUsed(
+    return wire.FixedShapeUsed(
         *(1.0, number, PLACE, ("rows",), ((4, 8),)),
         sizes=((8,), (3,), (6,)),
         run=((8,), (4,), (8,)),
@@ -67,14 +59,14 @@ def split(*, in_graphs: tuple[int, ...] = (), number: int = 0) -> FixedShapeUsed
     )
 
 
-def wasteful(count: int = 8, *, priced: bool = False) -> FixedShapeUsed:
+def wasteful(count: int = 8, *, priced: bool = False) -> wire.FixedShapeUsed:
     """Batches of 20 and of 70 rows; the latter run at 512."""
     return used((20, 64, count), (70, 512, count), buckets=(64, 512), priced=priced)
 
 
-def checked(*outputs: tuple[str, str]) -> PaddingChecked:
+def checked(*outputs: tuple[str, str]) -> wire.PaddingChecked:
     """Outputs as (path, kind)."""
-    return PaddingChecked(
+    return wire.PaddingChecked(
         *(2.0, 0, 0, PLACE, (3,), (4,), ("zeros", "large"), (7,), False),
         outputs=tuple(path for path, _ in outputs),
         kinds=tuple(kind for _, kind in outputs),
@@ -84,15 +76,17 @@ def checked(*outputs: tuple[str, str]) -> PaddingChecked:
     )
 
 
-def rows_run(computed: int, active: int, steps: int = 10, *, compaction: bool = False) -> RowsRun:
-    return RowsRun(3.0, steps, 0, PLACE, steps, 8, computed, active, 0, compaction)
+def rows_run(
+    computed: int, active: int, steps: int = 10, *, compaction: bool = False
+) -> wire.RowsRun:
+    return wire.RowsRun(3.0, steps, 0, PLACE, steps, 8, computed, active, 0, compaction)
 
 
-WARMED = FixedShapeWarmed(1.0, 0, 0, PLACE, 2, 2, backward=False, began=0.5)
-LATE = FixedShapeCompiled(4.0, 6, 0, PLACE, (3,), (4,), ("DYNAMO 0/2",))
+WARMED = wire.FixedShapeWarmed(1.0, 0, 0, PLACE, 2, 2, backward=False, began=0.5)
+LATE = wire.FixedShapeCompiled(4.0, 6, 0, PLACE, (3,), (4,), ("DYNAMO 0/2",))
 
 
-def timeline(*events: Event) -> Timeline:
+def timeline(*events: wire.Event) -> Timeline:
     return fold([events], user_roots=("/home/user",))
 
 
@@ -155,18 +149,6 @@ def test_only_the_last_check_counts() -> None:
     assert not list(find_contamination(timeline(checked(("", "reduced")), checked(("", "safe")))))
 
 
-def test_padding_is_told_with_the_sizes_that_would_need_less() -> None:
-    """As many sizes, for these calls, in multiples of 8 as those that were used."""
-    (finding,) = find_padding_waste(timeline(wasteful()))
-    ran, planned, real = 8 * (64 + 512), 8 * (24 + 72), 8 * (20 + 70)
-    assert finding.title == (
-        f"{ran - real} of {ran} rows were padding, and as many other sizes would have made it "
-        f"{planned - real}"
-    )
-    assert finding.fix.summary.endswith("buckets=[24, 72]")
-    assert finding.evidence["planned_run_elements"] == planned
-
-
 def test_padding_that_must_be_is_no_finding() -> None:
     """Sizes as good as can be, too few calls, and sizes chosen by a cost of the program's own."""
     best = used((20, 24, 8), (70, 72, 8), buckets=(24, 72))
@@ -211,28 +193,16 @@ def test_many_sizes_are_not_spelled_out() -> None:
 def test_two_axes_are_planned_as_a_grid() -> None:
     """As many cells; a length of 0 runs in the smallest bucket. Three axes are not judged."""
     sizes = ((3, 5), (3, 0))
-    calls = FixedShapeUsed(
+    calls = wire.FixedShapeUsed(
         *(1.0, 0, PLACE, ("B", "T"), ((16,), (64,)), sizes, ((16, 64),) * 2, (20, 2))
     )
     (finding,) = find_padding_waste(timeline(calls))
     assert finding.fix.summary.endswith('buckets={"B": [8], "T": [8]}')
     assert finding.evidence["planned_run_elements"] == 22 * 8 * 8
-    three = FixedShapeUsed(
+    three = wire.FixedShapeUsed(
         *(1.0, 0, PLACE, ("B", "T", "U"), ((16,),) * 3, ((3, 3, 3),), ((16, 16, 16),), (20,))
     )
     assert not list(find_padding_waste(timeline(three)))
-
-
-def test_sizes_beyond_those_kept_count_as_what_they_ran_at() -> None:
-    """What is known stays bounded, and the planned padding is never too small."""
-    top = 2 * SIZES_KEPT
-    calls = [(size, top, 1) for size in range(1, top)]
-    (item,) = fixed_shapes_of(0, [used(*calls, buckets=(top,))])
-    assert len(item.real) == SIZES_KEPT + 1
-    assert sum(item.real.values()) == top - 1
-    planned = planned_padding(item)
-    assert planned is not None
-    assert planned.run_elements == item.run_elements
 
 
 def test_batches_are_known_as_they_came() -> None:
@@ -246,23 +216,11 @@ def test_batches_of_many_sizes_are_bounded() -> None:
     """Sizes beyond those kept are counted."""
     sizes = tuple((size,) for size in range(1, ASKED_KEPT + 4))
     counts = (2,) * len(sizes)
-    event = FixedShapeUsed(
-        *(1.0, 0, PLACE, ("rows",), ((9999,),), sizes, ((9999,),) * len(sizes), counts),
-        asked=sizes,
+    event = wire.FixedShapeUsed(
+        *(1.0, 0, PLACE, ("rows",), ((9999,),), sizes, ((9999,),) * len(sizes), counts), asked=sizes
     )
     (item,) = fixed_shapes_of(0, [event])
     assert (len(item.asked), item.other_batches) == (ASKED_KEPT, 3 * 2)
-
-
-def test_padding_in_cuda_graphs_is_that_of_the_calls_that_ran_in_one() -> None:
-    """One batch of 11 and one of 6 ran in graphs: of 8 + 4 + 8 rows, 17 were real."""
-    folded = timeline(split(in_graphs=(1, 1, 1)))
-    (item,) = folded.fixed_shapes
-    assert (item.graph_calls, item.graph_padding) == (3, 1 - 17 / 20)
-    record = recorded(folded)
-    assert (record.cudagraph_calls, record.cudagraph_padding_fraction) == (3, 1 - 17 / 20)
-    (item,) = timeline(split()).fixed_shapes
-    assert (item.graph_calls, item.graph_padding) == (0, None)
 
 
 def test_waste_is_told_when_most_rows_were_done() -> None:

@@ -91,11 +91,7 @@ def test_the_newest_receipt_alone_is_not_lasting() -> None:
 
 def test_what_was_mended_is_not_a_complaint() -> None:
     """A change that a later one took back says until when it lasted; the better end is told."""
-    made = [
-        *entries(range(30)),
-        *entries(range(30, 60), median=0.7),
-        *entries(range(60, 90)),
-    ]
+    made = [*entries(range(30)), *entries(range(30, 60), median=0.7), *entries(range(60, 90))]
     found = only(trend_of(made, Rules(measures=("step_s",))))
     better, undone = events_of(found)
     assert (better.state, better.first.path) == ("better", "r00060.json")

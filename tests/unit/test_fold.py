@@ -5,20 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from built_receipt import compiled
 
-from compilediag.timeline.breaks import break_place
 from compilediag.timeline.fold import fold
-from compilediag_harness.wire import (
-    Compiled,
-    FrameSkipped,
-    GraphBroke,
-    HazardsChecked,
-    Location,
-    Recompiled,
-    StepsEnded,
-)
+from compilediag_harness.wire import Compiled, GraphBroke, HazardsChecked, Location, Recompiled
 
 FRAME = Location("model.py", 10, "forward")
 
@@ -32,34 +22,6 @@ def row(compile_id: str, t: float, **changes: Any) -> Compiled:
 def question(compile_id: str, t: float) -> Recompiled:
     """torch asked why before compile `compile_id`."""
     return Recompiled(t, 1, compile_id, 0, FRAME, ("0/0: n == 2",), (), 0.0)
-
-
-def test_a_recompile_is_a_question_and_a_guarded_row() -> None:
-    """The first compile is none, the second is, and the limit's attempt is none again."""
-    at_limit = row("0/2", 5.0, guarded=False, fail_reason="recompile_limit reached")
-    events = [
-        row("0/0", 1.0),
-        question("0/1", 2.0),
-        row("0/1", 3.0),
-        question("0/2", 4.0),
-        at_limit,
-    ]
-    timeline = fold([events])
-    assert [item.kind for item in timeline.compiles] == ["first", "recompile", "limit"]
-    assert [item.compile_id for item in timeline.counted_recompiles] == ["0/1"]
-    assert len(timeline.recompiles) == 2
-    (frame,) = timeline.frames
-    assert (frame.compiles, frame.ran_eager, frame.limit_hit_step) == (2, True, 0)
-
-
-def test_a_lazily_compiled_backward_belongs_to_its_recompile() -> None:
-    """Its row bears the same id: no compile of its own, but seconds the recompile cost."""
-    backward = row("0/1", 4.0, forward=False, seconds=0.5)
-    timeline = fold([[row("0/0", 1.0), question("0/1", 2.0), row("0/1", 3.0), backward]])
-    (recompile,) = timeline.counted_recompiles
-    assert recompile.seconds == 1.5
-    assert timeline.compiles[-1].kind == "backward"
-    assert timeline.frames[0].compiles == 2
 
 
 def test_without_the_question_torchs_own_reason_is_used() -> None:
@@ -99,38 +61,6 @@ def test_a_loop_that_broke_ran_eager_although_2_7_calls_it_guarded() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        (
-            (
-                "Graph break in user code at a.py:6\nGraph Break Reason: x\n\nUser code:\n"
-                '  File "main.py", line 30, in <module>\n  File "a.py", line 6, in forward\n'
-            ),
-            Location("a.py", 6, "forward"),
-        ),
-        (
-            (
-                "Graph break (user stack suppressed due to duplicate graph break) in user code at "
-                "a.py:6\nGraph Break Reason: x"
-            ),
-            Location("a.py", 6, ""),
-        ),
-        (
-            (
-                'Graph break: skip: from user code at:\n  File "a.py", line 26, in <lambda>\n'
-                '    f()\nTraceback (most recent call last):\n  File "torch/x.py", line 1, in y\n'
-            ),
-            Location("a.py", 26, "<lambda>"),
-        ),
-        ("Graph break", None),
-    ],
-)
-def test_where_a_break_is(text: str, place: Location | None) -> None:
-    """The headline of torch, else the innermost line of the user's stack, never torch's own."""
-    assert break_place(text) == place
-
-
 def test_repeats_of_a_break_are_one_site() -> None:
     """Each recompile reports the site again."""
     first = "Graph break in user code at a.py:6\n"
@@ -142,30 +72,9 @@ def test_repeats_of_a_break_are_one_site() -> None:
     assert (site.count, site.compile_ids, site.first_step) == (2, ("0/0", "0/1"), 0)
 
 
-def test_a_skipped_frame_with_a_row_is_listed_once() -> None:
-    """torch logs the refusal and records the attempt: one of them is enough."""
-    refused = [
-        FrameSkipped(1.0, 0, FRAME, "why"),
-        FrameSkipped(1.0, 0, Location("g.py", 1, "gen"), "why"),
-    ]
-    timeline = fold([[*refused, row("0/0", 2.0, guarded=False, fail_reason="why")]])
-    assert [item.frame.function for item in timeline.skipped] == ["gen"]
-
-
 def test_the_last_look_at_a_frame_counts() -> None:
     """A guard that was armed and is not any more is no hazard."""
     look = HazardsChecked(1.0, 0, FRAME, (), 10, 0, 0.001, "over 50 ms")
     later = HazardsChecked(2.0, 1, FRAME, (), 20, 0, 0.001)
     (hazards,) = fold([[look, later]]).hazards
     assert (hazards.checked, hazards.skipped) == (20, None)
-
-
-def test_phases_that_were_not_measured_are_none() -> None:
-    """An empty tuple means not measured; zero would mean that it took no time."""
-    batch = StepsEnded(9.0, 4, "optimizer", (1.0, 2.0), (0.5, 0.5), (), (0.1, 0.2))
-    steps = fold([[batch, row("0/0", 1.5, step=5, seconds=0.25)]]).steps
-    assert [(s.number, s.data_wait_s, s.optimizer_s) for s in steps] == [
-        (4, None, 0.1),
-        (5, None, 0.2),
-    ]
-    assert [s.compile_s for s in steps] == [0.0, 0.25]

@@ -13,13 +13,9 @@ from timelines import FILE, at_limit, attempt, false_guard, hazards, process, re
 from timelines import timeline as run_of
 
 from compilediag.diagnosis.findings import Finding, entered_record
-from compilediag.rules.limits.rule import (
-    find_armed_guards,
-    find_autograd_recaptures,
-    find_limit_hits,
-    find_variant_forecasts,
-)
-from compilediag.rules.sizes.constraints import find_violated_constraints
+from compilediag.rules.limits import find_armed_guards, find_limit_hits, find_variant_forecasts
+from compilediag.rules.modes import find_autograd_recaptures
+from compilediag.rules.sizes.lines import find_violated_constraints
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location, UserCall, WarningSeen
 
@@ -71,8 +67,7 @@ def values_of(count: int, limit: int = 8) -> Timeline:
 
 
 @pytest.mark.parametrize(
-    ("count", "limit", "expected"),
-    [(5, 8, False), (6, 8, True), (8, 8, True), (8, 64, False)],
+    ("count", "limit", "expected"), [(5, 8, False), (6, 8, True), (8, 8, True), (8, 64, False)]
 )
 def test_near_the_limit(count: int, limit: int, expected: bool) -> None:
     """From three quarters of the limit on the frame is named, with the room that is left."""

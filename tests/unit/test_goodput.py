@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +13,7 @@ from timelines import attempt
 from compilediag.diagnosis.figures.goodput import CATEGORIES, MAIN_THREAD, Account, account
 from compilediag.timeline.timeline import Compile, Process, Step, Timeline
 from compilediag_harness.user_api import spans
-from compilediag_harness.wire import Location, ProcessEnded, SpanEnded
-
-WHERE = Location("model.py", 3, "forward")
+from compilediag_harness.wire import ProcessEnded, SpanEnded
 
 
 def compiled(t: float, seconds: float, kind: str = "first", compile_id: str = "0/0") -> Compile:
@@ -44,39 +43,93 @@ def total(found: Account) -> int:
     return (found.goodput_ns or 0) + sum(taken or 0 for taken in found.badput_ns.values())
 
 
-def test_a_whole_run() -> None:
-    """Startup, first compile and recompile inside steps, an evaluation, waiting, the rest."""
-    timeline = Timeline(
-        compiles=(compiled(3.0, 1.5), compiled(4.5, 0.5, "recompile", "0/1")),
-        steps=(step(0, 3.5, 2.5), step(1, 5.0, 1.5), step(2, 8.0, 1.0, data_wait_s=0.25)),
-        spans=(span("eval", 5.5, 1.0),),
-    )
-    found = account(timeline, 10.0)
+AGAIN = compiled(4.0, 1.0, "recompile", "0/1")
+ONE = step(0, 2.0, 1.0)
+EVAL = span("eval", 0.0, 1.0)
+RUNS: dict[str, tuple[dict[str, Any], float, dict[str, float]]] = {
     # 10 s of wall: 2 s beyond the last event are the interpreter's start and end.
-    assert seconds(found) == {
-        "startup": 1.0 + 2.0,
-        "compile_first": 1.5,
-        "recompile": 0.5,
-        "eval": 1.0,
-        "data_wait": 0.25,
-        "goodput": 1.0 + 1.0 + 0.75,
-        "idle": 1.0,
-    }
+    "a whole run": (
+        {
+            "compiles": (compiled(3.0, 1.5), compiled(4.5, 0.5, "recompile", "0/1")),
+            "steps": (step(0, 3.5, 2.5), step(1, 5.0, 1.5), step(2, 8.0, 1.0, data_wait_s=0.25)),
+            "spans": (span("eval", 5.5, 1.0),),
+        },
+        10.0,
+        {
+            "startup": 1.0 + 2.0,
+            "compile_first": 1.5,
+            "recompile": 0.5,
+            "eval": 1.0,
+            "data_wait": 0.25,
+            "goodput": 1.0 + 1.0 + 0.75,
+            "idle": 1.0,
+        },
+    ),
+    "inner time is not the outer's, compiling inside a span is compiling": (
+        {
+            "compiles": (compiled(4.0, 1.0),),
+            "steps": (step(0, 1.0, 1.0),),
+            "spans": (span("checkpoint", 2.0, 1.0, depth=1), span("eval", 1.0, 4.0)),
+        },
+        5.0,
+        {"goodput": 1.0, "checkpoint": 1.0, "compile_first": 1.0, "eval": 2.0},
+    ),
+    "a checkpoint in the background takes no time from the steps": (
+        {"steps": (step(0, 2.0, 2.0),), "spans": (span("checkpoint", 0.0, 2.0, thread=7),)},
+        *(2.0, {"goodput": 2.0}),
+    ),
+    "a span around the work itself": (
+        {"steps": (ONE,), "spans": (span("train", 1.0, 1.0),)},
+        *(3.0, {"startup": 2.0, "goodput": 1.0}),
+    ),
+    "a span for data is a part of the wait, which holds the loader's as well": (
+        {
+            "steps": (step(0, 4.0, 4.0, data_wait_s=1.5),),
+            "spans": (span("dataloader", 1.0, 1.0), span("metrics", 3.0, 0.5)),
+        },
+        *(4.0, {"data_wait": 1.5, "metrics": 0.5, "goodput": 2.0}),
+    ),
+    "a lazy backward has the id of its forward; the attempt at the limit costs too": (
+        {
+            "compiles": (
+                compiled(1.0, 0.5, "recompile", "0/1"),
+                compiled(2.0, 0.25, "backward", "0/1"),
+                compiled(3.0, 0.125, "limit", "0/8"),
+                compiled(4.0, 0.0625, "backward", "1/0"),
+            )
+        },
+        *(4.0, {"startup": 0.5, "recompile": 0.875, "compile_first": 0.0625, "idle": 2.5625}),
+    ),
+    "our analysis inside a recompile is neither its cost nor productive": (
+        {
+            "compiles": (
+                replace(AGAIN, recompile=replace(AGAIN.recompile, t=3.0, analysis_s=0.5)),
+            ),
+            "steps": (ONE, step(1, 4.5, 2.5)),
+        },
+        *(4.5, {"startup": 1.0, "measuring": 0.5, "recompile": 1.0, "goodput": 2.0}),
+    ),
+    "ranks work side by side": (
+        {"steps": (ONE, step(0, 2.0, 2.0, process=1))},
+        *(2.0, {"startup": 1.0, "goodput": 1.0}),
+    ),
+    "spans of another process are not charged": (
+        {"steps": (ONE,), "spans": (EVAL, replace(EVAL, process=1))},
+        *(2.0, {"eval": 1.0, "goodput": 1.0}),
+    ),
+}
 
 
-def test_nested_spans_count_once() -> None:
-    """Inner time is not the outer's, and compiling inside a span is compiling."""
-    timeline = Timeline(
-        compiles=(compiled(4.0, 1.0),),
-        steps=(step(0, 1.0, 1.0),),
-        spans=(span("checkpoint", 2.0, 1.0, depth=1), span("eval", 1.0, 4.0)),
-    )
-    assert seconds(account(timeline, 5.0)) == {
-        "goodput": 1.0,
-        "checkpoint": 1.0,
-        "compile_first": 1.0,
-        "eval": 2.0,
-    }
+@pytest.mark.parametrize(("run", "wall_s", "expected"), RUNS.values(), ids=RUNS)
+def test_a_run(run: dict[str, Any], wall_s: float, expected: dict[str, float]) -> None:
+    """Every second in its category, and only there."""
+    assert seconds(account(Timeline(**run), wall_s)) == expected
+
+
+def test_after_a_kill_nobody_knows() -> None:
+    """Time beyond the last event of a killed run is idle, not startup."""
+    timeline = Timeline(steps=(step(0, 1.0, 1.0),))
+    assert seconds(account(timeline, 5.0, orderly=False)) == {"goodput": 1.0, "idle": 4.0}
 
 
 def test_unknown_span_names_are_kept() -> None:
@@ -88,31 +141,9 @@ def test_unknown_span_names_are_kept() -> None:
     assert tuple(found.badput_ns)[: len(CATEGORIES)] == CATEGORIES
 
 
-def test_spans_of_other_threads_cost_nothing() -> None:
-    """A checkpoint written in the background takes no time from the steps."""
-    timeline = Timeline(steps=(step(0, 2.0, 2.0),), spans=(span("checkpoint", 0.0, 2.0, thread=7),))
-    assert seconds(account(timeline, 2.0)) == {"goodput": 2.0}
-
-
 def test_the_main_thread_has_the_harness_s_number() -> None:
     """Both halves mean the same by it."""
     assert MAIN_THREAD == spans.MAIN_THREAD
-
-
-def test_productive_spans_are_no_badput() -> None:
-    """A span around the work itself changes nothing."""
-    steps = (step(0, 2.0, 1.0),)
-    bare = account(Timeline(steps=steps), 3.0)
-    assert account(Timeline(steps=steps, spans=(span("train", 1.0, 1.0),)), 3.0) == bare
-
-
-def test_waiting_that_a_span_covers_too_counts_once() -> None:
-    """A span for data is a part of the step's wait for data, which holds the loader's as well."""
-    timeline = Timeline(
-        steps=(step(0, 4.0, 4.0, data_wait_s=1.5),),
-        spans=(span("dataloader", 1.0, 1.0), span("metrics", 3.0, 0.5)),
-    )
-    assert seconds(account(timeline, 4.0)) == {"data_wait": 1.5, "metrics": 0.5, "goodput": 2.0}
 
 
 def test_no_step_is_not_zero_goodput() -> None:
@@ -121,55 +152,6 @@ def test_no_step_is_not_zero_goodput() -> None:
     assert found is not None
     assert (found.goodput_ns, found.fraction) == (None, None)
     assert seconds(found) == {"startup": 1.0 + 2.0, "compile_first": 1.0}
-
-
-def test_after_a_kill_nobody_knows() -> None:
-    """Time beyond the last event of a killed run is idle, not startup."""
-    timeline = Timeline(steps=(step(0, 1.0, 1.0),))
-    assert seconds(account(timeline, 5.0, orderly=False)) == {"goodput": 1.0, "idle": 4.0}
-
-
-def test_backward_and_limit_attempts_are_the_recompile_s_cost() -> None:
-    """A lazy backward is compiled under its forward's id; the attempt at the limit costs too."""
-    timeline = Timeline(
-        compiles=(
-            compiled(1.0, 0.5, "recompile", "0/1"),
-            compiled(2.0, 0.25, "backward", "0/1"),
-            compiled(3.0, 0.125, "limit", "0/8"),
-            compiled(4.0, 0.0625, "backward", "1/0"),
-        ),
-    )
-    parts = seconds(account(timeline, 4.0))
-    assert (parts["recompile"], parts["compile_first"]) == (0.875, 0.0625)
-
-
-def test_our_own_analysis_is_no_one_s_work() -> None:
-    """The analysis inside a recompile is neither its cost nor productive."""
-    again = compiled(4.0, 1.0, "recompile", "0/1")
-    assert again.recompile is not None
-    question = replace(again.recompile, t=3.0, analysis_s=0.5)
-    timeline = Timeline(
-        compiles=(replace(again, recompile=question),), steps=(step(0, 2.0, 1.0), step(1, 4.5, 2.5))
-    )
-    assert seconds(account(timeline, 4.5)) == {
-        "startup": 1.0,
-        "measuring": 0.5,
-        "recompile": 1.0,
-        "goodput": 2.0,
-    }
-
-
-def test_only_the_lead_process_counts() -> None:
-    """Ranks work side by side: their seconds are not added up."""
-    timeline = Timeline(steps=(step(0, 2.0, 1.0), step(0, 2.0, 2.0, process=1)))
-    assert seconds(account(timeline, 2.0)) == {"startup": 1.0, "goodput": 1.0}
-
-
-def test_spans_of_another_process_are_not_charged() -> None:
-    """The account is that of the lead process."""
-    own = span("eval", 0.0, 1.0)
-    timeline = Timeline(steps=(step(0, 2.0, 1.0),), spans=(own, replace(own, process=1)))
-    assert seconds(account(timeline, 2.0)) == {"eval": 1.0, "goodput": 1.0}
 
 
 def test_nothing_known() -> None:

@@ -50,9 +50,7 @@ def ours(recompiles: range) -> Account:
             compiles.append(compiled(number, began + compiling, compiling, len(compiles)))
     ended = ProcessEnded(steps[-1].end, {}, 0.0, 0, None)
     timeline = Timeline(
-        processes=(Process(0, None, None, {}, ended),),
-        steps=tuple(steps),
-        compiles=tuple(compiles),
+        processes=(Process(0, None, None, {}, ended),), steps=tuple(steps), compiles=tuple(compiles)
     )
     found = account(timeline, None)
     assert found is not None

@@ -10,27 +10,21 @@ from built_receipt import CWD, FRAME, built, compiled, ended, started, torch_see
 from screens import screen
 
 from compilediag.diagnosis.findings import Finding, place_of
-from compilediag.rules.costs.guards import MIN_GUARDS, find_expensive_guards
+from compilediag.rules.costs import MIN_GUARDS, find_expensive_guards
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
-from compilediag.views.compile_time import show_compile_time
+from compilediag.views.compiles import show_compile_time
 from compilediag.views.style import RenderOptions
-from compilediag_harness.wire import (
-    CompiledCallsMade,
-    CompileMemoryRead,
-    Event,
-    GuardsEvaluated,
-    Location,
-    StepsEnded,
-    WarmCallsTimed,
-)
+from compilediag_harness import wire
 
-MODEL = Location(FRAME.file, FRAME.line, "Net.forward")
-READ = Location(f"{CWD}/model.py", 31, "forward")
+MODEL = wire.Location(FRAME.file, FRAME.line, "Net.forward")
+READ = wire.Location(f"{CWD}/model.py", 31, "forward")
 STEPS = 10
 
 
-def guards(eval_us: float | None = 200.0, compile_id: str = "0/0", **more: Any) -> GuardsEvaluated:
+def guards(
+    eval_us: float | None = 200.0, compile_id: str = "0/0", **more: Any
+) -> wire.GuardsEvaluated:
     values: dict[str, Any] = {
         "kinds": ("TYPE_MATCH", "EQUALS_MATCH"),
         "counts": (900, 100),
@@ -41,22 +35,22 @@ def guards(eval_us: float | None = 200.0, compile_id: str = "0/0", **more: Any) 
         "python_texts": ("hooks ids == None",),
         **more,
     }
-    return GuardsEvaluated(0.4, 0, compile_id, 0, eval_us, **values)
+    return wire.GuardsEvaluated(0.4, 0, compile_id, 0, eval_us, **values)
 
 
 def events(
-    *found: GuardsEvaluated,
+    *found: wire.GuardsEvaluated,
     step_s: float = 0.002,
     calls: int = 1,
     runs: int = 1,
     before_us: float | None = 320.0,
-    more: Iterable[Event] = (),
-) -> list[Event]:
+    more: Iterable[wire.Event] = (),
+) -> list[wire.Event]:
     """Ten steps of two milliseconds after one that compiles; each calls the model so often, and
     each call runs the frame's graph so often."""
     ends = tuple(1.0 + number * step_s for number in range(STEPS + 1))
     at = tuple(end - step_s / 2 for end in ends[1:] for _ in range(calls))
-    made = CompiledCallsMade(
+    made = wire.CompiledCallsMade(
         t=3.0,
         numbers=(0,),
         functions=(MODEL,),
@@ -69,14 +63,14 @@ def events(
         order=(0,) * len(at),
         at=at,
     )
-    warm = WarmCallsTimed(3.0, (MODEL,), (4,), (before_us,), (0,), (FRAME,), (4 * runs,))
+    warm = wire.WarmCallsTimed(3.0, (MODEL,), (4,), (before_us,), (0,), (FRAME,), (4 * runs,))
     ids = dict.fromkeys(item.compile_id for item in found)
     return [
         started(),
         torch_seen(),
         *found,
         *(compiled(each, 0.5, 0, 0.4) for each in ids),
-        StepsEnded(3.0, 0, "optimizer", ends, (1.0, *(step_s,) * STEPS)),
+        wire.StepsEnded(3.0, 0, "optimizer", ends, (1.0, *(step_s,) * STEPS)),
         made,
         *([warm] if runs else []),
         *more,
@@ -84,7 +78,7 @@ def events(
     ]
 
 
-def run(*found: GuardsEvaluated, **more: Any) -> Timeline:
+def run(*found: wire.GuardsEvaluated, **more: Any) -> Timeline:
     return fold([events(*found, **more)], user_roots=(CWD,))
 
 
@@ -132,8 +126,8 @@ def test_memory_of_several_compiles() -> None:
     """What else the receipt and the screen have: the recorded run of guard_cost."""
     mib = 1 << 20
     memory = [
-        CompileMemoryRead(0.6, 0, "0/0", 0, True, 300 * mib, 330 * mib, 300 * mib, 590 * mib),
-        CompileMemoryRead(0.7, 0, "0/0", 0, False, 330 * mib, 340 * mib, 590 * mib, 590 * mib),
+        wire.CompileMemoryRead(0.6, 0, "0/0", 0, True, 300 * mib, 330 * mib, 300 * mib, 590 * mib),
+        wire.CompileMemoryRead(0.7, 0, "0/0", 0, False, 330 * mib, 340 * mib, 590 * mib, 590 * mib),
     ]
     receipt = built(events(guards(), more=memory))
     held = receipt.compile.memory

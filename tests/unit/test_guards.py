@@ -88,17 +88,6 @@ def test_compile_ids(compile_id: str) -> None:
     assert (reason.compile_id, reason.expression) == (compile_id, "n == 2")
 
 
-def test_user_stack_completes_the_file() -> None:
-    """The printed stack has the whole file name where the comment shortens it."""
-    reason = parse_reason(
-        "0/0: n == 2      # y = x * n  # app/m.py:7 in f\nUser stack trace:\n"
-        '  File "/home/u/app/main.py", line 3, in main\n    f(x)\n'
-        '  File "/home/u/app/m.py", line 7, in f\n    y = x * n'
-    )
-    assert reason.location == Location("/home/u/app/m.py", 7, "f")
-    assert len(reason.stack) == 2
-
-
 def test_last_user_frame_without_a_comment() -> None:
     """Without a trailing comment the last frame of the stack is to blame."""
     reason = parse_reason('0/0: n == 2\nUser stack trace:\n  File "/a/m.py", line 7, in f\n    y')

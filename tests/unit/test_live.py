@@ -14,24 +14,13 @@ from built_receipt import compiled, flag_guard, recompiled
 from compilediag.runs.supervised.live_tail import LiveView, drawn, sentences_on
 from compilediag.timeline.fold import fold
 from compilediag.views.live import Progress, screen_line, status, title
+from compilediag_harness import wire
 from compilediag_harness.base.journal import Journal
-from compilediag_harness.wire import (
-    Compiled,
-    CompileStarted,
-    EntryDiff,
-    FalseGuard,
-    GraphBroke,
-    Location,
-    ProcessStarted,
-    Recompiled,
-    StepsEnded,
-    encode,
-)
 
-WHERE = Location("/home/u/model.py", 22, "forward")
-GUARD = FalseGuard("capture", "EQUALS_MATCH", "capture == False", "False", "True")
-AGAIN = Recompiled(2.0, 4, "0/1", 0, WHERE, ("r",), (EntryDiff("0/0", (GUARD,)),), 0.0)
-DONE = Compiled(
+WHERE = wire.Location("/home/u/model.py", 22, "forward")
+GUARD = wire.FalseGuard("capture", "EQUALS_MATCH", "capture == False", "False", "True")
+AGAIN = wire.Recompiled(2.0, 4, "0/1", 0, WHERE, ("r",), (wire.EntryDiff("0/0", (GUARD,)),), 0.0)
+DONE = wire.Compiled(
     3.0, 4, "0/1", 0, WHERE, True, True, 1.5, None, 1, 2, 1, "r", None, None
 )  # fmt: skip
 
@@ -39,8 +28,8 @@ DONE = Compiled(
 def test_the_line_has_step_rate_and_what_compiles_and_why() -> None:
     """A recompile in progress: function, line, the guard's two values, the seconds so far."""
     progress = Progress()
-    progress.apply(StepsEnded(1.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5)), 10.0)
-    progress.apply(CompileStarted(2.0, 4, "recompile", "0/1", 0), 11.0)
+    progress.apply(wire.StepsEnded(1.0, 0, "optimizer", (0.5, 1.0), (0.5, 0.5)), 10.0)
+    progress.apply(wire.CompileStarted(2.0, 4, "recompile", "0/1", 0), 11.0)
     assert progress.apply(AGAIN, 11.0) == ()
     assert status([progress], 13.0, 14.0) == (
         "compilediag · 14 s · step 2 · 2 steps/s · "
@@ -54,12 +43,12 @@ def test_a_compile_has_a_sentence_every_ten_seconds() -> None:
     """Where, why and how long; of a first compile the frame as torch has it when it begins; of a
     backward that is compiled later, that of its forward."""
     progress = Progress()
-    progress.apply(CompileStarted(2.0, 0, "DYNAMO", "0/0", 0, WHERE), 10.0)
+    progress.apply(wire.CompileStarted(2.0, 0, "DYNAMO", "0/0", 0, WHERE), 10.0)
     assert progress.long_compiles(19.9) == []
     assert progress.long_compiles(20.0) == [("0/0", 1, "compiling forward model.py:22 10 s")]
     assert progress.long_compiles(45.0) == [("0/0", 3, "compiling forward model.py:22 35 s")]
     progress.apply(replace(DONE, compile_id="0/0", recompile_reason=None), 46.0)
-    progress.apply(CompileStarted(50.0, 0, "LAZY_BACKWARD", "0/0", 0), 50.0)
+    progress.apply(wire.CompileStarted(50.0, 0, "LAZY_BACKWARD", "0/0", 0), 50.0)
     assert progress.long_compiles(60.0) == [("0/0", 1, "compiling forward model.py:22 10 s")]
 
 
@@ -90,7 +79,7 @@ def test_recompiles_are_counted_as_a_receipt_counts_them() -> None:
         replace(DONE, recompile_reason=None),
         replace(DONE, compile_id="0/2"),
         replace(DONE, compile_id="0/2", forward=False),
-        GraphBroke(3.5, 4, "0/3", 0, "graph break in loop"),
+        wire.GraphBroke(3.5, 4, "0/3", 0, "graph break in loop"),
         replace(DONE, compile_id="0/3", graph_ops=None),
     ]
     progress = Progress()
@@ -101,8 +90,8 @@ def test_recompiles_are_counted_as_a_receipt_counts_them() -> None:
 
 def test_a_hostile_guard_cannot_leave_the_title() -> None:
     """Control characters of the target are escaped: one escape begins, one ends."""
-    bad = FalseGuard("\x07\x1b]0;evil\x1b[2J", "EQUALS_MATCH", "t", "\x9d", "\r\n")
-    event = Recompiled(0.0, 0, "0/1", 0, WHERE, (), (EntryDiff("0/0", (bad,)),), 0.0)
+    bad = wire.FalseGuard("\x07\x1b]0;evil\x1b[2J", "EQUALS_MATCH", "t", "\x9d", "\r\n")
+    event = wire.Recompiled(0.0, 0, "0/1", 0, WHERE, (), (wire.EntryDiff("0/0", (bad,)),), 0.0)
     progress = Progress()
     progress.apply(event, 0.0)
     drawn = title(status([progress], 1.0, 1.0))
@@ -117,7 +106,7 @@ def test_several_processes_share_one_line() -> None:
 
 
 def opening() -> bytes:
-    return encode(ProcessStarted(0.0, 1, 1, 1, None, None, (), "", "", "", ""))
+    return wire.encode(wire.ProcessStarted(0.0, 1, 1, 1, None, None, (), "", "", "", ""))
 
 
 def test_following_a_journal_that_grows(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from built_receipt import compiled, ended, started, torch_seen
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules.costs.long_compiles import RULES
+from compilediag.rules.costs import RULES
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import Compiled, RepeatedBlocks
 

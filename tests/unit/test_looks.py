@@ -33,16 +33,18 @@ class Look:
 def test_no_collection_is_set_off_and_the_program_s_choice_stays(before: bool) -> None:
     """Also after a fault of ours."""
     events: list[Event] = []
-    collectors: Any = CollectorSet(Session(events.append))
+    torch = SimpleNamespace(Tensor=object, nn=SimpleNamespace(Module=object))
+    collectors: Any = CollectorSet(Session(events.append), torch)
     collectors.recompiles, collectors._baselines = Look(), Look(ValueError("ours"))
     enabled = gc.isenabled()
     (gc.enable if before else gc.disable)()
     try:
-        collectors.recompiled([], None, [])
+        collectors.recompiled([], SimpleNamespace(f_code=Look.recompiled.__code__), [])
         collectors.guards_built(None, "0/0", {}, (), None)
         assert gc.isenabled() is before
     finally:
         (gc.enable if enabled else gc.disable)()
+        collectors.uninstall()
     assert collectors.recompiles.collecting == collectors._baselines.collecting == [False]
     assert [event.where for event in events if isinstance(event, FaultOccurred)] == ["guards built"]
 

@@ -17,9 +17,9 @@ from compilediag.readers.journal import ProcessJournal
 from compilediag.readers.parallel import pool_of
 from compilediag.runs.offline import many_ranks
 from compilediag.runs.offline.many_ranks import (
+    ReceiptOptions,
     are_many,
     lowest_ranks,
-    options_here,
     receipt_of_many,
 )
 from compilediag.runs.offline.sources import find_sources, rank_named, read_source
@@ -44,7 +44,7 @@ def test_only_listed_ranks_are_read_again(
 
     monkeypatch.setattr(many_ranks, "read_source", counted)
     sources = find_sources([str(folder_of_ranks(tmp_path / "in"))])
-    made = receipt_of_many(sources, options_here("lane", None, str(tmp_path / "out")))
+    made = receipt_of_many(sources, ReceiptOptions("lane", None, str(tmp_path / "out")))
     assert made.ranks is not None
     assert made.ranks.told == 2
     assert read[:4] == [0, 1, 3, 4]

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from compilediag.fixes.numbers.narrowing import MAX_RUNS, narrowing
-from compilediag.fixes.numbers.rounding import judged
+from compilediag.fixes.numbers.first_difference import judged
+from compilediag.fixes.numbers.record import MAX_RUNS, narrowing
 from compilediag.receipt.schema.comparisons import NarrowedRecord
 from compilediag_harness.wire import Answer, ComparedValue
 

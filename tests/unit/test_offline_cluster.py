@@ -9,7 +9,7 @@ from rank_folders import folder_of_ranks
 
 from compilediag import cli
 from compilediag.errors import UsageError
-from compilediag.runs.offline.many_ranks import ReceiptOptions, options_here, workers_at
+from compilediag.runs.offline.many_ranks import workers_at
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,13 +40,3 @@ def test_options_that_contradict(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert cli.main([*arguments, "--tlparse"]) == 2
     assert cli.main([*arguments, "-j", "2"]) == 2
     assert capsys.readouterr().err.count("give one") == 2
-
-
-def test_what_is_asked_holds_wherever_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Paths are whole: workers have another working directory."""
-    monkeypatch.chdir(tmp_path)
-    assert options_here("lane", 4, "out") == ReceiptOptions(
-        "lane", 4, str(tmp_path / "out"), str(tmp_path)
-    )

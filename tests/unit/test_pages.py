@@ -11,13 +11,6 @@ from compilediag.commands import explain
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_page_of_a_rule_is_what_stands_in_the_file() -> None:
-    """The text is the file's, and the code may be typed in any case."""
-    text = (ROOT / "docs/rules/CD103.md").read_text(encoding="utf-8")
-    assert explain.page("CD103") == text
-    assert explain.page("cd103") == text
-
-
 @pytest.mark.parametrize("code", ["CD000", "", "README", "../rules/CD103", "CD103.md", "CD103\n"])
 def test_no_page(code: str) -> None:
     """What is no code, or has no page, gives None and never another file."""

@@ -29,24 +29,10 @@ from compilediag.views.perfetto import (
     slice_of,
     tracks_of,
 )
+from compilediag_harness import wire
 from compilediag_harness.redaction.redactor import Redactor
-from compilediag_harness.wire import (
-    CadenceFired,
-    Compiled,
-    CompileStarted,
-    DeviceMemoryRead,
-    Event,
-    GraphBroke,
-    Location,
-    PipelineWorked,
-    ProcessStarted,
-    SpansEnded,
-    StepsEnded,
-    SyncsSampled,
-    encode,
-)
 
-WHERE = Location("/home/you/model.py", 13, "forward")
+WHERE = wire.Location("/home/you/model.py", 13, "forward")
 NS_AS_US = 0.001
 """Slack of a comparison of sums of microseconds in floating point."""
 
@@ -87,31 +73,31 @@ def crossings(slices: Sequence[dict[str, Any]]) -> Iterable[str]:
                 yield f"{one['name']} and {other['name']} cross"
 
 
-def started(pid: int, utc: str, *, rank: int | None = None, t: float = 0.0) -> ProcessStarted:
+def started(pid: int, utc: str, *, rank: int | None = None, t: float = 0.0) -> wire.ProcessStarted:
     argv = ("python", "/home/you/model.py")
     return replace(built_receipt.started(rank, pid=pid), t=t, argv=argv, started_utc=utc)
 
 
-def compiled(compile_id: str, t: float, seconds: float, **more: Any) -> Compiled:
+def compiled(compile_id: str, t: float, seconds: float, **more: Any) -> wire.Compiled:
     return built_receipt.compiled(compile_id, t, 0, seconds, frame=WHERE, **more)
 
 
-def journal() -> list[Event]:
+def journal() -> list[wire.Event]:
     """A process in which everything happened that has a place on a timeline."""
     report = (
         'Graph break in user code at /home/you/model.py:21\n  File "/home/you/model.py", line 21'
     )
     return [
         started(11, "2026-11-21T10:00:00.000000Z"),
-        CompileStarted(1.0, 0, "DYNAMO", "0/0", 0),
-        GraphBroke(1.2, 0, "0/0", 0, report),
+        wire.CompileStarted(1.0, 0, "DYNAMO", "0/0", 0),
+        wire.GraphBroke(1.2, 0, "0/0", 0, report),
         compiled("0/0", 1.5, 0.5),
-        CompileStarted(1.6, 0, "CUDAGRAPH_RECORDING", "0/0", 0),
+        wire.CompileStarted(1.6, 0, "CUDAGRAPH_RECORDING", "0/0", 0),
         compiled("0/1", 2.25, 0.2, recompile_reason="0/0: n == 2"),
-        StepsEnded(
+        wire.StepsEnded(
             2.5, 0, "optimizer", (2.0, 2.5), (1.25, 0.5), (0.25, 0.0), (0.1, 0.1), (), (0.5, 0.2)
         ),
-        SpansEnded(
+        wire.SpansEnded(
             2.6,
             ("metrics", "inner", "metrics"),
             (0, 1, 0),
@@ -122,10 +108,12 @@ def journal() -> list[Event]:
             (1_800_000_000, 1_700_000_000, 1_750_000_000),
             (100_000_000, 250_000_000, 500_000_000),
         ),
-        SyncsSampled(2.4, 1, True, True, (Location("m.py", 4, "f"),), ("item",), (0,), ((),), (7,)),
-        CadenceFired(2.6, ("entropy",), (0,), (2.1,), (1,)),
-        DeviceMemoryRead(2.6, 1, 0, {"allocated_bytes": 10, "reserved_bytes": 20}, {}, {}),
-        PipelineWorked(
+        wire.SyncsSampled(
+            *(2.4, 1, True, True, (wire.Location("m.py", 4, "f"),), ("item",), (0,), ((),), (7,))
+        ),
+        wire.CadenceFired(2.6, ("entropy",), (0,), (2.1,), (1,)),
+        wire.DeviceMemoryRead(2.6, 1, 0, {"allocated_bytes": 10, "reserved_bytes": 20}, {}, {}),
+        wire.PipelineWorked(
             2.7, "rl", 2, ("train", "infer"), (1.0, 1.2), (0.5, 0.6), (8, 8), (0, 1), (-1, 0),
             (1.5,), (64,),
         ),
@@ -137,7 +125,7 @@ def receipt() -> Receipt:
     return stored("findings")
 
 
-def drawn(journals: list[list[Event]], origins_ns: list[int]) -> dict[str, Any]:
+def drawn(journals: list[list[wire.Event]], origins_ns: list[int]) -> dict[str, Any]:
     tracks = tracks_of(receipt(), fold(journals), journals)
     return json.loads(render_perfetto(tracks, origins_ns, {"a": 1}, Redactor()))
 
@@ -245,7 +233,7 @@ def test_processes_stand_apart_on_one_clock() -> None:
 def test_texts_of_the_target_are_redacted() -> None:
     """A token in the name of a span is not written."""
     token = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
-    names = SpansEnded(2.0, (f"call {token}",), (0,), (0,), ("rest",), (0,), (0,), (1,), (5,))
+    names = wire.SpansEnded(2.0, (f"call {token}",), (0,), (0,), ("rest",), (0,), (0,), (1,), (5,))
     assert token not in json.dumps(drawn([[started(1, ""), names]], [0]))
 
 
@@ -317,9 +305,9 @@ def test_foreign_events_are_put_on_our_clock() -> None:
 # --- the command -----------------------------------------------------------------------------
 
 
-def write_journal(folder: Path, events: Sequence[Event]) -> None:
+def write_journal(folder: Path, events: Sequence[wire.Event]) -> None:
     """As `compilediag_harness.base.journal` writes it."""
-    bodies = [b"%d %s" % (number, encode(event)) for number, event in enumerate(events)]
+    bodies = [b"%d %s" % (number, wire.encode(event)) for number, event in enumerate(events)]
     lines = [b"%08x %s\n" % (binascii.crc32(body), body) for body in bodies]
     (folder / "journal-11-0a.jsonl").write_bytes(b"".join(lines))
 

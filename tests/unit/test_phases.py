@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compilediag_harness.steps.phases import KEPT, PhasesInProgress
-from compilediag_harness.user_api.spans import (
-    BACKWARD,
-    DATA_WAIT,
-    FORWARD,
-    NAMES,
-    OPTIMIZER,
-    SPANS,
-)
+from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT, FORWARD, NAMES, OPTIMIZER, SPANS
 
 
 def seconds(phases: PhasesInProgress, at: float) -> dict[str, float]:

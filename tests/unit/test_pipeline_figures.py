@@ -5,16 +5,12 @@ from __future__ import annotations
 import pytest
 from timelines import process, timeline
 
-from compilediag.extensions.pipeline.pipelines import (
-    figures_of,
-    pipeline_bottleneck,
-    pipelines_of,
-)
+from compilediag.extensions.pipeline.pipelines import figures_of, pipeline_bottleneck, pipelines_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step
 from compilediag_harness.wire import PipelineWorked
-from compilediag_harness.wire.user_events import infer_capacity, max_at_once, rate, slots_of
+from compilediag_harness.wire.user_events import max_at_once
 
 BATCH = 8
 
@@ -53,18 +49,6 @@ def test_max_at_once() -> None:
     assert max_at_once([]) == 0
     assert max_at_once([(0.0, 1.0), (1.0, 2.0)]) == 1
     assert max_at_once([(0.0, 3.0), (1.0, 2.0), (1.5, 4.0)]) == 3
-
-
-def test_capacities() -> None:
-    """The rate of a slot times the slots: declared, else named, else in use at one moment."""
-    assert rate(0, 1.0) is None
-    assert rate(8, 0.0) is None
-    assert rate(8, 2.0) == 4.0
-    assert infer_capacity(8, 2.0, 3) == 12.0
-    together = [(0.0, 2.0), (1.0, 3.0)]
-    assert slots_of(5, 3, together) == 5
-    assert slots_of(None, 3, together) == 3
-    assert slots_of(None, 1, together) == 2
 
 
 def test_the_seed_s_first_example_inference_is_the_bottleneck() -> None:
@@ -108,17 +92,6 @@ def test_a_growing_pool_is_training_too_slow() -> None:
     assert (found.infer_capacity, found.slots, found.bottleneck) == (None, 1, "training")
     steady = figures_of(loop(train_s=1.0, wait_s=0.0, infer_s=None, pool=(16, 8, 24) * 3))
     assert steady.bottleneck is None
-
-
-def test_work_with_a_compile_is_left_out_of_capacities() -> None:
-    """The first step compiled for ten seconds: it shows nothing of what training could do."""
-    slow = stretch("train", 0.0, 10.0, BATCH)
-    usual = [stretch("train", 10.0 + number, 1.0, BATCH) for number in range(3)]
-    made = PipelineLoop(0, "rollout", None, (slow, *usual), ())
-    assert figures_of(made, [(1.0, 9.0)]).train_capacity == 8.0
-    assert figures_of(made).train_capacity == pytest.approx(32 / 13)
-    only = PipelineLoop(0, "rollout", None, (slow,), ())
-    assert figures_of(only, [(1.0, 9.0)]).train_capacity == pytest.approx(0.8)
 
 
 def test_a_wait_inside_of_a_step_is_not_training() -> None:

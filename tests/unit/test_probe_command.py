@@ -10,8 +10,8 @@ import pytest
 from probed_programs import Program
 
 from compilediag.cli import main
-from compilediag.commands.options import TOML_KEYS
 from compilediag.commands.pyproject import read_defaults
+from compilediag.commands.target import TOML_KEYS
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup
 from compilediag.extensions.cadence.views.cadence import render_cadence

@@ -42,10 +42,7 @@ def fingerprint(
     """A rank that does what is called so."""
     made = RankFingerprint(rank, 1, 1, 1, 0, 0, 0, 1.0, None, None, 0, None)
     return replace(
-        made,
-        digests=tuple(behaviour.encode() for _ in range(5)),
-        events=events,
-        standing=standing,
+        made, digests=tuple(behaviour.encode() for _ in range(5)), events=events, standing=standing
     )
 
 

@@ -8,12 +8,10 @@ import pytest
 from timelines import ROOT, attempt, process
 
 from compilediag.diagnosis.findings import Finding
-from compilediag.rules.costs.rank_waits import TIMEOUT_S, WAIT_S, find_waits_for_compiles
+from compilediag.rules.rank_waits import TIMEOUT_S, WAIT_S, find_waits_for_compiles
 from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import Compile, Process, Step, Timeline
-from compilediag_harness.wire import Location, ProcessStarted
-
-OTHER = Location(f"{ROOT}/app.py", 40, "score")
+from compilediag_harness.wire import ProcessStarted
 
 
 def rank(index: int, number: int) -> Process:
@@ -65,13 +63,6 @@ def only(timeline: Timeline) -> Finding:
 )
 def test_nobody_waits(timeline: Timeline) -> None:
     assert list(find_waits_for_compiles(timeline)) == []
-
-
-def test_a_rank_that_ended_waits_for_nobody() -> None:
-    """It made no such step."""
-    timeline = run({0: {5: 50.0}, 1: {}})
-    left = tuple(item for item in timeline.steps if (item.process, item.number) != (1, 5))
-    assert list(find_waits_for_compiles(replace(timeline, steps=left))) == []
 
 
 @pytest.mark.parametrize(("seconds", "severity"), [(TIMEOUT_S, "error"), (400.0, "warning")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 from built_receipt import started
@@ -17,10 +16,7 @@ from compilediag.timeline.fold import fold
 from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline
 from compilediag.views.ranks import headline, ranks_named
-from compilediag_harness.wire import (
-    CacheLookedUp,
-    CollectivesPlanned,
-)
+from compilediag_harness.wire import CacheLookedUp, CollectivesPlanned
 
 
 def summarised(run: Timeline) -> tuple[RankSummary, ...]:
@@ -155,28 +151,9 @@ def test_the_first_collective_out_of_order_is_named() -> None:
     ]
 
 
-def test_stragglers_are_ranked_by_their_steps() -> None:
-    """Slowest first, beside the median; where no step was seen, by the seconds of compiles."""
-    stepped = timeline(("0/0",), ("0/0",), ("0/0",), ("0/0",), walls=(1.0, 3.0, 1.0, 2.0))
-    slow = compare_ranks(summarised(stepped), None).stragglers
-    assert [(item.rank, item.what, item.ratio) for item in slow] == [
-        (1, "step", 2.0),
-        (3, "step", 2.0 / 1.5),
-    ]
-    compiled = compare_ranks(summarised(timeline(("0/0",), ("0/0", "1/0"))), None).stragglers
-    assert [(item.rank, item.what, item.seconds) for item in compiled] == [(1, "compile", 2.0)]
-
-
 def test_processes_without_a_rank_are_no_ranks() -> None:
     """The launcher, and children of a rank that have no rank."""
     assert summarised(Timeline(processes=(Process(0, started(None), None, {}, None),))) == ()
-
-
-def test_a_summary_travels() -> None:
-    """It is made where the trace lies, and compared elsewhere."""
-    (summary, _) = summarised(timeline(("0/0",), ("0/0",)))
-    assert isinstance(summary, RankSummary)
-    assert pickle.loads(pickle.dumps(summary)) == summary
 
 
 def test_many_ranks_are_named_in_few_words() -> None:

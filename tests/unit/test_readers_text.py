@@ -14,28 +14,12 @@ from compilediag.runs.supervised.assemble import read_logs
 
 DATA = Path(__file__).parents[1] / "data"
 VERSIONS = ("2.7.1", "2.13.0", "2.15.0")
-APP = "/home/user/app.py"
 P = "V1120 17:12:26.334000 8288 torch/_dynamo/guards.py:5396] [0/1] [__recompiles] "
 B = "V1120 17:12:27.224000 8288 torch/_dynamo/symbolic_convert.py:5131] [1/0] [__graph_breaks] "
 
 
 def recorded(name: str) -> bytes:
     return (DATA / name).read_bytes()
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_recorded_log(version: str) -> None:
-    """Six values at limit 3, three break sites seen on three compiles each, and a module's int.
-
-    The attempt that hits the limit prints a "Recompiling" line; the three calls after it print
-    nothing; repeated breaks (stack suppressed) add no site; the `.item()` warning is no break.
-    2.7.1 makes the module's int dynamic after one change, so it recompiles once less.
-    """
-    log = read_text_log([recorded(f"torch_logs_{version}.txt")])
-    assert log.recompiling_lines == (10 if version == "2.7.1" else 11)
-    assert log.limit_warnings == 1
-    assert log.break_sites == {(APP, 14), (APP, 16), (APP, 23)}
-    assert (log.unknown_lines, log.torn, log.profile_uses) == (0, False, ())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -98,18 +82,6 @@ def test_foreign_lines_between_records(noise: list[bytes], random: object) -> No
 
 def log_of(text: str) -> bytes:
     return text.encode()
-
-
-def test_rank_prefix_ansi_and_carriage_return() -> None:
-    """Ranks, colours and a progress bar on the same line do not hide a record."""
-    text = (
-        f"[rank3]:{P}Recompiling function f in /a b/m.py:1\n"
-        f"\x1b[32m{P}Recompiling function g in m.py:2\x1b[0m\n"
-        f"10%|###      |\r{P}Recompiling function h in m.py:3\r\n"
-        f"loss 0.1 {P}Recompiling function k in m.py:4\n"
-    )
-    log = read_text_log([log_of(text)])
-    assert (log.recompiling_lines, log.unknown_lines, log.log_lines) == (4, 0, 4)
 
 
 def test_restart_and_compiled_autograd_ids() -> None:

@@ -12,11 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.errors import (
-    OutputUnwritable,
-    ReceiptNotFound,
-    ReceiptUnreadable,
-)
+from compilediag.errors import OutputUnwritable, ReceiptNotFound, ReceiptUnreadable
 from compilediag.receipt.file import (
     LARGEST_BYTES,
     read_json,

@@ -65,11 +65,7 @@ FAILED = attempt(
         (timeline([attempt(f"0/{n}") for n in range(3)], text_log=log(0)), ("recompiles", 0), True),
         (
             timeline(
-                [
-                    *RECOMPILED,
-                    attempt("0/0", epoch=1),
-                    attempt("0/1", kind="recompile", epoch=1),
-                ],
+                [*RECOMPILED, attempt("0/0", epoch=1), attempt("0/1", kind="recompile", epoch=1)],
                 text_log=log(2),
             ),
             ("frames", 2),

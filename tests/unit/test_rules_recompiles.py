@@ -12,18 +12,12 @@ from false_guards import FLAG, FRAME, HOOK, PE
 
 from compilediag.diagnosis.codes import REGISTER, info
 from compilediag.diagnosis.findings import Finding, Rule, place_of
-from compilediag.rules.catalogue import RECOMPILE_RULES
+from compilediag.rules.diagnose import RECOMPILE_RULES
 from compilediag.rules.facts import decides_by
-from compilediag.rules.objects.advice import unguarded_change
-from compilediag.rules.sizes.marks import since_first_call
+from compilediag.rules.objects import unguarded_change
+from compilediag.rules.sizes.advice import since_first_call
 from compilediag.timeline.timeline import Recompile, Timeline
-from compilediag_harness.wire import (
-    EntryDiff,
-    FalseGuard,
-    Location,
-    UnguardedChanged,
-    UserCall,
-)
+from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UnguardedChanged, UserCall
 
 RULES: tuple[Rule, ...] = (*RECOMPILE_RULES, unguarded_change)
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
@@ -215,35 +209,6 @@ def test_every_code_has_a_page(code: str) -> None:
 def test_a_line_decides_by_its_conditions_alone(line: str, variable: str, decides: bool) -> None:
     """Neither words of a comment nor what a branch computes make a value one to branch on."""
     assert decides_by(line, variable) is decides
-
-
-ARGUMENT_OF_F = (
-    "remove the graph break at model.py:6; or, if `n` is an argument of `f`, where `f` only "
-    "computes with `n`, pass it as a 0-dim tensor in the dtype of what it meets"
-)
-RESUMED = Location("/home/u/model.py", 6, "torch_dynamo_resume_in_f_at_6")
-
-
-@pytest.mark.parametrize(
-    ("source", "variable", "advice"),
-    [
-        ("L['___stack1']", None, "remove the graph break at model.py:6"),
-        ("L['n']", "n", ARGUMENT_OF_F),
-    ],
-)
-def test_what_crosses_a_graph_break_belongs_to_it(
-    source: str, variable: str | None, advice: str
-) -> None:
-    """The break made an argument of it; a name of Dynamo's own is in no sentence. An attribute is
-    no part of it: without the break its function guards it just as well."""
-
-    def found(source: str) -> Finding:
-        guard = FalseGuard(source, "EQUALS_MATCH", f"{source} == 2", "2", "3", RESUMED)
-        (finding,) = findings(replace(recompile(1, guard), frame=RESUMED))
-        return finding
-
-    assert (found(source).variable, found(source).fix.summary) == (variable, advice)
-    assert "graph break" not in found("L['self'].n").fix.summary
 
 
 def size(old: int = 8, new: int = 5) -> FalseGuard:

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from timelines import FILE, PACKAGE_FILE, ROOT, TORCH_FILE, attempt, process, recompile
 from timelines import timeline as run_of
 from trace_lines import line
 
-from compilediag.diagnosis.causes.recompile import causes_of
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.guards.checks import condition_kind
 from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
-from compilediag.diagnosis.guards.size_limits import (
-    behind,
-    excluding,
-    fixing,
-    holds,
-    limit_of,
-)
+from compilediag.diagnosis.guards.size_limits import behind, excluding, fixing, holds, limit_of
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire import (
-    FalseGuard,
-    Location,
-    SizeGuard,
-    SizesGuarded,
-)
+from compilediag_harness.wire import FalseGuard, Location, SizeGuard, SizesGuarded
 
 X, W = "L['x'].size()[0]", "L['w'].size()[0]"
 LINE = Location(FILE, 12, "helper")
@@ -190,25 +177,6 @@ def test_kinds_of_printed_guards(text: str, kind: str | None) -> None:
     assert condition_kind(text) == kind
 
 
-VERBOSE = (
-    # As torch 2.7.1 and 2.13 print it with TORCH_LOGS=recompiles_verbose.
-    "0/0: (x.size()[0] % 2) == 0  # a = 1 if x.size(0) % 2 == 0 else 2  # app.py:3 in g "
-    "(_dynamo/variables/tensor.py:2606 in evaluate_expr); (y.size()[0] % 2) == 0  # b = 1 if "
-    "y.size(0) % 2 == 0 else 2  # app.py:4 in g (_dynamo/variables/tensor.py:2606 in evaluate_expr)"
-)
-
-
-def test_every_false_condition_that_torch_prints_is_a_cause() -> None:
-    """A trace or log of a run with recompiles_verbose has more than the first one."""
-    asked = replace(recompile("0/1"), entries=(), reasons=(VERBOSE,))
-    causes = causes_of(asked)
-    assert [(each.variable, each.kind, each.location.line) for each in causes if each.location] == [
-        ("x", "divisibility", 3),
-        ("y", "divisibility", 4),
-    ]
-    assert [each.confidence for each in causes] == ["text", "text"]
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -295,11 +263,7 @@ def test_an_export_names_its_dim() -> None:
     )
     diagnosed = diagnose(run)
     (finding,) = diagnosed.findings
-    assert (finding.rule, finding.location, finding.variable) == (
-        "CD154",
-        AT,
-        "x.size()[0]",
-    )
+    assert (finding.rule, finding.location, finding.variable) == ("CD154", AT, "x.size()[0]")
     assert "as torch suggests (b = 4)" in finding.fix.summary
     assert "one graph" not in finding.fix.summary
     assert diagnosed.verdict == "findings"
@@ -344,17 +308,6 @@ def test_a_branch_that_tells_the_two_sizes_apart() -> None:
     assert "maybe_mark_dynamic(x, 0)" in fits.fix.summary
     other_size = changed(guard("Ne(s0, 4)", (("s0", W),)))
     assert "maybe_mark_dynamic(x, 0)" in other_size.fix.summary
-
-
-def test_a_line_of_others_is_not_to_be_changed() -> None:
-    """A size that a library formats into text: each of its sizes is warmed up."""
-    inside = Location("/venv/lib/python3.11/site-packages/vit/layers.py", 9, "forward")
-    for by in ("number", "loop", "reshape", "operation"):
-        needed = replace(guard(fixed=(X,), by=by), stack=(inside,))
-        finding = changed(needed)
-        assert finding.location == place_of(inside)
-        assert finding.fix.summary.startswith("warm up each size of `x.size()[0]`")
-        assert "this line" not in finding.fix.summary
 
 
 # --- recorded traces --------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from step_sources import NoOptimizers
 from compilediag_harness.base.process_options import VARIABLE
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import step_hooks
+from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
 from compilediag_harness.steps.step_detection import AWAITED_CALLS, StepSource
 from compilediag_harness.steps.steps import drive
 from compilediag_harness.wire import Event, StepsEnded
@@ -17,7 +18,7 @@ from compilediag_harness.wire import Event, StepsEnded
 ORIGIN = 100.0
 
 
-class Prospects:
+class Prospects(OptimizerRegistry):
     """What is known of optimizers, as the test says."""
 
     def __init__(self, alive: bool, updates: str) -> None:

@@ -24,13 +24,6 @@ def test_the_time_decides(t: float, step: int) -> None:
     assert steps_of(DynamoReset(t, 0, 0), ended(0, 1.0, 2.0), ended(2, 3.0)) == [step]
 
 
-def test_steps_that_were_never_written_keep_what_was_recorded() -> None:
-    """A killed process wrote no last batch, a full disk lost one: the labels are all there is."""
-    assert steps_of(ended(0, 1.0), DynamoReset(9.0, 7, 0)) == [7]
-    assert steps_of(ended(0, 1.0), DynamoReset(4.0, 3, 0), ended(5, 6.0)) == [3]
-    assert steps_of(DynamoReset(9.0, 7, 0)) == [7]
-
-
 def test_what_is_recorded_after_a_step_belongs_to_it() -> None:
     """The look for hazards comes when the step has ended."""
     look = HazardsChecked(1.1, 0, Location("a.py", 1), (), 0, 0, 0.0)

@@ -10,20 +10,13 @@ import pytest
 from timelines import FILE, TORCH_FILE, attempt, process, timeline
 
 from compilediag.diagnosis.figures.devices import syncs_section
-from compilediag.diagnosis.findings import Finding, place_of
+from compilediag.diagnosis.findings import Finding
 from compilediag.extensions.cadence.diagnosis import rules as cadences
-from compilediag.rules.costs import late_compiles
+from compilediag.rules import steps
 from compilediag.rules.diagnose import diagnose
-from compilediag.rules.steps import data_loading, syncs, timer_scope
 from compilediag.timeline.devices import SyncSite, sample_of
 from compilediag.timeline.recorded import CadenceGroup
-from compilediag.timeline.timeline import (
-    Compile,
-    DeviceStep,
-    SampledStep,
-    Step,
-    Timeline,
-)
+from compilediag.timeline.timeline import Compile, DeviceStep, SampledStep, Step, Timeline
 from compilediag_harness.wire import Location, SpanEnded, SyncsSampled
 
 LINE = Location(FILE, 20, "targets")
@@ -51,35 +44,10 @@ def sample(number: int, *sites: SyncSite, on_device: bool = True, process: int =
 # --- CD301 ---
 
 
-def test_a_loop_of_reads_is_named_with_its_lines() -> None:
-    """All lines of one loop are one finding; it counts the step that held most."""
-    other = replace(LINE, line=21)
-    run = timeline(
-        syncs=(
-            sample(3, read(10), read(10, other, kind="bool")),
-            sample(4, read(4), read(4, other, kind="bool")),
-            sample(5),
-        )
-    )
-    (finding,) = found(syncs.find_sync_loops, run)
-    assert finding.location == place_of(Location(FILE, 18, "targets"))
-    assert (finding.count, finding.steps, finding.cost_s) == (28, (3, 4), None)
-    assert finding.evidence["most_in_a_step"] == 20
-    assert finding.evidence["sampled_steps"] == 3
-    assert finding.title == "20 synchronisations in a step in a loop: .item() and bool()"
-
-
-def test_a_line_that_a_caller_repeats_is_named_itself() -> None:
-    """Without a loop in its own function the line is the place."""
-    (finding,) = found(syncs.find_sync_loops, timeline(syncs=(sample(3, read(40, loop=None)),)))
-    assert finding.location == place_of(LINE)
-    assert "in a loop" not in finding.title
-
-
 @pytest.mark.parametrize(("count", "findings"), [(63, 0), (64, 1)])
 def test_on_the_host_it_takes_more_and_says_would(count: int, findings: int) -> None:
     """Nobody knows which tensors would be on a device."""
-    made = found(syncs.find_sync_loops, timeline(syncs=(sample(3, read(count), on_device=False),)))
+    made = found(steps.find_sync_loops, timeline(syncs=(sample(3, read(count), on_device=False),)))
     assert len(made) == findings
     assert all("would wait for a GPU" in finding.title for finding in made)
 
@@ -96,7 +64,7 @@ def test_on_the_host_it_takes_more_and_says_would(count: int, findings: int) -> 
 def test_reads_that_are_no_finding(samples: tuple[SampledStep, ...]) -> None:
     """However many steps: they are not thirty in one loop, or the user cannot change the line."""
     run = timeline(syncs=samples, processes=(process(0), process(1)))
-    assert found(syncs.find_sync_loops, run) == []
+    assert found(steps.find_sync_loops, run) == []
 
 
 def test_the_receipt_adds_up_by_line_and_kind() -> None:
@@ -109,36 +77,6 @@ def test_the_receipt_adds_up_by_line_and_kind() -> None:
     assert (line.file, line.line, line.loop_line) == ("/home/user/app.py", 20, 18)
     assert (line.count, line.most_in_a_step, line.steps) == (6, 5, 2)
     assert syncs_section(timeline()) is None
-
-
-def test_a_doctored_record_keeps_what_all_tuples_tell() -> None:
-    """Tuples of different lengths never raise; what cannot be counted is left out."""
-    event = SyncsSampled(1.0, 2, True, True, (LINE, LINE), ("item",), (0, 1), ((), ()), (5, 6))
-    assert [site.count for site in sample_of(0, event).sites] == [5]
-    assert sample_of(0, replace(event, counts=(-1,))).sites == ()
-
-
-def test_seconds_of_reads_add_up_or_are_not_known() -> None:
-    """Those of a line over its steps, and of all lines; one that was not timed, or a step that held
-    more than was counted, leaves them unknown. Journals of before hold none."""
-    places = (LINE, replace(LINE, line=30))
-    kinds, loops, counts = ("item", "tolist"), (0, 0), (5, 1)
-    event = SyncsSampled(1.0, 2, True, True, places, kinds, loops, ((), ()), counts, (0.5, 0.25))
-    before = replace(event, step=3, seconds=())
-    cut = replace(event, step=4, complete=False)
-    empty = SyncsSampled(1.0, 5, True, True, (), (), (), (), ())
-    samples = [sample_of(0, item) for item in (event, before, cut, empty)]
-    assert [item.seconds for item in samples] == [0.75, None, None, 0.0]
-    assert [site.seconds for site in samples[2].sites] == [0.5, 0.25]
-    for kept, lines, whole in (
-        ((samples[0], samples[3]), [0.5, 0.25], 0.75),
-        ((samples[0], samples[2]), [1.0, 0.5], None),
-        (samples, [None, None], None),
-    ):
-        run = timeline(syncs=tuple(kept))
-        section = syncs_section(run)
-        assert section is not None
-        assert ([line.seconds for line in section.lines], section.seconds) == (lines, whole)
 
 
 # --- CD302 ---
@@ -159,7 +97,7 @@ def test_what_is_no_first_compile_in_a_steady_step(compiles: list[Compile]) -> N
     """Too near to the last compile, no compile of a new frame, or in an evaluation; before the
     first one of all, steps were eager on purpose."""
     run = timeline(compiles, spans=(span("validation", 40.0, 2.0, 41),))
-    assert found(late_compiles.find_compiles_in_steady_state, run) == []
+    assert found(steps.find_compiles_in_steady_state, run) == []
 
 
 def span(name: str, start: float, wall_s: float, number: int = 0, thread: int = 0) -> SpanEnded:
@@ -178,27 +116,14 @@ def test_a_timed_span_must_not_hold_compiles() -> None:
     """Backward and first compile alike; another name, or another thread, claims nothing."""
     compiles = [attempt(step=2, seconds=0.5), attempt(step=3, kind="backward", seconds=0.25)]
     inside = span("timed", 1.0, 5.0)
-    (finding,) = found(
-        late_compiles.find_compiles_in_timed_spans, timeline(compiles, spans=(inside,))
-    )
+    (finding,) = found(steps.find_compiles_in_timed_spans, timeline(compiles, spans=(inside,)))
     assert (finding.variable, finding.count, finding.cost_s) == ("timed", 2, 0.75)
     for other in (span("work", 1.0, 5.0), span("timed", 1.0, 5.0, thread=7), span("timed", 4.0, 1)):
         run = timeline(compiles, spans=(other,))
-        assert found(late_compiles.find_compiles_in_timed_spans, run) == []
+        assert found(steps.find_compiles_in_timed_spans, run) == []
 
 
 # --- CD303 ---
-
-
-def test_reads_in_the_models_time_are_found() -> None:
-    """The span's name is what claims it, wherever it stands among the open ones."""
-    run = timeline(syncs=(sample(3, read(20, spans=("step", "lens_forward", "pairs"))),))
-    (finding,) = found(timer_scope.find_reads_in_model_time, run)
-    assert (finding.variable, finding.location, finding.count) == (
-        "lens_forward",
-        place_of(LINE),
-        20,
-    )
 
 
 def test_other_spans_may_hold_reads() -> None:
@@ -206,15 +131,15 @@ def test_other_spans_may_hold_reads() -> None:
     run = timeline(
         syncs=(sample(3, read(99, spans=("loss",)), read(15, spans=("forward",)), read(99)),)
     )
-    assert found(timer_scope.find_reads_in_model_time, run) == []
+    assert found(steps.find_reads_in_model_time, run) == []
 
 
 def test_names_that_claim_to_be_the_models_time() -> None:
     """Whole words at the end of the name."""
     claiming = ("forward", "lens_forward", "forward_ms", "Forward pass", "model", "inference")
     others = ("backward", "save_model", "train_model", "straightforward", "forward_loss", "models")
-    assert all(map(timer_scope.claims_the_model, claiming))
-    assert not any(map(timer_scope.claims_the_model, others))
+    assert all(map(steps.claims_the_model, claiming))
+    assert not any(map(steps.claims_the_model, others))
 
 
 def launched(host_s: float, device_s: float, steps: int = 3, name: str = "forward") -> Timeline:
@@ -227,7 +152,7 @@ def launched(host_s: float, device_s: float, steps: int = 3, name: str = "forwar
 
 def test_launch_time_is_told_from_the_devices() -> None:
     """Twice the host's time on the device; the user's own span, and three steps of it."""
-    (finding,) = found(timer_scope.find_launch_times, launched(0.01, 0.05))
+    (finding,) = found(steps.find_launch_times, launched(0.01, 0.05))
     assert finding.title.startswith("the time of `forward` is launch time: the device works 5.0")
     for run in (
         launched(0.01, 0.019),
@@ -236,7 +161,7 @@ def test_launch_time_is_told_from_the_devices() -> None:
         launched(0.0, 0.05),
         timeline(),
     ):
-        assert found(timer_scope.find_launch_times, run) == []
+        assert found(steps.find_launch_times, run) == []
 
 
 # --- CD304, CD305 ---
@@ -275,16 +200,6 @@ def periodic(
         for number in range(steps)
     )
     return timeline(compiles, steps=made, cadences=tuple(groups))
-
-
-def test_firings_that_compile_are_told_by_group() -> None:
-    """Each group with the steps in which torch compiled; a collision is in both."""
-    groups = (group("norms", 0, 8, 16, 24, 32, every=8), group("rank", 0, 12, 24, 36, every=12))
-    run = periodic([8, 12, 24], groups, extra_s=0.01)
-    norms, rank = found(cadences.find_cadence_recompiles, run)
-    assert (norms.variable, norms.steps, norms.evidence["compile_s"]) == ("norms", (8, 24), 2.0)
-    assert (rank.variable, rank.steps) == ("rank", (12, 24))
-    assert norms.title == "2 of 4 firings of `norms` are slow because torch compiles"
 
 
 @pytest.mark.parametrize(
@@ -343,13 +258,6 @@ def waiting(wait_s: float | None, steps: int = 8, **more: Any) -> Timeline:
     return timeline(steps=tuple(step(n, data_wait_s=wait_s, **more) for n in range(steps)))
 
 
-def test_steps_that_wait_for_data() -> None:
-    """Half of the usual step; the seconds are all that was waited."""
-    (finding,) = found(data_loading.find_data_bound_steps, waiting(0.006))
-    assert finding.title == "60% of the usual step is waiting for data"
-    assert finding.cost_s == pytest.approx(0.048)
-
-
 @pytest.mark.parametrize(
     "run",
     [
@@ -363,4 +271,27 @@ def test_steps_that_wait_for_data() -> None:
 )
 def test_steps_that_do_not_wait(run: Timeline) -> None:
     """Nothing is reported of what was not measured, or of too few steps."""
-    assert found(data_loading.find_data_bound_steps, run) == []
+    assert found(steps.find_data_bound_steps, run) == []
+
+
+def test_seconds_of_reads_add_up_or_are_not_known() -> None:
+    """Those of a line over its steps, and of all lines; one that was not timed, or a step that held
+    more than was counted, leaves them unknown. Journals of before hold none."""
+    places = (LINE, replace(LINE, line=30))
+    kinds, loops, counts = ("item", "tolist"), (0, 0), (5, 1)
+    event = SyncsSampled(1.0, 2, True, True, places, kinds, loops, ((), ()), counts, (0.5, 0.25))
+    before = replace(event, step=3, seconds=())
+    cut = replace(event, step=4, complete=False)
+    empty = SyncsSampled(1.0, 5, True, True, (), (), (), (), ())
+    samples = [sample_of(0, item) for item in (event, before, cut, empty)]
+    assert [item.seconds for item in samples] == [0.75, None, None, 0.0]
+    assert [site.seconds for site in samples[2].sites] == [0.5, 0.25]
+    for kept, lines, whole in (
+        ((samples[0], samples[3]), [0.5, 0.25], 0.75),
+        ((samples[0], samples[2]), [1.0, 0.5], None),
+        (samples, [None, None], None),
+    ):
+        run = timeline(syncs=tuple(kept))
+        section = syncs_section(run)
+        assert section is not None
+        assert ([line.seconds for line in section.lines], section.seconds) == (lines, whole)

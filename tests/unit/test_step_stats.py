@@ -17,21 +17,9 @@ from compilediag.diagnosis.figures.steps import (
     figures_of,
     sketch_of,
     spike_positions,
-    warmup_of,
 )
 
 DURATIONS = st.floats(min_value=SHORTEST_S, max_value=1e6)
-
-
-def test_figures_of_twelve_steps() -> None:
-    """Percentiles are by nearest rank, the median of an even number is between two."""
-    walls = [1.16, 0.18, 0.0005, 0.13, 0.0005, 0.0006, 0.0004, 0.12, 0.0006, 0.0007, 0.0005, 0.0006]
-    figures = figures_of(walls)
-    assert figures is not None
-    assert (figures.count, figures.min, figures.max) == (12, 0.0004, 1.16)
-    assert (figures.p90, figures.p99) == (0.18, 1.16)
-    assert figures.median == 0.0006
-    assert figures.mean == pytest.approx(sum(walls) / 12)
 
 
 def test_no_steps_have_no_figures() -> None:
@@ -76,10 +64,3 @@ def test_only_the_longest_spikes_are_kept() -> None:
     """The list is bounded: the longest stay, in the order of the steps."""
     walls = [1.0] * 1000 + [10.0 + place for place in range(SPIKES_KEPT + 5)]
     assert spike_positions(walls, 0) == tuple(range(1005, 1005 + SPIKES_KEPT))
-
-
-def test_warmup_is_the_leading_first_compiles() -> None:
-    """A step without a first compile ends warm-up; a later first compile does not extend it."""
-    assert warmup_of([0, 1, 2, 3], frozenset({0, 1, 3})) == 2
-    assert warmup_of([0, 1], frozenset()) == 0
-    assert warmup_of([0, 1], frozenset({0, 1})) == 2

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import built_receipt
 import msgspec
 import pytest
 from screens import screen
@@ -75,33 +74,12 @@ def why(
     return spike.why
 
 
-def finding(cost_s: float, identity: str) -> Finding:
-    return built_receipt.finding(location=HOOK, steps=(5,), cost_s=cost_s, id=identity)
-
-
-def test_phases_add_up_to_the_steps() -> None:
-    """Rest is what no phase has; a phase that was never measured is null."""
-    timeline = Timeline(
-        steps=(
-            step(0, 2.0, forward_s=1.0, backward_s=0.5, optimizer_s=0.125),
-            step(1, 1.0, forward_s=0.25, backward_s=0.25, optimizer_s=0.125),
-        )
-    )
-    phases = section(timeline).phases
-    assert (phases.data_wait, phases.forward, phases.backward) == (0.5, 1.25, 0.75)
-    assert (phases.optimizer, phases.spans, phases.rest) == (0.25, None, 0.25)
-
-
 def test_forward_without_its_compiling() -> None:
     """Compiles are a part of the phase they were in; in an evaluation they are not forward, and of
     a phase that was not measured they are in the rest."""
     timeline = Timeline(
         steps=(step(0, 8.0, forward_s=4.0, backward_s=2.0, spans_s=1.0),),
-        compiles=(
-            compiled(1.0, 0.5),
-            compiled(2.0, 0.25, forward=False),
-            compiled(4.0, 0.125),
-        ),
+        compiles=(compiled(1.0, 0.5), compiled(2.0, 0.25, forward=False), compiled(4.0, 0.125)),
         spans=(span("eval", 3.5, 1.0, 0),),
     )
     compile_s = section(timeline).phases.compile_s
@@ -115,13 +93,6 @@ def test_partial_phases_say_what_is_missing() -> None:
     partial = (PartialPhase(0, "forward", "only inside Net"), PartialPhase(1, "forward", "other"))
     timeline = Timeline(steps=(step(0),), partial_phases=partial)
     assert section(timeline).phases.partial == {"forward": "only inside Net"}
-
-
-def test_a_spike_that_compiled() -> None:
-    """The finding that cost most among those that hit the step; without one, "compile"."""
-    long = replace(step(5, 4.0), compile_s=2.5)
-    assert why(long, findings=(finding(0.5, "F2"), finding(2.0, "F1"))) == "F1"
-    assert why(long) == "compile"
 
 
 @pytest.mark.parametrize(
@@ -141,34 +112,6 @@ def test_a_spike_with_a_span(long: Step, name: str, seconds: float, reason: str)
     """By the category of the span, or the wait that is longer than usual; the work itself explains
     nothing, nor what takes less than half of what is too much."""
     assert why(long, spans=(span(name, 5.0, seconds, 5),)) == reason
-
-
-@pytest.mark.parametrize(
-    ("reads_s", "noting_s", "spans", "sync_s", "reason"),
-    [
-        (2.5, 0.0, (), 2.5, "sync"),
-        (2.5, 0.0, (("metrics", 2.75),), 2.5, "metric"),
-        (0.75, 0.0, (), 0.75, "unexplained"),
-        (0.5, 2.0, (), 0.5, "measuring"),
-        (None, 0.0, (), None, "unexplained"),
-    ],
-    ids=["reads", "reads in a metric", "few reads", "our noting", "not timed"],
-)
-def test_a_spike_that_synchronised(
-    reads_s: float | None,
-    noting_s: float,
-    spans: tuple[tuple[str, float], ...],
-    sync_s: float | None,
-    reason: str,
-) -> None:
-    """Beyond the reads of the other sampled steps, half a second each; a metric has the time of
-    what it reads, and its reads are listed beside it."""
-    steps = tuple(step(number, 4.0 if number == 5 else 1.0) for number in range(10))
-    usual = tuple(SampledStep(0, number, False, True, (), 0.5) for number in (3, 4, 6))
-    long = SampledStep(0, 5, False, True, (), reads_s, {"rest": noting_s})
-    all_spans = tuple(span(name, 5.0, seconds, 5) for name, seconds in spans)
-    (spike,) = section(Timeline(steps=steps, spans=all_spans, syncs=(*usual, long))).spikes
-    assert (spike.sync_s, spike.why) == (sync_s, reason)
 
 
 def test_nested_spans_are_told_once() -> None:

@@ -20,53 +20,43 @@ from compilediag.extensions.telemetry.metrics import (
     flat_values,
 )
 from compilediag.timeline.fold import fold
-from compilediag_harness.wire import (
-    Compiled,
-    Event,
-    Location,
-    ProcessEnded,
-    ProcessStarted,
-    Recompiled,
-    RunTracked,
-    SpanEnded,
-    SpansEnded,
-    StepsEnded,
-    TrackedMetric,
-)
+from compilediag_harness import wire
 
-WHERE = Location("/home/user/model.py", 3, "forward")
+WHERE = wire.Location("/home/user/model.py", 3, "forward")
 
 
-def started(rank: int | None = None, second: int = 0) -> ProcessStarted:
+def started(rank: int | None = None, second: int = 0) -> wire.ProcessStarted:
     at = f"2026-11-20T14:45:{second:02d}Z"
-    return ProcessStarted(0.0, 1, 7, 6, rank, None, (), "python", "/", at, "3.11.7")
+    return wire.ProcessStarted(0.0, 1, 7, 6, rank, None, (), "python", "/", at, "3.11.7")
 
 
-def steps(first: int, ends: Sequence[float], wall_s: float, data_wait: float = 0.0) -> StepsEnded:
+def steps(
+    first: int, ends: Sequence[float], wall_s: float, data_wait: float = 0.0
+) -> wire.StepsEnded:
     count = len(ends)
-    return StepsEnded(
+    return wire.StepsEnded(
         ends[-1], first, "optimizer", tuple(ends), (wall_s,) * count, (data_wait,) * count
     )
 
 
-def compiled(t: float, seconds: float, number: int = 0, reason: str | None = None) -> Compiled:
-    return Compiled(
+def compiled(t: float, seconds: float, number: int = 0, reason: str | None = None) -> wire.Compiled:
+    return wire.Compiled(
         t, 0, f"0/{number}", 0, WHERE, True, True, seconds, None, 1, 1, 1, reason, None, None
     )  # fmt: skip
 
 
-def asked(t: float, number: int) -> Recompiled:
-    return Recompiled(t, 0, f"0/{number}", 0, WHERE, ("n == 2",), (), 0.001)
+def asked(t: float, number: int) -> wire.Recompiled:
+    return wire.Recompiled(t, 0, f"0/{number}", 0, WHERE, ("n == 2",), (), 0.001)
 
 
-def span(name: str, start: float, wall_s: float, depth: int = 0) -> SpanEnded:
-    return SpanEnded(start + wall_s, 0, name, start, wall_s, depth, 0)
+def span(name: str, start: float, wall_s: float, depth: int = 0) -> wire.SpanEnded:
+    return wire.SpanEnded(start + wall_s, 0, name, start, wall_s, depth, 0)
 
 
-def history(seed: int, *, late_spans: bool) -> list[Event]:
+def history(seed: int, *, late_spans: bool) -> list[wire.Event]:
     """A run as a program could have made it: compiles, steps, spans between and inside them."""
     chance = random.Random(seed)
-    events: list[Event] = [started(), compiled(1.5, 0.7)]
+    events: list[wire.Event] = [started(), compiled(1.5, 0.7)]
     now, number, compiles = 1.5, 0, 1
     long_from = now
     while number < 120:
@@ -87,17 +77,17 @@ def history(seed: int, *, late_spans: bool) -> list[Event]:
         if late_spans and chance.random() < 0.1:
             events.append(span("epoch", long_from, now - long_from))
             long_from = now
-    return [*events, ProcessEnded(now + 0.1, {}, 0.0, 0, None)]
+    return [*events, wire.ProcessEnded(now + 0.1, {}, 0.0, 0, None)]
 
 
-def told(*events: Event) -> MetricsSnapshot:
+def told(*events: wire.Event) -> MetricsSnapshot:
     """What a run says of itself after three seconds."""
     run = LiveRun(0.0)
     run.add({"j": [started(), *events]})
     return run.snapshot(3.0)
 
 
-def all_at_once(events: Iterable[Event], wall_s: float | None, *, orderly: bool):
+def all_at_once(events: Iterable[wire.Event], wall_s: float | None, *, orderly: bool):
     return account(fold([list(events)]), wall_s, orderly=orderly)
 
 
@@ -153,7 +143,7 @@ def test_a_late_span_and_a_late_compile_are_noticed(monkeypatch) -> None:
         run.add({"j": [late]})
         after = run.snapshot(2.0)
         assert (after.goodput_s, after.goodput, after.badput_s) == (None, None, {})
-        assert (after.steps, after.compiles) == (20, 1 + isinstance(late, Compiled))
+        assert (after.steps, after.compiles) == (20, 1 + isinstance(late, wire.Compiled))
         run.add({"j": [steps(20, [3.1], 0.1)]})
         assert run.snapshot(3.0).steps == 21
 
@@ -210,7 +200,7 @@ def test_the_lowest_rank_that_steps_is_reported() -> None:
 
 def test_spans_in_batches_count_as_well() -> None:
     """A batch of spans is taken apart; other threads cost no wall time."""
-    batch = SpansEnded(
+    batch = wire.SpansEnded(
         3.0,
         ("eval", "mine"),
         (0, 0),
@@ -244,9 +234,9 @@ def test_labels_hold_no_secret_no_control_character_and_are_few() -> None:
 
 def test_tracked_metrics_that_would_share_a_label_are_left_out() -> None:
     """A gauge of several things at once means nothing; what is not finite has no value."""
-    metrics = [TrackedMetric(f"m{number}", 1, last=float(number)) for number in range(40)]
-    metrics.append(TrackedMetric("none", 0))
-    ran = RunTracked(
+    metrics = [wire.TrackedMetric(f"m{number}", 1, last=float(number)) for number in range(40)]
+    metrics.append(wire.TrackedMetric("none", 0))
+    ran = wire.RunTracked(
         1.0, 1, "valid", {}, "running", 3, 0, 2, 1.0, 1.0,
         per_s={"tokens": float("inf")}, metrics=tuple(metrics),
     )  # fmt: skip

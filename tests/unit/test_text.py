@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compilediag.views.style import RenderOptions
-from compilediag.views.text import (
-    clean,
-    display_width,
-    pad,
-    truncate,
-    wrap,
-)
+from compilediag.views.text import clean, display_width, pad, truncate, wrap
 
 
 @pytest.mark.parametrize(

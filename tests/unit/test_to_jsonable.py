@@ -13,12 +13,7 @@ from typing import Any
 
 import pytest
 
-from compilediag_harness.user_api.to_jsonable import (
-    MAX_VALUES,
-    to_config,
-    to_count,
-    to_float,
-)
+from compilediag_harness.user_api.to_jsonable import MAX_VALUES, to_config, to_count, to_float
 
 
 class Tensor:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from compilediag.extensions.train_logs.patterns import built_in, patterns_in
-from compilediag.extensions.train_logs.read import has_steps, train_log_of
+from compilediag.extensions.train_logs.read import Reader, train_log_of
 from compilediag.extensions.train_logs.receipt_parts import steady_rate, steady_step_s, warmup_lines
 from compilediag.timeline.recorded import TrainLog
 
@@ -92,7 +92,7 @@ def log_of(name: str) -> TrainLog:
 def test_what_a_log_says(name: str) -> None:
     """Steps, seconds, loss, rates and peaks; nothing unread, nothing twice. In a folder it is known
     by its first bytes; a bar alone is not, which torchtune's lines are beside."""
-    assert has_steps((DATA / f"{name}.log").read_bytes()[: 1 << 16], built_in()) is True
+    assert Reader(built_in()).has_steps((DATA / f"{name}.log").read_bytes()[: 1 << 16]) is True
     said, log = SAID[name], log_of(name)
     warmup = warmup_lines(log, None)
     assert (log.trainer, log.clock, log.ended_steps) == (said.trainer, said.clock, said.ended)

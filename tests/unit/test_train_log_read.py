@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compilediag.extensions.train_logs.patterns import built_in, named_rank
-from compilediag.extensions.train_logs.read import LINE_LIMIT, has_steps, train_log_of
+from compilediag.extensions.train_logs.read import LINE_LIMIT, Reader, train_log_of
 from compilediag.extensions.train_logs.receipt_parts import steady_rate, steady_step_s, warmup_lines
 from compilediag.readers.lines import split_lines
 from compilediag.timeline.recorded import TrainLog
@@ -206,12 +206,6 @@ def test_recorded_hugging_face() -> None:
     assert step_s(log) is None  # it took a tenth of a second, and bars tell whole ones
 
 
-def test_recorded_hugging_face_without_bars() -> None:
-    """Nothing tells the number of a step then: it is not made up."""
-    log = read((DATA / "huggingface_5.23_plain.log").read_bytes())
-    assert (log.ended_steps, log.step_lines, log.whole["samples_per_s"]) == (None, 8, 8457)
-
-
 def test_an_older_hugging_face() -> None:
     """Without quotes, and with a run that was long enough for its bar to tell time."""
     lines = ["\r  0%|          | 0/200 [00:00<?, ?it/s]"]
@@ -318,8 +312,8 @@ def test_bytes_that_are_no_text() -> None:
 def test_text_without_a_step() -> None:
     """It is no output of a trainer."""
     assert train_log_of([b"epoch 1 of iter\nloss 2.0, tps: none\n"], built_in()) is None
-    assert has_steps(b"iter 1: loss 2.0\nnothing\n", built_in()) is False
-    assert has_steps(nanogpt(1, 2).encode(), built_in()) is True
+    assert Reader(built_in()).has_steps(b"iter 1: loss 2.0\nnothing\n") is False
+    assert Reader(built_in()).has_steps(nanogpt(1, 2).encode()) is True
 
 
 def test_damaged_lines_raise_nothing() -> None:

@@ -85,13 +85,7 @@ def test_place() -> None:
 def test_many_lines() -> None:
     """A call over several lines is quoted on one, as a formatter would join it."""
     a = object()
-    found = forward(
-        a,
-        mask=[
-            1,
-            2,
-        ],
-    )
+    found = forward(a, mask=[1, 2])
     assert _told(found) == ("forward(a, mask=[1, 2])", {"x": "a", "mask": "[1, 2]"})
 
 
@@ -206,10 +200,7 @@ def test_without_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     quoted."""
     a = object()
     monkeypatch.setattr(user_calls, "HAS_POSITIONS", False)
-    found = forward(
-        a,
-        mask=a,
-    )
+    found = forward(a, mask=a)
     two = forward(id(a))
     assert _told(found) == ("forward(a, mask=a)", {"x": "a", "mask": "a"})
     assert _told(two) == ("two = forward(id(a))", {})

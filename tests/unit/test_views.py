@@ -173,23 +173,6 @@ def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
     assert "--witness" not in render(made) + render(shown, suffix=" r.json")
 
 
-def test_recompiles_of_a_warm_up_are_not_the_headline() -> None:
-    """Those that a `FixedShape` expected are information; one that it did not is blamed."""
-    made = stored("findings")
-    first = made.findings[0]
-    ids = [f"0/{number}" for number in range(1, made.compile.recompiles + 1)]
-    planned = replace(first, rule="CD105", severity="info", evidence={"compile_ids": ids})
-    also = replace(planned, evidence={"compile_ids": ids[1:]})
-    padded = replace(first, rule="CD407", severity="warning", evidence={})
-    shown = headline(replace(made, findings=(planned, also, padded)))
-    sentence = "1 finding in 12 steps; 3 recompiles, all in warm-ups"
-    assert (shown.kind, shown.sentence) == ("warn", sentence)
-    late = replace(padded, rule="CD101", evidence={"compile_ids": ["0/1"]})
-    for findings in ((planned, late), (also, padded)):
-        shown = headline(replace(made, findings=findings))
-        assert (shown.kind, shown.sentence.split(" cost")[0]) == ("bad", "3 recompiles in 12 steps")
-
-
 def test_headline_without_a_verdict_does_not_claim_one() -> None:
     """A receipt without a verdict (made from an old log) is neither clean nor bad."""
     shown = headline(replace(stored("clean"), verdict=None))

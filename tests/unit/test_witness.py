@@ -26,11 +26,7 @@ from compilediag_harness.base.process_options import WitnessPlan
 from compilediag_harness.blame.guard_sources import path_of
 from compilediag_harness.blame.line_events import Monitoring
 from compilediag_harness.blame.watches import Watches, differ, look_at, text_of
-from compilediag_harness.wire import (
-    FalseGuard,
-    Location,
-    ValueChange,
-)
+from compilediag_harness.wire import FalseGuard, Location, ValueChange
 
 ARM = Location("/home/u/train.py", 34, "watch.<locals>.arm")
 MAIN = Location("/home/u/train.py", 49, "<module>")

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compilediag.fixes.same_answers import left_out, results_in
+from compilediag.fixes.certificate import left_out, results_in
 
 PROGRAM = "broken.py"
 ORACLE = Path(__file__).resolve().parents[2] / "tests" / "support" / "oracle.py"

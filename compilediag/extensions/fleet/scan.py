@@ -79,18 +79,14 @@ def candidates(paths: Iterable[str]) -> list[str]:
     visible = sorted(path for path in paths if path.endswith(SUFFIX) and not _is_hidden(path))
     runs = {os.path.dirname(path) for path in visible if os.path.basename(path) == RECEIPT_NAME}
     runs.discard("")
-    return [path for path in visible if not _is_artifact(path, runs)]
-
-
-def _is_artifact(path: str, runs: set[str]) -> bool:
-    """Whether the file is in the folder of a run, and not its receipt."""
-    above = os.path.dirname(path)
-    if above in runs and os.path.basename(path) != RECEIPT_NAME:
-        return True
-    while above := os.path.dirname(above):
-        if above in runs:
-            return True
-    return False
+    found: list[str] = []
+    for path in visible:
+        *above, name = path.split("/")
+        depths = range(1, len(above) + (name != RECEIPT_NAME))
+        # In the folder of a run its receipt alone may be one.
+        if runs.isdisjoint("/".join(above[:depth]) for depth in depths):
+            found.append(path)
+    return found
 
 
 def _is_hidden(path: str) -> bool:

@@ -236,7 +236,6 @@ RANK = re.compile(
     r"|(?P<label>\d{1,6}):(?= ))[ \t]?"  # srun --label: 0:
 )
 """The name that a launcher puts before each line of a rank."""
-
 _BEGINS = frozenset("[ \t0123456789")
 
 
@@ -245,5 +244,4 @@ def named_rank(text: str) -> tuple[str | None, str]:
     found = RANK.match(text) if text[:1] in _BEGINS else None
     if found is None:
         return None, text
-    name = found["name"] or found["mpi"] or found["label"]
-    return name, text[found.end() :]
+    return found["name"] or found["mpi"] or found["label"], text[found.end() :]

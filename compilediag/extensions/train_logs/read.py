@@ -62,11 +62,18 @@ class Reader:
 
     def has_steps(self, head: bytes) -> bool:
         """Whether the first bytes of a file are those of a trainer's output."""
-        return has_steps(head, self.patterns)
+        if not any(each.marker.encode() in head for each in self.patterns if each.kind == STEP):
+            return False
+        streams = _read([head], self.patterns).streams.values()
+        return sum(stream.lines for stream in streams) >= MIN_STEP_LINES
 
     def read(self, path: str) -> TrainLog | None:
         """What the output at `path` says; None where no line of it is that of a step."""
-        return read_train_log(path, self.patterns)
+        stream = open_stream(path)
+        found = train_log_of(stream.chunks(), self.patterns)
+        if found is None or stream.problem is None:
+            return found
+        return replace(found, notes=(*found.notes, f"the log ends early: {stream.problem}"))
 
 
 def reader_with(patterns: str | None) -> Reader:
@@ -78,26 +85,9 @@ def reader_with(patterns: str | None) -> Reader:
     return Reader(patterns_with(patterns))
 
 
-def read_train_log(path: str, patterns: Sequence[LinePattern]) -> TrainLog | None:
-    """What the output at `path` says; None where no line of it is that of a step."""
-    stream = open_stream(path)
-    found = train_log_of(stream.chunks(), patterns)
-    if found is None or stream.problem is None:
-        return found
-    return replace(found, notes=(*found.notes, f"the log ends early: {stream.problem}"))
-
-
 def train_log_of(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> TrainLog | None:
-    """The same for the bytes of a file."""
+    """What the bytes of a trainer's output say; None where no line is that of a step."""
     return _read(chunks, patterns).log()
-
-
-def has_steps(head: bytes, patterns: Sequence[LinePattern]) -> bool:
-    """Whether the first bytes of a file are those of a trainer's output."""
-    if not any(each.marker.encode() in head for each in patterns if each.kind == STEP):
-        return False
-    streams = _read([head], patterns).streams.values()
-    return sum(stream.lines for stream in streams) >= MIN_STEP_LINES
 
 
 def _read(chunks: Iterable[bytes], patterns: Sequence[LinePattern]) -> _Reader:
@@ -202,23 +192,37 @@ class _Reader:
         if not streams:
             return None
         lead = _lead(streams)
+        peaks: dict[str, float] = {}  # of the fullest device of all ranks
+        for name, peak in (pair for each in self.streams.values() for pair in each.peaks.items()):
+            peaks[name] = max(peak, peaks.get(name, 0.0))
         log = _log_of(lead)
         counts = {"lines": self.lines, **self.counts, "steps": lead.lines}
         for name in ("repeated", "over_limit", "backwards", "grad_norms_not_finite"):
             counts[name] = getattr(lead, name)
         counts["other_streams"] += len(streams) - 1
-        others = sorted({_label(stream) for stream in streams if stream is not lead})
+        others = sorted(
+            {
+                stream.pattern.trainer + (f" in {stream.rank}" if stream.rank is not None else "")
+                for stream in streams
+                if stream is not lead
+            }
+        )
+        notes = [*_clock_notes(log), *_loss_notes(counts)]
+        if others:
+            more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
+            names = ", ".join(others[:MAX_NAMED])
+            notes.append(f"other step lines are not in the figures: {names}{more}")
         return replace(
             log,
             whole=self.whole,
-            peaks=_peaks(self.streams.values()),
+            peaks=peaks,
             finished=self.ending.finished,
             ending=self.ending.ending(),
             tail=self.ending.tail(),
             losses_not_finite=sum(stream.losses_not_finite for stream in streams),
             losses=sum(stream.losses for stream in streams),
             counts=counts,
-            notes=(*_clock_notes(log), *_loss_notes(counts), *_other_notes(others)),
+            notes=tuple(notes),
         )
 
 
@@ -244,30 +248,16 @@ def _lead(streams: Sequence[Stream]) -> Stream:
         if stream.pattern.trainer == most.pattern.trainer
         and 2 * _steps_seen(stream) >= _steps_seen(most)
     ]
-    return min(leading, key=_rank_order)
 
+    def rank_order(stream: Stream) -> tuple[bool, int, str]:
+        digits = re.search(r"\d{1,9}\Z", stream.rank or "")
+        return stream.rank is None, int(digits[0]) if digits else 0, stream.rank or ""
 
-def _peaks(streams: Iterable[Stream]) -> dict[str, float]:
-    """Of the fullest device of all ranks."""
-    highest: dict[str, float] = {}
-    for stream in streams:
-        for name, peak in stream.peaks.items():
-            highest[name] = max(peak, highest.get(name, 0.0))
-    return highest
+    return min(leading, key=rank_order)
 
 
 def _steps_seen(stream: Stream) -> int:
     return stream.lines + (stream.bars.drawn_steps if stream.bars is not None else 0)
-
-
-def _rank_order(stream: Stream) -> tuple[bool, int, str]:
-    digits = re.search(r"\d{1,9}\Z", stream.rank or "")
-    return stream.rank is None, int(digits[0]) if digits else 0, stream.rank or ""
-
-
-def _label(stream: Stream) -> str:
-    trainer = stream.pattern.trainer
-    return trainer if stream.rank is None else f"{trainer} in {stream.rank}"
 
 
 def _log_of(stream: Stream) -> TrainLog:
@@ -335,10 +325,3 @@ def _loss_notes(counts: Mapping[str, int]) -> Iterator[str]:
     for name, text in reasons.items():
         if counts.get(name):
             yield f"{counts[name]:,} line{'s' if counts[name] > 1 else ''}: {text}"
-
-
-def _other_notes(others: Sequence[str]) -> Iterator[str]:
-    if others:
-        more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
-        names = ", ".join(others[:MAX_NAMED])
-        yield f"other step lines are not in the figures: {names}{more}"

@@ -84,7 +84,10 @@ class Stream:
         """The figures of a line that are no series: the last loss, the highest peak."""
         for name, figure in figures.items():
             if name in LAST:
-                self._note_last(name, number_of(figure))
+                self.last[name] = value = number_of(figure)
+                self.losses += name == "loss"
+                self.losses_not_finite += name == "loss" and not math.isfinite(value)
+                self.grad_norms_not_finite += name != "loss" and not math.isfinite(value)
             elif name in PEAKS:
                 kind = f"{name.partition('_peak')[0]}_peak_bytes"
                 peak = number_of(figure, PEAKS[name])
@@ -93,14 +96,6 @@ class Stream:
             elif name == "nan_steps" and number_of(figure) > 0:
                 # Megatron leaves a loss that is NaN out of its mean, and counts such steps.
                 self.losses_not_finite += 1
-
-    def _note_last(self, name: str, value: float) -> None:
-        self.last[name] = value
-        if name == "loss":
-            self.losses += 1
-            self.losses_not_finite += not math.isfinite(value)
-        else:
-            self.grad_norms_not_finite += not math.isfinite(value)
 
     def _padded(self, name: str) -> array[float]:
         """The series of a rate with one value for each line before this one."""

@@ -6,10 +6,12 @@ import json
 import pkgutil
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
+from compilediag.diagnosis.codes import REGISTER
 from compilediag_harness.wire import Location
 
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
@@ -22,8 +24,6 @@ class BreakCategories:
 
     ids: dict[str, str]
     """"GB0124" to "data_dependent_value"."""
-    codes: dict[str, str]
-    """"data_dependent_value" to "CD202"."""
     consequences: dict[str, str]
     """Ids that are no cause by themselves, to the code that stands for them."""
     generic: frozenset[str]
@@ -115,7 +115,7 @@ class BreakReport:
     context: str
     """torch's developer debug context of the cause."""
     category: str
-    """Slug of the category, "data_dependent_value"."""
+    """Family of the category's code, "data_dependent_value"."""
     code: str
     """"CD202"; "CD904" or "CD152" when torch only reports a consequence."""
     explicit: bool
@@ -136,27 +136,26 @@ class BreakReport:
         """Id of the cause, "GB0124"."""
         return self.gb_ids[0] if self.gb_ids else None
 
-    @property
-    def cause_key(self) -> str:
-        """What makes two reports at one place the same break: the id, or the title without one."""
-        return self.gb_id or self.title
+
+CODES = {item.family: code for code, item in REGISTER.items() if code.startswith("CD2")}
+"""Of the categories: "data_dependent_value" to "CD202"."""
 
 
 @lru_cache(maxsize=1024)
 def read_break(text: str) -> BreakReport:
     """Reads a report of any torch from 2.7 on. Unknown wording ends as "other", never an error."""
-    skipped = _SKIP_HEAD.match(text) is not None
-    reason = _reason_of(text)
+    reason, stack = _reason_of(text), _stack_of(text)
     cause, second, _ = reason.partition(_SECOND)
     title = _title_of(cause)
     explanation, context = _first(_EXPLANATION, cause), _first(_CONTEXT, cause)
     ids = tuple(dict.fromkeys(f"GB{number}" for number in _GB_ID.findall(reason)))
     own_id = next((f"GB{number}" for number in _GB_ID.findall(cause)), None)
     category = _category_of(own_id, title, explanation, context)
-    table = categories()
-    code = table.consequences.get(own_id or "") or table.codes.get(category, "CD290")
+    code = categories().consequences.get(own_id or "") or CODES[category]
+    failed = _SKIP_HEAD.match(text) is not None or reason.startswith("Failed to handle")
+    hints = (found["text"] for found in _HINT.finditer(cause))
     return BreakReport(
-        site=_site_of(text),
+        site=_site_of(text, stack),
         gb_ids=ids if own_id else (),
         title=title,
         explanation=explanation,
@@ -164,21 +163,18 @@ def read_break(text: str) -> BreakReport:
         category=category,
         code=code,
         explicit=_EXPLICIT.search(title) is not None,
-        ran_eager=(
-            skipped or bool(second) or reason.startswith("Failed to handle") or code == "CD904"
-        ),
+        ran_eager=failed or bool(second) or code == "CD904",
         c_extension=_c_extension_of(category, explanation, context),
         callee=_callee_of(explanation, context),
-        options=_options_of(cause),
-        stack=_stack_of(text),
+        options=tuple(dict.fromkeys(pair for hint in hints for pair in _OPTION.findall(hint))),
+        stack=stack,
     )
 
 
 def _reason_of(text: str) -> str:
     """The part with the reason: after "Graph Break Reason", or the error that ended the tracing."""
-    start = text.find(_REASON)
-    if start >= 0:
-        rest = text[start + len(_REASON) :]
+    _, found, rest = text.partition(_REASON)
+    if found:
         end = _REASON_END.search(rest)
         return rest[: end.start()] if end else rest.partition(_TRACEBACK)[0]
     raised = tuple(_RAISED.finditer(text))
@@ -232,7 +228,15 @@ def _callee_of(explanation: str, context: str) -> Callee | None:
     if skipped is not None:
         module = skipped["module"] if skipped["module"] != "<unknown module>" else None
         name = skipped["name"] if module is None else f"{module}.{skipped['name']}"
-        return Callee(name, module, _why(skipped["why"], explanation))
+        why = skipped["why"].strip()
+        # Where a folder is skipped torch prints it, and that is of the machine.
+        in_folder = why.startswith("file is under skip directory")
+        if "C extension or builtin" in why or _BUILTIN.search(explanation):
+            return Callee(name, module, "no Python source: a builtin or a C extension")
+        if not in_folder and why not in ("", "<missing reason>"):
+            return Callee(name, module, why)
+        on_purpose = in_folder or "intentionally marked" in explanation
+        return Callee(name, module, "Dynamo skips its file on purpose" if on_purpose else None)
     for pattern in _NAMED_IN_CONTEXT:
         if found := pattern.match(context):
             return Callee(".".join(part for part in found.groups() if part), None, None)
@@ -240,46 +244,23 @@ def _callee_of(explanation: str, context: str) -> Callee | None:
     return Callee(found[1], None, None) if found is not None else None
 
 
-def _options_of(cause: str) -> tuple[tuple[str, str], ...]:
-    hints = (found["text"] for found in _HINT.finditer(cause))
-    return tuple(dict.fromkeys(pair for hint in hints for pair in _OPTION.findall(hint)))
-
-
-def _why(printed: str, explanation: str) -> str | None:
-    if "C extension or builtin" in printed or _BUILTIN.search(explanation):
-        return "no Python source: a builtin or a C extension"
-    # Where a folder is skipped torch prints it, and that is of the machine.
-    in_folder = printed.strip().startswith("file is under skip directory")
-    if not in_folder and printed.strip() not in ("", "<missing reason>"):
-        return printed.strip()
-    if in_folder or "intentionally marked" in explanation:
-        return "Dynamo skips its file on purpose"
-    return None
-
-
-def _site_of(text: str) -> Location | None:
+def _site_of(text: str, stack: Sequence[Location]) -> Location | None:
     found = _SITE.search(text)
     if found is None:
-        stack = _stack_of(text)
         return stack[-1] if stack else None
-    file, line = found["file"], int(found["line"])
-    for frame in reversed(_stack_of(text)):
-        if (frame.file, frame.line) == (file, line):
-            return frame
-    return Location(file, line)
+    site = Location(found["file"], int(found["line"]))
+    same = (at for at in reversed(stack) if (at.file, at.line) == (site.file, site.line))
+    return next(same, site)
 
 
 def _stack_of(text: str) -> tuple[Location, ...]:
     """The user's stack: below "User code traceback:", or all of a skip report but Dynamo's own."""
     _, found, stack = text.partition("\nUser code traceback:")
     if not found:
-        if not _SKIP_HEAD.match(text):
-            return ()
-        stack = text
-    stack = stack.partition(_TRACEBACK)[0]
+        stack = text if _SKIP_HEAD.match(text) else ""
     return tuple(
         Location(frame["file"], int(frame["line"]), frame["name"] or "")
-        for frame in _STACK_LINE.finditer(stack)
+        for frame in _STACK_LINE.finditer(stack.partition(_TRACEBACK)[0])
     )
 
 
@@ -296,11 +277,10 @@ def categories() -> BreakCategories:
     data: dict[str, Any] = json.loads(text)
 
     def patterns(key: str, flags: int = 0) -> Patterns:
-        return tuple((rule["category"], re.compile(rule["pattern"], flags)) for rule in data[key])
+        return tuple((category, re.compile(text, flags)) for category, text in data[key])
 
     return BreakCategories(
-        ids=data["ids"],
-        codes=data["codes"],
+        ids={item: category for category, ids in data["ids"].items() for item in ids},
         consequences=data["consequence_ids"],
         generic=frozenset(data["generic_ids"]),
         by_context=patterns("context_refinements"),

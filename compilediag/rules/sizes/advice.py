@@ -4,29 +4,25 @@ function was called with, and buckets for them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.changed_sizes import (
-    Changed,
-    changed_dimensions,
-    constant_dimensions,
-)
+from compilediag.diagnosis.causes.changed_sizes import constant_dimensions
 from compilediag.diagnosis.causes.group import Group
-from compilediag.diagnosis.findings import Cause, Finding
+from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.rules.absorption import compile_ids
-from compilediag.rules.facts import break_before, is_held_by_package
-from compilediag.rules.make_finding import Advice
-from compilediag.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, Told
+from compilediag.rules.facts import break_before, is_held_by_package, passed_for, sizes_changed
+from compilediag.rules.make_finding import Advice, shorten
+from compilediag.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, Told, passed_as
+from compilediag.rules.rule import compile_ids
 from compilediag.rules.sizes.lines import with_side_line, with_size_line
-from compilediag.rules.sizes.marks import marking, since_first_call
 from compilediag.timeline.invocations import varying_sizes
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import fewest
+from compilediag_harness.wire import UserCall
 
 MAX_BUCKETS = 8
 """torch's default recompile limit."""
@@ -91,9 +87,6 @@ _CONDITIONS = {
 }
 
 
-_SIZE = "CD105"
-
-
 def _size(group: Group) -> Told:
     """What to do about sizes that changed, from what the recompiles show.
 
@@ -106,28 +99,28 @@ def _size(group: Group) -> Told:
         return "tensor argument of another size, in the warm-up of its fixed sizes", PLANNED
     if group.kind == "marking":
         return "dimension marked after the first call", MARKED_LATE
-    changed = [each for cause in group.causes for each in _changed(cause)]
     fixed = constant_dimensions(group.causes, group.recompiles)
     broken = break_before(group)
     if broken is not None:
         carried = "it" if group.variable.startswith(TEMPORARY) else "{name}"
         advice = CARRIED_SIZE.filled(broken=broken.place, carried=carried)
     elif fixed:
-        advice = NEEDED.filled(dimensions=_dimensions(fixed))
+        named = f"dimension{'s' if len(fixed) > 1 else ''} {' and '.join(map(str, fixed))}"
+        advice = NEEDED.filled(dimensions=named)
     elif any(part.code == "CD107" for part in group.follows):
         # A container keeps the size as a number too, which takes no mark.
         advice = IN_CONTAINER
     elif is_held_by_package(group):
         advice = OF_PACKAGE
     else:
-        small = any({item.before, item.after} & {"0", "1"} for item in changed)
+        _, small = sizes_changed((cause.expected, cause.actual) for cause in group.causes)
         advice = (SMALL if small else MARKED).filled(marking=_marking(group))
     return title, _beyond(group, advice)
 
 
 def _beyond(group: Group, advice: Advice) -> Advice:
     """With a caveat where the size goes on into another frame."""
-    beyond = any(part.code == _SIZE for part in group.follows)
+    beyond = any(part.code == "CD105" for part in group.follows)
     return advice._replace(caveat=NOT_MARKED) if beyond else advice
 
 
@@ -142,29 +135,93 @@ def _condition(group: Group) -> Told:
     return title, _beyond(group, AT_LEAST_TWO if group.kind == "zero_one" else EACH_SIDE)
 
 
-def _changed(cause: Cause) -> tuple[Changed, ...]:
-    return changed_dimensions(cause.expected, cause.actual)
+# --- marks, in words that can be followed literally ---------------------------------------------
+
+_FROM_FIRST = ", from the first call on"
+_FROM_FIRST_PASSED = ", from the first call on that passes it"
+_MAX_MARKS = 4
+"""Calls printed in a fix."""
+_MAX_LENGTH = 60
+"""Characters of an expression in a sentence."""
+
+SAME_TENSOR = re.compile(
+    r"""[^\W\d]\w*(?:\.(?!(?:T|H|mT|mH|data|real|imag)\b)\w+|\[(?:'[^']*'|"[^"]*")\])*"""
+)
+"""An expression that is the same tensor each time: an item by a number or by a variable may be a
+view or a copy, one by a text is that of a dict."""
 
 
 def _marking(group: Group) -> str:
-    """The marks of each variable: those that change together may do so in other dimensions."""
+    """What to write, where: "call torch._dynamo.maybe_mark_dynamic(batch, 0) before train.py:3,
+    from the first call on". Variables that change together may do so in other dimensions. A mark is
+    an attribute of one tensor object: what the call itself computes needs a variable."""
     dimensions: dict[str, set[int]] = {}
     for part in (group, *group.together):
-        found = {item.dimension for cause in part.causes for item in _changed(cause)}
-        dimensions.setdefault(part.variable, set()).update(found)
+        changed, _ = sizes_changed((cause.expected, cause.actual) for cause in part.causes)
+        dimensions.setdefault(part.variable, set()).update(changed)
     # A guard's text also names the dimension where its sizes are not shown.
-    named = [_named_dimension(group)]
-    return marking(group, {name: sorted(found) or named for name, found in dimensions.items()})
+    shown = re.search(r"at index (\d+)", group.first.guard)
+    named = [shown[1] if shown is not None else "dim"]
+    marks = {name: sorted(found) or named for name, found in dimensions.items()}
+    call = group.recompiles[0].entered_at
+    # Where the path of one is not among them, the program passes something that holds it.
+    paths = [passed_for(group, name) for name in marks]
+    passed = [arguments[path] for path, arguments in paths if path in arguments]
+    same = len(passed) < len(marks) or all(map(SAME_TENSOR.fullmatch, passed))
+    if call is not None and not same:
+        return _with_variables(dict(zip(passed, marks.values(), strict=True)), call)
+    tensors = {passed_as(group, name): found for name, found in marks.items()}
+    # A dict may not have the key yet in earlier calls.
+    by_key = any(re.search(r"\[['\"]", each) for each in tensors)
+    since = f"the first call{' that passes it' * by_key}"
+    if call is not None and (*tensors,) != tuple(group.variables):
+        since = f"{_place(call)}{_FROM_FIRST_PASSED if by_key else _FROM_FIRST}"
+    return f"call {_marks(tensors)} before {since}"
 
 
-def _dimensions(dimensions: Sequence[int]) -> str:
-    named = " and ".join(map(str, sorted(dimensions)))
-    return f"dimension{'s' if len(dimensions) > 1 else ''} {named}"
+def _with_variables(passed: Mapping[str, Sequence[object]], call: UserCall) -> str:
+    shown = [f"`{shorten(each, _MAX_LENGTH)}`" for each in passed]
+    same = len({tuple(found) for found in passed.values()}) == 1
+    if len(shown) == 1 or not same:
+        names = [f"t{at if len(shown) > 1 else ''}" for at in range(1, len(shown) + 1)]
+        marks = _marks(dict(zip(names, passed.values(), strict=True)))
+        assigned = " and ".join(
+            f"{text} to a variable {name}" for text, name in zip(shown, names, strict=True)
+        )
+        steps = f"assign {assigned}, call {marks} and pass {' and '.join(names)}"
+    else:
+        named = f"{', '.join(shown[:-1])} and {shown[-1]}"
+        marks = _marks({"t": next(iter(passed.values()))})
+        steps = f"assign {named} to variables, call {marks} for each variable t, and pass them"
+    return f"{steps} at {_place(call)}{_FROM_FIRST}"
 
 
-def _named_dimension(group: Group) -> str | int:
-    named = re.search(r"at index (\d+)", group.first.guard)
-    return named[1] if named is not None else "dim"
+def _marks(tensors: Mapping[str, Iterable[object]]) -> str:
+    marks = [
+        f"torch._dynamo.maybe_mark_dynamic({tensor}, {dimension})"
+        for tensor, dimensions in tensors.items()
+        for dimension in dimensions
+    ]
+    if len(marks) > _MAX_MARKS:
+        marks = [*marks[:_MAX_MARKS], f"{len(marks) - _MAX_MARKS} more alike"]
+    return ", ".join(marks)
+
+
+def _place(call: UserCall) -> str:
+    return f"{call.file.replace(chr(92), '/').rpartition('/')[2]}:{call.line}"
+
+
+def since_first_call(summary: str, first: UserCall | None) -> str:
+    """The sentence with the line of the first call, where that is another one."""
+    place = None if first is None else _place(first)
+    if place is None or f" {place}, " in summary or _FROM_FIRST_PASSED in summary:
+        return summary
+    marked = ", and mark" if summary.startswith("assign") else " and on"
+    also = f"{marked} what {place} passes before that, the first call"
+    return summary.replace(_FROM_FIRST, also)
+
+
+# --- what was called ----------------------------------------------------------------------------
 
 
 def _with_sizes(finding: Finding, group: Group, timeline: Timeline) -> Finding:
@@ -174,68 +231,39 @@ def _with_sizes(finding: Finding, group: Group, timeline: Timeline) -> Finding:
 
 def _with_calls(finding: Finding, timeline: Timeline) -> Finding:
     """CD105 with the sizes that were called, how often, and buckets for them where one size changes
-    and was compiled more than once, and with the line of the first call where it is another one."""
-    finding = _from_first_call(finding, timeline)
-    if finding.severity != "info" and _is_padded(finding, timeline):
+    and was compiled more than once, and with the line of the first call where it is another one: a
+    mark holds from the first compile on."""
+    ids = set(compile_ids(finding))
+    compiles = [
+        ((item.process, item.frame.file, item.frame.line), item) for item in timeline.compiles
+    ]
+    frames = {frame for frame, item in compiles if item.compile_id in ids}
+    calls = [item.entered_at for frame, item in compiles if frame in frames]
+    summary = since_first_call(finding.fix.summary, calls[0] if calls else None)
+    finding = replace(finding, fix=replace(finding.fix, summary=summary))
+    if finding.severity == "info":
+        return finding
+    padding = {
+        (each.process, each.function.file, each.function.line) for each in timeline.fixed_shapes
+    }
+    if frames and frames <= padding:  # a `FixedShape` wraps it: its sizes are few and known
         summary, caveat = PADDED
         return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
-    sizes = None if finding.severity == "info" else _sizes_of(finding, timeline)
-    if sizes is None:
-        return finding
-    padded = padded_to(sizes) if finding.count > 1 else None
-    if padded is None:
-        return replace(finding, evidence={**finding.evidence, **_called(sizes)[1]})
-    evidence = {**finding.evidence, **padded.evidence}
-    # Buckets of exactly the sizes that were called spare no compile.
-    finding = replace(finding, evidence=evidence)
-    if set(GuardEvidence.of(finding.evidence).buckets) == set(_called(sizes)[0]):
-        return finding
-    summary = finding.fix.summary.replace(PAD, f"pad to {padded.buckets}: compilediag plan")
-    return replace(finding, fix=replace(finding.fix, summary=summary))
-
-
-def _from_first_call(finding: Finding, timeline: Timeline) -> Finding:
-    """A mark holds from the first compile on: its line is named too where another one made it."""
-    frames = _frames_of(finding, timeline)
-    calls = [
-        item.entered_at
-        for item in timeline.compiles
-        if (item.process, item.frame.file, item.frame.line) in frames
-    ]
-    summary = since_first_call(finding.fix.summary, calls[0] if calls else None)
-    return replace(finding, fix=replace(finding.fix, summary=summary))
-
-
-def _frames_of(finding: Finding, timeline: Timeline) -> set[tuple[int, str, int]]:
-    """The code that was compiled again, as (process, file, line)."""
-    ids = set(compile_ids(finding))
-    return {
-        (item.process, item.frame.file, item.frame.line)
-        for item in timeline.compiles
-        if item.compile_id in ids
-    }
-
-
-def _is_padded(finding: Finding, timeline: Timeline) -> bool:
-    """A `FixedShape` wraps what was compiled again: its sizes are few and known."""
-    padded = {
-        (item.process, item.function.file, item.function.line) for item in timeline.fixed_shapes
-    }
-    frames = _frames_of(finding, timeline)
-    return bool(frames) and frames <= padded
-
-
-def _sizes_of(finding: Finding, timeline: Timeline) -> VaryingSizesRecord | None:
-    """The changing size of the callable that was compiled again; None where it is not one size, or
-    that of another variable or dimension."""
-    found = called_sizes(timeline, _frames_of(finding, timeline))
-    if found is None:
-        return None
+    sizes = called_sizes(timeline, frames)
     guard = GuardEvidence.of(finding.evidence)
-    changed = changed_dimensions(guard.expected, guard.actual)
-    places = {f"{finding.variable}:{item.dimension}" for item in changed}
-    tensors = {dimension.rpartition(":")[0] for dimension in found.dims[0]}
-    return found if finding.variable in tensors and places <= set(found.dims[0]) else None
+    changed, _ = sizes_changed([(guard.expected, guard.actual)])
+    places = {f"{finding.variable}:{dimension}" for dimension in changed}
+    if sizes is None or not places <= {*sizes.dims[0]}:
+        return finding
+    if finding.variable not in {dimension.rpartition(":")[0] for dimension in sizes.dims[0]}:
+        return finding  # of another variable
+    padded = padded_to(sizes) if finding.count > 1 else None
+    evidence = _called(sizes) if padded is None else padded.evidence
+    finding = replace(finding, evidence={**finding.evidence, **evidence})
+    if padded is None or {*padded.buckets} == {size for size, *_ in sizes.sizes}:
+        return finding  # buckets of exactly the sizes that were called spare no compile
+    summary = finding.fix.summary.replace(PAD, f"pad to {padded.named}: compilediag plan")
+    return replace(finding, fix=replace(finding.fix, summary=summary))
 
 
 def called_sizes(
@@ -255,24 +283,30 @@ class Padded(NamedTuple):
     """What was called, and buckets for it."""
 
     evidence: dict[str, object]
-    buckets: str
+    buckets: tuple[int, ...]
+    named: str
     """The buckets and their padding, for a sentence."""
 
 
 def padded_to(sizes: VaryingSizesRecord) -> Padded | None:
     """The fewest buckets that pad little; None where nothing has rows."""
-    counts, evidence = _called(sizes)
+    counts = _counts(sizes)
     if not any(counts):
         return None
     found = fewest(counts, MAX_BUCKETS, MAX_WASTE)
-    evidence |= {"buckets": list(found.buckets), "padding": found.waste}
-    return Padded(evidence, f"{', '.join(map(str, found.buckets))} ({found.waste:.0%} padding)")
+    evidence = {**_called(sizes), "buckets": list(found.buckets), "padding": found.waste}
+    named = f"{', '.join(map(str, found.buckets))} ({found.waste:.0%} padding)"
+    return Padded(evidence, found.buckets, named)
 
 
-def _called(sizes: VaryingSizesRecord) -> tuple[dict[int, int], dict[str, object]]:
-    counts = {size[0]: count for size, count in zip(sizes.sizes, sizes.counts, strict=True)}
+def _counts(sizes: VaryingSizesRecord) -> dict[int, int]:
+    return {size[0]: count for size, count in zip(sizes.sizes, sizes.counts, strict=True)}
+
+
+def _called(sizes: VaryingSizesRecord) -> dict[str, object]:
+    counts = _counts(sizes)
     most_called = sorted(counts.items(), key=lambda item: -item[1])[:_MAX_SIZES]
-    return counts, {
+    return {
         "sizes": [size for size, _ in most_called],
         "calls": [count for _, count in most_called],
         "distinct_sizes": len(counts),
@@ -280,6 +314,6 @@ def _called(sizes: VaryingSizesRecord) -> tuple[dict[int, int], dict[str, object
 
 
 RULES = (
-    RecompileRule(_SIZE, _size, _with_sizes, tells_of_breaks=True),
+    RecompileRule("CD105", _size, _with_sizes, tells_of_breaks=True),
     RecompileRule("CD118", _condition, with_side_line),
 )

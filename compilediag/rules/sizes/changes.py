@@ -12,10 +12,16 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions, constant_dimensions
+from compilediag.diagnosis.causes.changed_sizes import constant_dimensions
 from compilediag.diagnosis.causes.group import Group
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
-from compilediag.rules.case import FIRST_WITH_UNBACKED, PARAMETER, Case, edit_calls
+from compilediag.rules.case import (
+    FIRST_WITH_UNBACKED,
+    PARAMETER,
+    Case,
+    changes_at_calls,
+    edit_calls,
+)
 from compilediag.rules.changes import (
     DYNAMO,
     LISTABLE,
@@ -26,10 +32,9 @@ from compilediag.rules.changes import (
     setting,
     variable,
 )
-from compilediag.rules.facts import is_branched_on
-from compilediag.rules.passed import OtherArgument, changes_at_calls
-from compilediag.rules.sizes.marks import SAME_TENSOR
-from compilediag.rules.values.changes import AS_TENSOR
+from compilediag.rules.facts import is_branched_on, sizes_changed
+from compilediag.rules.sizes.advice import SAME_TENSOR
+from compilediag.rules.values import AS_TENSOR
 from compilediag.rules.variables import joined
 from compilediag_harness.wire import ArgumentChange, CompileOption
 
@@ -39,6 +44,12 @@ MARK = "maybe_mark_dynamic"
 _MODULES = {MARK: "torch._dynamo", "mark_unbacked": "torch._dynamo.decorators"}
 _MAX_LENGTH = 80
 """Characters of an expression in a line."""
+
+WHY: Mapping[str, str] = {
+    "CD118": "the code needs the size as a number",
+    "CD154": "the program itself fails: there are no results to compare with",
+}
+"""Why no change can be tried, where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +71,14 @@ class Marked:
         return [f"{_MODULES[action]}.{action}({name}, {each})" for each in self.dimensions]
 
 
-_SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
+def marked(source: str, dimensions: Iterable[int]) -> Marked | None:
+    """None for what is not part of an argument."""
+    found = PARAMETER.fullmatch(source)
+    if found is None or found[1] == "self":
+        return None
+    return Marked(found[1], found[2], tuple(dimensions))
+
+
 DYNAMIC = "its sizes are dynamic: kernels may be slower, and a CUDA graph is recorded for each size"
 _EVERY_SIZE = "every size and number of every compiled function is dynamic: kernels may be slower"
 _UNBACKED = (
@@ -71,18 +89,23 @@ _DATA_DEPENDENT = "where the code branches on the size, torch raises an error"
 
 
 def size_changes(case: Case) -> Iterator[Change]:
-    """Marks, unbacked sizes, other symbols for equal sizes, a number in its range as a tensor."""
-    yield from _dynamic_sizes(case)
-    yield from _bound_sizes(case)
-    for passed in _bound_number(case):
-        yield from changes_at_calls(case, passed)
-
-
-def mark_changes(case: Case) -> Iterator[Change]:
-    """Marks as edits, before every call by which the function was compiled."""
+    """Marks on the argument, then everything dynamic; unbacked sizes; what a condition is about."""
+    if case.finding.rule == "CD118":
+        yield from _condition_changes(case)
     dimensions, small = dimensions_to_mark(case)
-    if dimensions and not small:
-        yield from before_calls(case, changed_sizes(case, dimensions), DYNAMIC)
+    if small:
+        yield from _unbacked(case, case.source, dimensions)
+        yield setting(DYNAMO, "automatic_dynamic_shapes_mark_as", "unbacked", _UNBACKED, left=1)
+    elif dimensions:
+        if "_parameters[" in case.source:
+            yield setting(DYNAMO, "force_parameter_static_shapes", False, DYNAMIC, left=1)
+        yield from _at_the_call(case, changed_sizes(case, dimensions), MARK, DYNAMIC)
+        yield Change(
+            "call",
+            "torch.compile(..., dynamic=True)",
+            _EVERY_SIZE,
+            options=(CompileOption("dynamic", True),),
+        )
 
 
 def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
@@ -90,73 +113,40 @@ def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
     these are constants for a mark. None where a mark is not what the finding needs."""
     if case.finding.rule != "CD105" or case.kind == "marking":
         return [], False
-    changed = [item for pair in case.values for item in changed_dimensions(*pair)]
-    small = any({item.before, item.after} & {"0", "1"} for item in changed)
-    return sorted({item.dimension for item in changed}), small
+    return sizes_changed(case.values)
 
 
-def growing_source(case: Case) -> str | None:
-    """A tensor of a module that grows, as a dynamic source: each growth is another branch, and the
-    sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
-    constant."""
-    if (case.finding.rule, case.kind) != ("CD103", "shape") or case.version < FIRST_WITH_UNBACKED:
-        return None
-    changed = [item for pair in case.values for item in changed_dimensions(*pair)]
-    small = any({item.before, item.after} & {"0", "1"} for item in changed)
-    if not changed or small or "," in case.source:
-        return None
-    return ",".join(f"{case.source}:{each}" for each in sorted({i.dimension for i in changed}))
+_SIZE = re.compile(r"(L\['[A-Za-z_]\w*'\](?:\[[^\s\]]+\])*)\.size\(\)\[(\d+)\]")
+_BOUND = re.compile(r"L\['([A-Za-z_]\w*)'\](?![\[.\w'])")
 
 
-def _dynamic_sizes(case: Case) -> Iterator[Change]:
-    """Marks on the argument, then everything dynamic."""
-    dimensions, small = dimensions_to_mark(case)
-    if not dimensions:
-        return
-    if small:
-        yield from _unbacked(case, case.source, dimensions)
-        yield setting(DYNAMO, "automatic_dynamic_shapes_mark_as", "unbacked", _UNBACKED, left=1)
-        return
-    if "_parameters[" in case.source:
-        yield setting(DYNAMO, "force_parameter_static_shapes", False, DYNAMIC, left=1)
-    yield from at_the_call(case, changed_sizes(case, dimensions), MARK, DYNAMIC)
-    yield Change(
-        "call",
-        "torch.compile(..., dynamic=True)",
-        _EVERY_SIZE,
-        options=(CompileOption("dynamic", True),),
-    )
-
-
-def _bound_sizes(case: Case) -> Iterator[Change]:
-    """A condition between sizes that torch put into the graph's guards."""
-    if case.finding.rule != "CD118":
-        return
-    guard = case.guard
-    sizes = _SIZE.findall(guard)
+def _condition_changes(case: Case) -> Iterator[Change]:
+    """A condition that torch put into the graph's guards: other symbols for equal sizes, a number
+    in its range as a tensor."""
+    sizes = _SIZE.findall(case.guard)
     if case.kind == "zero_one" and len(sizes) == 1:
         source, dimension = sizes[0]
         yield from _unbacked(case, source, [int(dimension)])
-    elif len(sizes) == 2 and "==" in guard:
+    elif len(sizes) == 2 and "==" in case.guard:
         yield setting(SHAPES, "use_duck_shape", False, "more symbols: compiles take longer")
+    numbers = set(_BOUND.findall(case.guard))
+    if len(numbers) == 1 and ".size()" not in case.guard and ".stride()" not in case.guard:
+        yield from changes_at_calls(case, numbers.pop(), "tensor", "torch.tensor(_)", AS_TENSOR)
 
 
-def _unbacked(case: Case, source: str, dimensions: list[int]) -> Iterator[Change]:
+def _unbacked(case: Case, source: str, dimensions: Sequence[int]) -> Iterator[Change]:
     """0 and 1 are constants of every graph, but for a size that is taken for unknown."""
     if case.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
-        value = ",".join(f"{source}:{dimension}" for dimension in dimensions)
+        value = _listed(source, dimensions)
         yield variable("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
     tensor = marked(source, dimensions)
     if tensor is not None:
-        yield from at_the_call(case, [tensor], "mark_unbacked", _DATA_DEPENDENT)
+        yield from _at_the_call(case, [tensor], "mark_unbacked", _DATA_DEPENDENT)
 
 
-def marked(source: str, dimensions: Iterable[int]) -> Marked | None:
-    """None for what is not part of an argument."""
-    found = PARAMETER.fullmatch(source)
-    if found is None or found[1] == "self":
-        return None
-    return Marked(found[1], found[2], tuple(dimensions))
+def _listed(source: str, dimensions: Iterable[int]) -> str:
+    """Sizes in a list of sources, as torch takes them from 2.13 on."""
+    return ",".join(f"{source}:{dimension}" for dimension in dimensions)
 
 
 def changed_sizes(case: Case, dimensions: Iterable[int]) -> list[Marked]:
@@ -164,30 +154,26 @@ def changed_sizes(case: Case, dimensions: Iterable[int]) -> list[Marked]:
     makes the same call compile again. Empty where the first is not an argument."""
     sizes = {case.source: set(dimensions)}
     for cause in (cause for event in case.compiles for cause in event.causes):
-        changed = changed_dimensions(cause.expected, cause.actual)
-        # Constants, whatever is marked.
-        small = any({item.before, item.after} & {"0", "1"} for item in changed)
-        if cause.finding == case.finding.id and changed and not small:
-            sizes.setdefault(cause.source, set()).update(item.dimension for item in changed)
+        changed, small = sizes_changed([(cause.expected, cause.actual)])
+        if cause.finding == case.finding.id and changed and not small:  # constants, if marked too
+            sizes.setdefault(cause.source, set()).update(changed)
     first, *others = (marked(source, sorted(found)) for source, found in sizes.items())
     return [] if first is None else [first, *(each for each in others if each is not None)]
 
 
-def at_the_call(case: Case, tensors: Sequence[Marked], action: str, risk: str) -> Iterator[Change]:
+def _at_the_call(case: Case, tensors: Sequence[Marked], action: str, risk: str) -> Iterator[Change]:
     """Marks on the arguments of every call of the function."""
-    function = case.function
-    if function is None or not tensors:
+    if case.function is None or not tensors:
         return
     before, names, passing = named_before(case, tensors)
-    marks = [
-        line for each, name in zip(tensors, names, strict=True) for line in each.calls(name, action)
-    ]
+    for each, name in zip(tensors, names, strict=True):
+        before += each.calls(name, action)
     yield Change(
         "call",
-        f"{'; '.join([*before, *marks])}  # before the call{case.call_place}{passing}",
+        f"{'; '.join(before)}  # before the call{case.call_place}{passing}",
         risk,
         arguments=tuple(
-            ArgumentChange(function, each.argument, action, dimension)
+            ArgumentChange(case.function, each.argument, action, dimension)
             for each in tensors
             for dimension in each.dimensions
         ),
@@ -197,31 +183,25 @@ def at_the_call(case: Case, tensors: Sequence[Marked], action: str, risk: str) -
 def named_before(case: Case, tensors: Sequence[Marked]) -> tuple[list[str], list[str], str]:
     """Tensors of a call: statements before it, the names of the tensors then, and for the end of
     the line the variables that the call has to pass in place of what they hold."""
-    entered = case.finding.entered_at
-    known = [_passed(entered, each) for each in tensors]
-    names = _variables([each for each in known if each is not None])
+    texts = [_passed(case.finding.entered_at, each) for each in tensors]
+    names = _variables(
+        each
+        for each in texts
+        if each is not None and len(each) <= _MAX_LENGTH and not SAME_TENSOR.fullmatch(each)
+    )
     before = [f"{name} = {text}" for text, name in names.items()]
     passing = f", passing {' and '.join(names.values())}" if names else ""
     named = [
         tensor.argument if text is None else names.get(text, text)
-        for tensor, text in zip(tensors, known, strict=True)
+        for tensor, text in zip(tensors, texts, strict=True)
     ]
     return before, named, passing
 
 
-def _variables(passed: Sequence[str]) -> dict[str, str]:
+def _variables(texts: Iterable[str]) -> dict[str, str]:
     """Names for expressions that the call computes, by their text."""
-    computed = [
-        each
-        for each in dict.fromkeys(passed)
-        if len(each) <= _MAX_LENGTH and not SAME_TENSOR.fullmatch(each)
-    ]
-    return _numbered(computed)
-
-
-def _numbered(texts: Sequence[str]) -> dict[str, str]:
-    several = len(texts) > 1
-    return {text: f"given{at if several else ''}" for at, text in enumerate(texts, 1)}
+    each = [*dict.fromkeys(texts)]
+    return {text: f"given{at}" if len(each) > 1 else "given" for at, text in enumerate(each, 1)}
 
 
 def _passed(entered: EnteredAt | None, tensor: Marked) -> str | None:
@@ -233,18 +213,28 @@ def _passed(entered: EnteredAt | None, tensor: Marked) -> str | None:
     return f"{root}{tensor.path}" if root is not None and root.isidentifier() else None
 
 
-def before_calls(case: Case, tensors: Sequence[Marked], risk: str) -> Iterator[Change]:
-    """Edits before every call by which the function was compiled."""
-    if not tensors:
-        return
-    edits = dict.fromkeys(_edit(event.entered_at, tensors) for event in case.compiles_of_frames)
+def mark_changes(case: Case) -> Iterator[Change]:
+    """Marks as edits, before every call by which the function was compiled."""
+    dimensions, small = dimensions_to_mark(case)
+    tensors = changed_sizes(case, dimensions) if dimensions and not small else []
+    places = [event.entered_at for event in case.compiles_of_frames] if tensors else []
+    edits = dict.fromkeys(_mark_before(place, tensors) for place in places)
     made = [edit for edit in edits if edit is not None and case.is_own(edit.file)]
-    if not made or len(made) != len(edits):
+    if not made or len(made) < len(edits):
         return
-    yield edit_calls(made, _written(made[0]), risk)
+    code = made[0].code
+    passing = ""
+    if made[0].kind == "assigned":  # a text, and what is done with its variable, in turn
+        names = _variables(code[1::2])
+        marks = [
+            line.format(names[text]) for text, line in zip(code[1::2], code[2::2], strict=True)
+        ]
+        code = (*(f"{name} = {text}" for text, name in names.items()), *marks)
+        passing = f", passing {' and '.join(names.values())}"
+    yield edit_calls(made, f"{'; '.join(code)}  # before the call{passing}", DYNAMIC)
 
 
-def _edit(entered: EnteredAt | None, tensors: Sequence[Marked]) -> Edit | None:
+def _mark_before(entered: EnteredAt | None, tensors: Sequence[Marked]) -> Edit | None:
     """None for a call that is not known, or does not pass the first of them."""
     passed = [(each, text) for each in tensors if (text := _passed(entered, each)) is not None]
     if entered is None or not entered.file or not passed or passed[0][0] is not tensors[0]:
@@ -258,67 +248,48 @@ def _edit(entered: EnteredAt | None, tensors: Sequence[Marked]) -> Edit | None:
     return Edit(entered.file, entered.line, "assigned", (entered.text or "", *pairs))
 
 
-def _written(edit: Edit) -> str:
-    """What an edit writes, in words."""
-    if edit.kind == "before":
-        return f"{'; '.join(edit.code)}  # before the call"
-    texts, lines = edit.code[1::2], edit.code[2::2]
-    names = _numbered([*dict.fromkeys(texts)])
-    code = [f"{name} = {text}" for text, name in names.items()]
-    code += [line.format(names[text]) for text, line in zip(texts, lines, strict=True)]
-    return f"{'; '.join(code)}  # before the call, passing {' and '.join(names.values())}"
-
-
-def _bound_number(case: Case) -> Iterator[OtherArgument]:
-    """A number that left its range, as a tensor."""
-    names = set(_BOUND.findall(case.guard))
-    sizes = ".size()" in case.guard or ".stride()" in case.guard
-    if case.finding.rule == "CD118" and len(names) == 1 and not sizes:
-        yield OtherArgument(names.pop(), "tensor", "torch.tensor(_)", AS_TENSOR)
-
+# --- dynamic sources ----------------------------------------------------------------------------
 
 _OF_SEVERAL = ("CD118", "CD120")
 """Rules whose findings name no source of their own: what two sizes have to do with each other, and
 known values that met."""
-
 
 _EVERY_NAMESAKE = "holds for every compiled function with variables of these names"
 
 
 def together_changes(case: Case) -> Iterator[Change]:
     """Every dynamic source of the findings of its frames at once."""
-    own = _listed(case.finding)
-    if not own and growing_source(case) is None and case.finding.rule not in _OF_SEVERAL:
+    own = _dynamic_sources(case.finding)
+    if not own and _growing_source(case) is None and case.finding.rule not in _OF_SEVERAL:
         return
-    found = [*_beside(case)]
-    grows = [source for each in found if (source := growing_source(replace(case, finding=each)))]
-    every = [*grows, *(value for finding in found for value in _listed(finding))]
-    value = joined((SOURCES, item) for item in every).get(SOURCES, "")
-    if not value or set(value.split(",")) == {item for each in own for item in each.split(",")}:
-        return
-    yield variable(SOURCES, value, _EVERY_NAMESAKE, left=int(bool(grows)))
-
-
-def _beside(case: Case) -> Iterator[FindingRecord]:
-    """The findings of the frames that this one recompiled, itself among them."""
     frames = {event.frame for event in case.compiles}
-    about = {
-        cause.finding
-        for event in case.receipt.compile.events
-        if event.frame in frames
-        for cause in event.causes
-    }
+    events = [event for event in case.receipt.compile.events if event.frame in frames]
+    about = {cause.finding for event in events for cause in event.causes}
+    grows: list[str] = []
+    every: list[str] = []
     for finding in case.receipt.findings:
         if finding.id in about and finding.severity != "info":
-            yield finding
+            every += _dynamic_sources(finding)
+            source = _growing_source(replace(case, finding=finding))
+            grows += [source] if source is not None else []
+    value = joined((SOURCES, item) for item in (*grows, *every)).get(SOURCES, "")
+    if value and set(value.split(",")) != {item for each in own for item in each.split(",")}:
+        yield variable(SOURCES, value, _EVERY_NAMESAKE, left=int(bool(grows)))
 
 
-def _listed(finding: FindingRecord) -> list[str]:
+def _dynamic_sources(finding: FindingRecord) -> list[str]:
     return [item.value for item in finding.fix.candidates if item.setting == SOURCES]
 
 
-_HELD = (("CD103", "shape"), ("CD106", "parameter"))
-"""What a module gets in another size: a tensor that grows, a parameter that is replaced."""
+def _growing_source(case: Case) -> str | None:
+    """A tensor of a module that grows, as a dynamic source: each growth is another branch, and the
+    sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
+    constant."""
+    if (case.finding.rule, case.kind) != ("CD103", "shape") or case.version < FIRST_WITH_UNBACKED:
+        return None
+    dimensions, small = sizes_changed(case.values)
+    plain = bool(dimensions) and not small and "," not in case.source
+    return _listed(case.source, dimensions) if plain else None
 
 
 _STATIC = re.compile(r"\._(?:buffers|parameters)\[")
@@ -329,32 +300,15 @@ _STATIC = re.compile(r"\._(?:buffers|parameters)\[")
 def dynamic_size(group: Group, version: Version) -> str | None:
     """0 and 1 stay constants, and so does a size that the graph made one. A tensor of a module that
     grows where the code asks for its size is another branch while it does."""
-    source = group.first.source
-    changed = [
-        item for cause in group.causes for item in changed_dimensions(cause.expected, cause.actual)
-    ]
-    dimensions = sorted({item.dimension for item in changed})
-    held = (group.code, group.kind) in _HELD and not is_branched_on(group)
-    held = held and version >= FIRST_WITH_UNBACKED
-    passed = group.code == "CD105" and group.kind != "marking"
-    if not dimensions or not (passed or held):
+    source, new = group.first.source, version >= FIRST_WITH_UNBACKED
+    dimensions, small = sizes_changed((cause.expected, cause.actual) for cause in group.causes)
+    if not dimensions or small or not LISTABLE.fullmatch(source):
         return None
-    small = any({item.before, item.after} & {"0", "1"} for item in changed)
-    static = _STATIC.search(source) is not None
-    if small or (not static and constant_dimensions(group.causes, group.recompiles)):
+    if group.code != "CD105" or group.kind == "marking":
+        # What a module gets in another size: a tensor that grows, a parameter that is replaced.
+        held = (group.code, group.kind) in (("CD103", "shape"), ("CD106", "parameter"))
+        if not held or not new or is_branched_on(group):
+            return None
+    if not _STATIC.search(source) and constant_dimensions(group.causes, group.recompiles):
         return None
-    if not LISTABLE.fullmatch(source):
-        return None
-    if version < FIRST_WITH_UNBACKED:
-        return source
-    return ",".join(f"{source}:{dimension}" for dimension in dimensions)
-
-
-WHY: Mapping[str, str] = {
-    "CD118": "the code needs the size as a number",
-    "CD154": "the program itself fails: there are no results to compare with",
-}
-"""Why no change can be tried, where there is none."""
-
-
-_BOUND = re.compile(r"L\['([A-Za-z_]\w*)'\](?![\[.\w'])")
+    return _listed(source, dimensions) if new else source

@@ -1,9 +1,10 @@
-"""CD105 and CD118: the line that needs the value of a size, and what helps there."""
+"""The line that needs the value of a size, and what helps there (CD105, CD118); a size that was
+declared dynamic became a constant, or left the range it was given (CD154)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -12,19 +13,21 @@ from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.findings import Cause, Finding, place_of
 from compilediag.diagnosis.guards.size_limits import (
     SizeLimit,
+    about,
     behind,
     excluding,
     fixing,
     limit_of,
     plain_size,
 )
-from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.rules.make_finding import Advice, pick
+from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence, GuardEvidence
+from compilediag.rules.make_finding import Advice, make_finding, pick
+from compilediag.rules.rule import Absorption
 from compilediag.timeline.compiles import CompileId, Recompile
 from compilediag.timeline.ownership import ownership_of
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Compile, Timeline
+from compilediag_harness.wire import Location, SizeGuard
 
-_PADDING = re.compile(r"pad to [^;]*")
 ANY_SIZE = Advice(
     "change this line so that it works for every {size}; or {pad}",
     "a mark does not help: this line needs the number",
@@ -56,34 +59,61 @@ _TITLES = {
 def with_size_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
     """The finding at the line that needs the value of its size, if that was recorded: a mark does
     not help there."""
-    found = _fixed_line(group, timeline)
-    at = _at_line(finding, found, timeline)
-    return finding if found is None or at is None else _of_size(at, *found)
+    size, limit = next(_fixed_sizes(group, timeline), ("", None))
+    if limit is None or not _has_line(finding):
+        return finding
+    finding = _at_line(finding, limit, timeline)
+    if limit.place is None:
+        return finding
+    own = finding.ownership == "user"
+    if limit.how == "branch":
+        advice = TWO_SIDES if own else TWO_SIDES_OF_OTHERS
+    elif limit.kind == "constant" and limit.how in NEEDS_NUMBER:
+        advice = ANY_SIZE if own else EACH_SIZE
+    else:
+        return finding
+    padding = re.search(r"pad to [^;]*", finding.fix.summary)
+    summary, caveat = advice.filled(
+        size=f"`{size}`", pad=padding[0] if padding else "pad to a fixed size"
+    )
+    return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
 
 
 def with_side_line(finding: Finding, group: Group, timeline: Timeline) -> Finding:
     """The finding at the line of a condition that no longer holds, if that was recorded."""
-    found = _line(group, timeline)
-    at = _at_line(finding, found, timeline)
-    return finding if found is None or at is None else _of_side(at, found[1])
+    guards = (
+        behind(timeline.size_guards.get(key, ()), cause.guard, cause.location)
+        for cause, recompile in _members(group)
+        for key in _compiles_of(recompile)[1:]
+    )
+    guard = next((each for each in guards if each is not None), None)
+    if guard is None or not _has_line(finding):
+        return finding
+    limit = limit_of(guard, timeline.user_roots)
+    finding = _at_line(finding, limit, timeline)
+    if limit.place is None or limit.how != "branch":
+        return finding
+    summary, caveat = TWO_SIDES
+    fix = replace(finding.fix, summary=summary, caveat=caveat)
+    return replace(finding, title=_TITLES[limit.kind], fix=fix)
 
 
-def _at_line(
-    finding: Finding, found: tuple[str, SizeLimit] | None, timeline: Timeline
-) -> Finding | None:
-    """None where no line made the size a number, or none is known."""
-    plain = finding.severity == "info" or GuardEvidence.of(finding.evidence).kind in _NO_LINE
-    if found is None or plain:
-        return None
-    _, limit = found
-    finding = replace(finding, evidence={**finding.evidence, **line_needed(limit)})
+def _has_line(finding: Finding) -> bool:
+    """False where no line made the size a number."""
+    kind = GuardEvidence.of(finding.evidence).kind
+    return finding.severity != "info" and kind not in _NO_LINE
+
+
+def _at_line(finding: Finding, limit: SizeLimit, timeline: Timeline) -> Finding:
+    """The finding at the line of what limits the size, where that is known."""
+    finding = replace(finding, evidence={**finding.evidence, **_line_needed(limit)})
     if limit.place is None:
         return finding
     owner = ownership_of(limit.place.file, timeline.user_roots)
     return replace(finding, location=place_of(limit.place), ownership=owner)
 
 
-def line_needed(limit: SizeLimit) -> dict[str, object]:
+def _line_needed(limit: SizeLimit) -> dict[str, object]:
     """The line as evidence."""
     return {
         "size_needed": {
@@ -97,34 +127,8 @@ def line_needed(limit: SizeLimit) -> dict[str, object]:
     }
 
 
-def _of_size(finding: Finding, size: str, limit: SizeLimit) -> Finding:
-    if limit.place is None:
-        return finding
-    own = finding.ownership == "user"
-    if limit.how == "branch":
-        advice = TWO_SIDES if own else TWO_SIDES_OF_OTHERS
-    elif limit.kind == "constant" and limit.how in NEEDS_NUMBER:
-        advice = ANY_SIZE if own else EACH_SIZE
-    else:
-        return finding
-    padding = _PADDING.search(finding.fix.summary)
-    summary, caveat = advice.filled(
-        size=f"`{size}`", pad=padding[0] if padding else "pad to a fixed size"
-    )
-    return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
-
-
-def _of_side(finding: Finding, limit: SizeLimit) -> Finding:
-    if limit.how != "branch" or limit.place is None:
-        return finding
-    summary, caveat = TWO_SIDES
-    fix = replace(finding.fix, summary=summary, caveat=caveat)
-    return replace(finding, title=_TITLES[limit.kind], fix=fix)
-
-
-def _fixed_line(group: Group, timeline: Timeline) -> tuple[str, SizeLimit] | None:
-    """The line that made a changed size a number in some graph, or that tells its two sizes
-    apart."""
+def _fixed_sizes(group: Group, timeline: Timeline) -> Iterator[tuple[str, SizeLimit]]:
+    """Changed sizes that some graph made numbers, or whose two values it tells apart, and where."""
     for cause, recompile in _members(group):
         for size, before in _changed_sizes(cause):
             for key in _compiles_of(recompile):
@@ -133,19 +137,7 @@ def _fixed_line(group: Group, timeline: Timeline) -> tuple[str, SizeLimit] | Non
                 if guard is None and key == recompile.id and before.isdigit():
                     guard = excluding(guards, size, int(before))
                 if guard is not None:
-                    return size, limit_of(guard, timeline.user_roots)
-    return None
-
-
-def _line(group: Group, timeline: Timeline) -> tuple[str, SizeLimit] | None:
-    """The line of a condition that no longer holds."""
-    for cause, recompile in _members(group):
-        for key in _compiles_of(recompile)[1:]:
-            guards = timeline.size_guards.get(key, ())
-            guard = behind(guards, cause.guard, cause.location)
-            if guard is not None:
-                return cause.variable, limit_of(guard, timeline.user_roots)
-    return None
+                    yield size, limit_of(guard, timeline.user_roots)
 
 
 def _members(group: Group) -> Iterator[tuple[Cause, Recompile]]:
@@ -156,18 +148,13 @@ def _members(group: Group) -> Iterator[tuple[Cause, Recompile]]:
 def _changed_sizes(cause: Cause) -> Iterator[tuple[str, str]]:
     """The sizes of a tensor that changed, with what they were."""
     tensor = plain_size(cause.source) if cause.source else cause.variable
-    for changed in changed_dimensions(cause.expected, cause.actual):
-        yield f"{tensor}.size()[{changed.dimension}]", changed.before
-    if cause.guard and not changed_dimensions(cause.expected, cause.actual):
-        yield from _printed_size(tensor, cause)
-
-
-def _printed_size(tensor: str, cause: Cause) -> Iterator[tuple[str, str]]:
-    """Of a recorded trace: "tensor 'x' size mismatch at index 0. expected 4, actual 5"."""
-    _, found, index = cause.guard.partition(" at index ")
-    dimension = index.partition(".")[0]
-    if found and dimension.isdigit():
-        yield f"{tensor}.size()[{dimension}]", cause.expected or ""
+    changed = changed_dimensions(cause.expected, cause.actual)
+    for each in changed:
+        yield f"{tensor}.size()[{each.dimension}]", each.before
+    # Of a recorded trace: "tensor 'x' size mismatch at index 0. expected 4, actual 5".
+    printed = re.search(r" at index (\d+)", cause.guard)
+    if printed is not None and not changed:
+        yield f"{tensor}.size()[{printed[1]}]", cause.expected or ""
 
 
 def _compiles_of(recompile: Recompile) -> list[CompileId]:
@@ -178,3 +165,146 @@ def _compiles_of(recompile: Recompile) -> list[CompileId]:
         CompileId(recompile.process, recompile.epoch, name) for name in dict.fromkeys(entries)
     ]
     return [recompile.id, *others]
+
+
+# --- CD154 --------------------------------------------------------------------------------------
+
+_VIOLATED = re.compile(
+    r"ConstraintViolationError|Constraints violated|Not all values of .{0,400}are valid because"
+    r"|You marked .{0,400}as dynamic but"
+    r"|in the specified range .{0,400}satisfy the generated guard",
+    re.DOTALL,
+)
+_SOURCE = r"L\[[^\]\n]{1,200}\][^\s()=]{0,200}(?:\(\)\[\d{1,4}\])?"
+_SIZE = re.compile(rf"(?:^|[\s(=]){_SOURCE}", re.MULTILINE)
+_BULLET = re.compile(r"^ {2}- ", re.MULTILINE)
+_CONSTANT = re.compile(r"constant \((-?\d{1,20})\)")
+_GENERATED = re.compile(r"satisfy the generated guard\s+(.{1,1000}?)\.?$", re.MULTILINE)
+_STACK_LINE = re.compile(r'^ {2}File "(.{1,1024}?)", line (\d{1,9}), in (\S{1,256})$', re.MULTILINE)
+_SUGGESTED = re.compile(r"^Suggested fixes:\n((?: {2}\S.*\n?){1,8})", re.MULTILINE)
+_REQUIRED = {
+    "constant": "a constant",
+    "divisibility": "a multiple",
+    "range": "within a smaller range",
+    "equal": "equal to another one",
+}
+
+
+def find_violated_constraints(timeline: Timeline) -> Iterable[Finding]:
+    """CD154: a size declared dynamic became a constant; torch raises and the run stops."""
+    failed = [
+        item
+        for item in timeline.compiles
+        if _VIOLATED.search(f"{item.fail_type or ''}: {item.fail_reason or ''}")
+    ]
+    alone = all(item in failed for item in timeline.compiles)
+    for item in failed:
+        guards = timeline.size_guards.get(item.id, ())
+        yield from _violations(timeline, item, item.fail_reason or "", guards, alone=alone)
+    for process in timeline.processes if not failed else ():
+        text = process.ended.failure if process.ended else None
+        if text and _VIOLATED.search(text):
+            # The conditions of the last export of a process: it is what raised.
+            guards = ()
+            for exported in timeline.guarded_sizes:
+                if exported.process == process.index and not exported.compile_id:
+                    guards = exported.guards
+            yield from _violations(timeline, None, text, guards, alone=not timeline.compiles)
+
+
+def _violations(
+    timeline: Timeline,
+    failed: Compile | None,
+    text: str,
+    guards: Sequence[SizeGuard],
+    *,
+    alone: bool,
+) -> Iterator[Finding]:
+    """One finding for each line that violates what was declared, in torch's order."""
+    unmark = "use torch._dynamo.maybe_mark_dynamic"
+    if suggested := _SUGGESTED.search(text):
+        lines = "; ".join(line.strip() for line in suggested[1].splitlines())
+        unmark = f"declare it as torch suggests ({lines})"
+    frame = failed.frame if failed else None
+    seen: set[object] = set()
+    for part in _BULLET.split(text)[1:] or [text]:
+        sizes = [plain_size(size.strip(" (=\n")) for size in _SIZE.findall(part)]
+        guard = _guard_of(part, sizes, guards)
+        known = [*sizes, *(map(plain_size, guard.fixed) if guard is not None else ())]
+        size = next(iter(known), None)
+        limit = limit_of(guard, timeline.user_roots) if guard is not None else None
+        place = limit.place if limit is not None else _printed_place(part, timeline.user_roots)
+        key = place if place is not None else size
+        if key in seen:
+            continue
+        seen.add(key)
+        title = "a size declared dynamic became a constant"
+        if constant := _CONSTANT.search(part):
+            title += f", {constant[1]}"
+        elif limit is not None and limit.kind != "constant":
+            title = "a size declared dynamic has to be " + _REQUIRED[limit.kind]
+        yield make_finding(
+            timeline,
+            "CD154",
+            title,
+            f"{unmark}, or remove the line that makes the size a constant"
+            if place is None
+            else f"change this line so that it works for every size, or {unmark}",
+            caveat=None
+            if limit is not None
+            else "with maybe_mark_dynamic the graph is valid for that one size",
+            variable=size,
+            location=place or frame,
+            steps=(failed.step,) if failed else (),
+            evidence={
+                "message": text[:4096],
+                **({"compile_ids": [failed.compile_id]} if failed else {}),
+                **({"eager_frames": [[frame.file, frame.line]]} if frame else {}),
+                **(_line_needed(limit) if limit is not None else {}),
+                "nothing_else": alone,
+            },
+            entered=failed,
+        )
+
+
+def _guard_of(part: str, sizes: Sequence[str], guards: Sequence[SizeGuard]) -> SizeGuard | None:
+    """The condition that one line of torch's message is about; None where several would do."""
+    generated = _GENERATED.search(part)
+    if generated is not None:
+        return behind(guards, generated[1], None)
+    found = [guard for size in sizes for guard in [fixing(guards, size)] if guard is not None]
+    if found:
+        return found[0]
+    constants = [guard for guard in guards if guard.fixed]
+    if not sizes and len(constants) == 1:  # an export names its Dim, not the size
+        return constants[0]
+    both = [guard for guard in guards if all(guard in about(guards, size) for size in sizes)]
+    return both[0] if len(sizes) > 1 and len(both) == 1 else None
+
+
+def _printed_place(part: str, user_roots: Sequence[str]) -> Location | None:
+    """The user's line of the stack that torch 2.13 prints."""
+    stack = [Location(file, int(line), name) for file, line, name in _STACK_LINE.findall(part)]
+    own = [at for at in stack if ownership_of(at.file, user_roots) == "user"]
+    return (own or stack or [None])[-1]
+
+
+def _is_same_frame(cause: Finding, symptom: Finding) -> bool:
+    frames = BreakEvidence.of(cause.evidence).eager_frames
+    place = symptom.location
+    return place is not None and frames == ((place.file, place.line),)
+
+
+def _explains_all(cause: Finding, symptom: Finding) -> bool:
+    """Nothing else was compiled, and what failed, failed for it."""
+    alone = BreakEvidence.of(cause.evidence).nothing_else
+    why = AnyEvidence.of(symptom.evidence).why
+    return alone and why in ("failed", "eager", "ahead_of_time")
+
+
+ABSORBS = (
+    # A frame that failed for a violated constraint did not run at all.
+    Absorption("CD904", "CD154", _is_same_frame),
+    # It is why nothing was compiled.
+    Absorption("CD901", "CD154", _explains_all),
+)

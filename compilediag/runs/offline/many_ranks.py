@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from compilediag.diagnosis.ranks.divergence import MAX_EVENTS, MAX_RANKS, MIN_RANKS
 from compilediag.diagnosis.ranks.summary import RankFingerprint, RankSummary
@@ -31,7 +31,7 @@ from compilediag.runs.offline.rank_choice import (
     journals_of,
     parts_in,
     parts_of,
-    summary_in,
+    summaries_in,
 )
 from compilediag.runs.offline.receipts import (
     fingerprint_and_receipt,
@@ -70,26 +70,13 @@ class ReceiptOptions:
     name: str
     world_size: int | None
     folder: str
-    """Where the receipts lie: files are linked from there."""
-    root: str
-    """The working directory: files below it are the user's own."""
+    """Absolute, where the receipts lie: files are linked from there."""
     warmup: int | None = None
     """Steps of a trainer's output that are warm-up, if the user gives the count."""
     elsewhere: bool = False
     """Tasks run on other machines: the receipts of ranks come here, and are written here."""
-
-
-def options_here(
-    name: str,
-    world_size: int | None,
-    folder: str,
-    warmup: int | None = None,
-    *,
-    elsewhere: bool = False,
-) -> ReceiptOptions:
-    """Options of a command in this working directory."""
-    out = os.path.abspath(folder)
-    return ReceiptOptions(name, world_size, out, os.getcwd(), warmup, elsewhere)
+    root: str = field(default_factory=os.getcwd)
+    """The working directory: files below it are the user's own."""
 
 
 def are_many(sources: Sequence[Input]) -> bool:
@@ -109,42 +96,37 @@ def receipt_of_many(
         OutputUnwritable: the folder or the disk does not take them.
     """
     readable = readable_in(sources)
-    held = list(_read_all(readable, options, executor))
+    fingerprints, held = _read_all(readable, options, executor)
 
-    def sources_of(part: RankPart) -> tuple[Input, ...]:
-        return tuple(readable[index] for index in part.sources)
+    def sources_of(part: RankPart) -> list[Input]:
+        return [readable[index] for index in part.sources]
 
-    def merge(spread: Sequence[RankPart]) -> Iterable[RankFingerprint]:
-        tasks = ((part, sources_of(part)) for part in spread)
-        task = partial(_merge_sources, options=options)
-        for fingerprint, receipt in map_ordered(task, tasks, executor):
-            _write(receipt, fingerprint, options)
-            yield fingerprint
-
-    parts, fingerprints = parts_in([item.fingerprints for item in held], merge)
-    by_rank = {part.rank: part for part in parts if part.rank is not None}
+    # A rank with several sources did what all of them contain.
+    parts = parts_in(fingerprints)
+    spread = [index for index, (part, _) in enumerate(parts) if len(part.sources) > 1]
+    merges = [(parts[index][0], sources_of(parts[index][0])) for index in spread]
+    merged = map_ordered(partial(_merge_sources, options=options), merges, executor)
+    for index, (fingerprint, receipt) in zip(spread, merged, strict=True):
+        _write(receipt, fingerprint, options)
+        parts[index] = parts[index][0], fingerprint
+    by_rank = {part.rank: part for part, _ in parts if part.rank is not None}
 
     @cache
     def summary_of(rank: int) -> RankSummary:
         part = by_rank[rank]
         read = map_ordered(read_source, sources_of(part), executor)
-        return summary_in(journals_of(part, read))
+        return summaries_in(journals_of(part, read))[0]
 
-    choice = choice_of(fingerprints, options.world_size, ranks_named(sources), summary_of)
-    listed = choice.of(parts)
-    read = {index: held[index].journals for part in listed for index in part.sources}
-    again = sorted(index for index, journals in read.items() if not journals)
-    read.update(
-        zip(
-            again,
-            map_ordered(read_source, [readable[index] for index in again], executor),
-            strict=True,
-        )
-    )
+    found = [fingerprint for _, fingerprint in parts]
+    choice = choice_of(found, options.world_size, ranks_named(sources), summary_of)
+    listed = [part for index, (part, _) in enumerate(parts) if choice.lists(index)]
+    again = sorted({index for part in listed for index in part.sources if index not in held})
+    fresh = map_ordered(read_source, [readable[index] for index in again], executor)
+    held.update(zip(again, fresh, strict=True))
     journals = [
         journal
         for part in listed
-        for journal in journals_of(part, (read[index] for index in part.sources))
+        for journal in journals_of(part, (held[index] for index in part.sources))
     ]
     loaded = load(sources, journals, options.root, trainers)
     loaded = replace(loaded, warmup=options.warmup)
@@ -153,31 +135,26 @@ def receipt_of_many(
     return listed_receipt(loaded, options.name, choice, options.folder)
 
 
-class _SourceRanks(NamedTuple):
-    """What was read of one source."""
-
-    fingerprints: tuple[RankFingerprint, ...]
-    """Of its ranks and processes, as if there were no other source."""
-    receipts: tuple[Receipt | None, ...]
-    """Of the same; None where it is written already, and of a process without a rank."""
-    journals: Journals
-    """Empty where they are too large to be returned, or probably not listed."""
-
-
 def _read_all(
     readable: Sequence[Input], options: ReceiptOptions, executor: Executor | None
-) -> Iterator[_SourceRanks]:
+) -> tuple[list[list[RankFingerprint]], dict[int, Journals]]:
+    """The fingerprints of each source, and the journals of some; receipts are written."""
     lowest = lowest_ranks(readable)
     numbered = [(source, index in lowest) for index, source in enumerate(readable)]
     tasks = (
         numbered[begin : begin + SOURCES_PER_TASK]
         for begin in range(0, len(numbered), SOURCES_PER_TASK)
     )
+    fingerprints: list[list[RankFingerprint]] = []
+    held: dict[int, Journals] = {}
     for several in map_ordered(partial(_read_some, options=options), tasks, executor):
-        for found in several:
-            for fingerprint, receipt in zip(found.fingerprints, found.receipts, strict=True):
+        for made, journals in several:
+            for fingerprint, receipt in made:
                 _write(receipt, fingerprint, options)
-            yield found._replace(receipts=())
+            if journals:
+                held[len(fingerprints)] = journals
+            fingerprints.append([fingerprint for fingerprint, _ in made])
+    return fingerprints, held
 
 
 def lowest_ranks(readable: Sequence[Input]) -> frozenset[int]:
@@ -214,27 +191,31 @@ def workers_at(address: str) -> Generator[Executor, None, None]:
 # What follows runs in workers.
 
 
-def _read_some(tasks: Sequence[tuple[Input, bool]], options: ReceiptOptions) -> list[_SourceRanks]:
-    """Sources, each with whether its journals are to be returned."""
-    found: list[_SourceRanks] = []
+Made = tuple[RankFingerprint, "Receipt | None"]
+"""Of a rank or process, as if there were no other source; the receipt is None where it is written
+already, and of a process without a rank."""
+
+
+def _read_some(
+    tasks: Sequence[tuple[Input, bool]], options: ReceiptOptions
+) -> list[tuple[list[Made], Journals]]:
+    """Sources, each with whether its journals are to be returned, unless they are too large."""
+    found: list[tuple[list[Made], Journals]] = []
     for source, returned in tasks:
         journals = read_source(source)
-        made = [_part(part, options) for part in parts_of(journals)]
-        fingerprints, receipts = zip(*made, strict=True) if made else ((), ())
         few = sum(len(item.events) for item in journals) <= MAX_KEPT_EVENTS
-        found.append(_SourceRanks(fingerprints, receipts, journals if returned and few else ()))
+        made = [_part(part, options) for part in parts_of(journals)]
+        found.append((made, journals if returned and few else ()))
     return found
 
 
-def _merge_sources(
-    task: tuple[RankPart, tuple[Input, ...]], options: ReceiptOptions
-) -> tuple[RankFingerprint, Receipt | None]:
+def _merge_sources(task: tuple[RankPart, Sequence[Input]], options: ReceiptOptions) -> Made:
     """A rank with several sources."""
     part, sources = task
     return _part(journals_of(part, map(read_source, sources)), options)
 
 
-def _part(journals: Journals, options: ReceiptOptions) -> tuple[RankFingerprint, Receipt | None]:
+def _part(journals: Journals, options: ReceiptOptions) -> Made:
     """The fingerprint of a part, and the receipt of a rank where that is not written here."""
     loaded = LoadedSources(tuple(journals), root=options.root)
     fingerprint, receipt = fingerprint_and_receipt(loaded, options.name)

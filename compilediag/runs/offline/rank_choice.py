@@ -3,12 +3,11 @@ others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.ranks.divergence import (
     RankComparison,
     SummaryOf,
@@ -67,15 +66,10 @@ def parts_of(journals: Journals) -> list[Journals]:
 
 def parts_in(
     by_source: Sequence[Iterable[RankFingerprint]],
-    merge: Callable[[Sequence[RankPart]], Iterable[RankFingerprint]],
-) -> tuple[list[RankPart], list[RankFingerprint]]:
-    """The parts in the order of `parts_of`, and their fingerprints.
-
-    `by_source` has the fingerprints of each source. A rank with several sources did what all of
-    them contain: `merge` returns the fingerprints of such parts, in their order.
-    """
-    of_rank: dict[int, list[int]] = {}
-    fingerprints: dict[int, RankFingerprint] = {}
+) -> list[tuple[RankPart, RankFingerprint]]:
+    """The parts in the order of `parts_of`, with their fingerprints: of each source, those of what
+    it holds. A rank with several sources comes with the fingerprint of the last."""
+    of_rank: dict[int, tuple[RankPart, RankFingerprint]] = {}
     without: list[tuple[RankPart, RankFingerprint]] = []
     for source, in_source in enumerate(by_source):
         position = 0
@@ -84,15 +78,9 @@ def parts_in(
                 without.append((RankPart(None, (source,), position), item))
                 position += 1
             else:
-                of_rank.setdefault(item.rank, []).append(source)
-                fingerprints[item.rank] = item
-    parts = [RankPart(rank, tuple(of_rank[rank])) for rank in sorted(of_rank)]
-    spread = [part for part in parts if len(part.sources) > 1]
-    fingerprints.update((item.rank or 0, item) for item in merge(spread))
-    return (
-        [*parts, *(part for part, _ in without)],
-        [*(fingerprints[rank] for rank in sorted(of_rank)), *(item for _, item in without)],
-    )
+                before = of_rank[item.rank][0].sources if item.rank in of_rank else ()
+                of_rank[item.rank] = RankPart(item.rank, (*before, source)), item
+    return [*(of_rank[rank] for rank in sorted(of_rank)), *without]
 
 
 def journals_of(part: RankPart, by_source: Iterable[Journals]) -> tuple[ProcessJournal, ...]:
@@ -119,10 +107,21 @@ def fingerprint_from(
         None, len(timeline.processes), 0, 0, 0, 0, 0, 0.0, None, None, 0, None
     )
     sizes = [item.started.world_size for item in journals if item.started is not None]
+    # Of findings neither counts nor seconds.
+    findings: set[tuple[str, ...]] = set()
+    for item in diagnosis.findings:
+        at = item.location
+        where = "" if at is None else f"{at.file}:{at.line}"
+        findings.add((item.rule, item.severity, str(item.variable), where))
+    standing = int(any(process.torch is not None for process in timeline.processes))
+    if timeline.compiles:
+        standing = 2
+    if timeline.steps:
+        standing = 3
     return replace(
         fingerprint_of(summaries[0]) if summaries else without_rank,
-        findings=digest(sorted({_without_counts(item) for item in diagnosis.findings})),
-        standing=_standing(timeline),
+        findings=digest(sorted(findings)),
+        standing=standing,
         events=sum(len(item.events) for item in journals),
         world_size=max((size for size in sizes if size is not None), default=None),
         torn=any(item.torn_tail for item in journals),
@@ -131,38 +130,19 @@ def fingerprint_from(
     )
 
 
-def summary_in(journals: Journals) -> RankSummary:
-    """The summary of one rank."""
-    return _summaries(journals)[0]
-
-
 def summarise(source: Input) -> tuple[RankSummary, ...]:
     """The ranks of one source as `compare_ranks` compares them, in some hundred bytes a rank.
 
     For runs of more ranks than one receipt can hold. Picklable both ways. A rank that wrote several
     files has a summary of each: compare files of one kind only.
     """
-    return _summaries(read_source(source))
+    return summaries_in(read_source(source))
 
 
-def _summaries(journals: Journals) -> tuple[RankSummary, ...]:
+def summaries_in(journals: Journals) -> tuple[RankSummary, ...]:
+    """The summary of each rank."""
     timeline = fold([item.events for item in journals])
     return summaries_of(timeline, causes_in(timeline))
-
-
-def _without_counts(finding: Finding) -> tuple[str, ...]:
-    """A finding without counts and seconds."""
-    place = finding.location
-    where = "" if place is None else f"{place.file}:{place.line}"
-    return (finding.rule, finding.severity, str(finding.variable), where)
-
-
-def _standing(timeline: Timeline) -> int:
-    if timeline.steps:
-        return 3
-    if timeline.compiles:
-        return 2
-    return int(any(process.torch is not None for process in timeline.processes))
 
 
 # --- the choice -------------------------------------------------------------------------------
@@ -187,10 +167,6 @@ class RankChoice(NamedTuple):
     listed: frozenset[int] | None = None
     """Indexes of the parts that are listed; None: all."""
     unlisted: UnlistedRanks | None = None
-
-    def of(self, parts: Sequence[RankPart]) -> list[RankPart]:
-        """Those of the parts that are listed."""
-        return [part for index, part in enumerate(parts) if self.lists(index)]
 
     def lists(self, index: int) -> bool:
         return self.listed is None or index in self.listed

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from compilediag.diagnosis.ranks.divergence import has_room
 from compilediag.diagnosis.ranks.summary import RankFingerprint
@@ -26,7 +26,7 @@ from compilediag.runs.offline.rank_choice import (
     fingerprint_from,
     fingerprint_in,
     parts_of,
-    summary_in,
+    summaries_in,
 )
 from compilediag.runs.offline.sources import LoadedSources, rank_of
 from compilediag.runs.pipeline import receipt_of
@@ -55,7 +55,7 @@ def merged_receipt(
     fingerprints = [fingerprint_in(part, loaded.root) for part in parts]
     by_rank = {item.rank: part for item, part in zip(fingerprints, parts, strict=True)}
     choice = choice_of(
-        fingerprints, world_size, loaded.named, lambda rank: summary_in(by_rank[rank])
+        fingerprints, world_size, loaded.named, lambda rank: summaries_in(by_rank[rank])[0]
     )
     listed = (part for index, part in enumerate(parts) if choice.lists(index))
     loaded = replace(loaded, journals=tuple(item for part in listed for item in part))
@@ -93,38 +93,30 @@ def listed_receipt(
 ) -> Receipt:
     """The receipt of the loaded ranks, with what the choice keeps of the unlisted ones."""
     unlisted = choice.unlisted
-    counted_ranks = () if unlisted is None else unlisted.ranks
+    metadata = _metadata(loaded, name, choice.expected, out)
+    text_log, counted_ranks, compile_s = loaded.text_log, (), ()
+    lost: list[Sequence[EvidenceLost]] = [_unread(loaded.sources)]
+    if unlisted is not None:
+        text_log = None  # a log of all ranks is no second opinion of some
+        counted_ranks = unlisted.ranks
+        ranks = {*counted_ranks}
+        compile_s = tuple(
+            (item.rank, item.compile_s)
+            for item in unlisted.comparison.ranks
+            if item.rank is not None and item.rank in ranks
+        )
+        lost.insert(0, unlisted.losses)
+        metadata = _with_unlisted(metadata, unlisted)
     present = {*loaded.ranks, *counted_ranks}
     missing = sorted(set(range(choice.expected or 0)) - present)
-    not_found: tuple[EvidenceLost, ...] = ()
     if missing and present:
         names = ", ".join(str(rank) for rank in missing[:MAX_NAMES])
         more = f" and {len(missing) - MAX_NAMES} more" if len(missing) > MAX_NAMES else ""
-        not_found = (EvidenceLost(0.0, 0, "ranks", f"nothing was found of rank {names}{more}"),)
-    losses = (() if unlisted is None else unlisted.losses, _unread(loaded.sources), not_found)
-    events = [*(item.events for item in loaded.journals), *filter(None, losses)]
-    metadata = _metadata(loaded, name, choice.expected, out)
-    timeline = fold(
-        events,
-        # A log of all ranks is no second opinion of some.
-        loaded.text_log if unlisted is None else None,
-        (loaded.root,),
-        loaded.train_log,
-        counted_ranks,
-        () if unlisted is None else _compile_seconds(unlisted),
-    )
-    if unlisted is not None:
-        metadata = _with_unlisted(metadata, unlisted)
+        lost.append((EvidenceLost(0.0, 0, "ranks", f"nothing was found of rank {names}{more}"),))
+    events = [*(item.events for item in loaded.journals), *filter(None, lost)]
+    roots = (loaded.root,)
+    timeline = fold(events, text_log, roots, loaded.train_log, counted_ranks, compile_s)
     return receipt_of(timeline, metadata).receipt
-
-
-def _compile_seconds(unlisted: UnlistedRanks) -> tuple[tuple[int, float], ...]:
-    ranks = set(unlisted.ranks)
-    return tuple(
-        (item.rank, item.compile_s)
-        for item in unlisted.comparison.ranks
-        if item.rank is not None and item.rank in ranks
-    )
 
 
 def _with_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadata:
@@ -163,8 +155,9 @@ def _metadata(
     lost = sum_losses((journal.records_lost, *closed))
     if log is not None and log.counts.get("unread"):
         lost["train_log_unread"] = log.counts["unread"]
-    reported = _ending_of(loaded.journals)
-    status: Status = "partial" if lost or journal.torn_tail else reported.status
+    status, reason = _ending_of(loaded.journals)
+    if lost or journal.torn_tail:
+        status = "partial"
     ending = None if log is None else log.ending
     left_out = [item.path for item in loaded.sources if item.kind == FOREIGN]
     kinds = (TRACE, TEXT, RUN, TRAIN)
@@ -172,7 +165,7 @@ def _metadata(
         *receipt_identity(time.time()),
         status=status if ending is None else cast(Status, ending.status),
         exit_code=None if ending is None else ending.exit_code,
-        failure_reason=reported.reason if ending is None else ending.reason,
+        failure_reason=reason if ending is None else ending.reason,
         log_tail=None if log is None or ending is None else log.tail,
         warmup=loaded.warmup,
         lane_name=name,
@@ -189,14 +182,9 @@ def _metadata(
     )
 
 
-class _Ending(NamedTuple):
-    status: Status = "complete"
-    reason: str | None = None
-
-
-def _ending_of(journals: Sequence[ProcessJournal]) -> _Ending:
-    """How a run that compilediag attached to ended, by the processes that no other one started; of
-    a trace nothing is known."""
+def _ending_of(journals: Sequence[ProcessJournal]) -> tuple[Status, str | None]:
+    """How a run that compilediag attached to ended, by the processes that no other one started, and
+    why; of a trace nothing is known."""
     written = [item for item in journals if item.name.startswith(JOURNAL_START)]
     pids = {item.started.pid for item in written if item.started is not None}
     first = [
@@ -204,9 +192,9 @@ def _ending_of(journals: Sequence[ProcessJournal]) -> _Ending:
     ]
     ends = [next((e for e in item.events if isinstance(e, ProcessEnded)), None) for item in first]
     if None in ends:
-        return _Ending("partial", "a process left no end: it was killed, or it still goes on")
+        return "partial", "a process left no end: it was killed, or it still goes on"
     failures = [item.failure for item in ends if item is not None and item.failure]
     if not failures:
-        return _Ending()
+        return "complete", None
     interrupted = failures[0].startswith("KeyboardInterrupt")
-    return _Ending("interrupted" if interrupted else "failed", failures[0].partition("\n")[0])
+    return "interrupted" if interrupted else "failed", failures[0].partition("\n")[0]

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
 from compilediag.compare.against_eager.conclude import Arm, ArmPair, arm_of, problem_of
 from compilediag.receipt.schema.comparisons import ArmRecord
-from compilediag.runs.supervised.program import Program
 from compilediag.runs.tools.ab import in_turns
 from compilediag.runs.trials.campaign import why_not
-from compilediag.runs.trials.one import SEED, Trial, run_trial
+from compilediag.runs.trials.one import SEED, Trial, Trials
 from compilediag.runs.trials.state import Stop
-from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan
 
 FOLDER = "against-eager"
@@ -39,27 +36,16 @@ EAGER = replace(COMPILED, stance="force_eager")
 
 
 @dataclass(slots=True)
-class Pairs:
+class Pairs(Trials):
     """Pairs of runs in progress."""
 
-    program: Program
-    announce: Callable[[str], None]
     rounds: int = PAIRS
-    budget_s: float | None = None
-    keep_caches: bool = False
-    quiet: bool = False
-    """No progress is shown."""
-    started: float = field(default_factory=time.monotonic)
-    """When the first run began."""
-    number: int = 1
-    """Of the next run; 0 is the first compiled one."""
     made: list[ArmPair] = field(default_factory=list[ArmPair])
-    runs: list[ArmRecord] = field(default_factory=list[ArmRecord])
+    records: list[ArmRecord] = field(default_factory=list[ArmRecord])
     trials: list[tuple[Trial, Trial]] = field(default_factory=list[tuple[Trial, Trial]])
     """Those of the pairs: compiled, eager."""
     stopped: str | None = None
     """Why no more runs were made; None where all were."""
-    interrupted: bool = False
     first_s: float = 0.0
     """What the first compiled run took."""
 
@@ -101,11 +87,10 @@ def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
     # A first eager run is cut short; others would only repeat what is known by then.
     room_s = pairs.first_s if pairs.made else 0.0
     what = f"{arm}, pair {index + 1} of {pairs.rounds}"
-    number = pairs.number
     trial = make_run(pairs, arm, what, plan, limit_s, room_s)
     _note(pairs, arm, index, trial)
     if pairs.interrupted:
-        raise Stop(f"interrupted in run {number}")
+        raise Stop(f"interrupted in run {pairs.runs}")
     if trial.problem and not (trial.timed_out and arm == "eager" and trial.observed is not None):
         again = " again" if arm == "compiled" else ""
         raise Stop(f"the {arm} run failed{again}: {why_not(trial)}")
@@ -135,15 +120,7 @@ def make_run(
             raise Stop(f"the budget of {pairs.budget_s:g} s has no room for another run")
         limits.append(left_s)
     limit_s = min((limit for limit in limits if limit is not None), default=None)
-    number, pairs.number = pairs.number, pairs.number + 1
-    text = f"run {number}: {what}"
-    pairs.announce(text)
-    with WorkProgress(stage=text, silent=pairs.quiet):
-        trial = run_trial(
-            pairs.program, number, name, plan, {}, limit_s, keep_caches=pairs.keep_caches
-        )
-    pairs.interrupted = pairs.interrupted or trial.interrupted
-    return trial
+    return pairs.run(name, what, plan, limit_s)
 
 
 def _arm(trial: Trial) -> Arm:
@@ -158,7 +135,7 @@ def _note(pairs: Pairs, arm: Literal["compiled", "eager"], index: int, trial: Tr
         wall_s, steps = trial.wall_s, trial.observed.receipt.steps
     count = steps.count if steps is not None else 0
     record = ArmRecord(arm=arm, pair=index, wall_s=wall_s, steps=count, problem=trial.problem)
-    pairs.runs.append(record)
+    pairs.records.append(record)
 
 
 def folder_of(run_dir: str) -> str:

@@ -18,7 +18,7 @@ from compilediag.fixes.observed import Certificate, Observed, Without, subject_o
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, EditImpossible, by_file, located
-from compilediag.rules.limits.changes import sufficient
+from compilediag.rules.limits import sufficient
 from compilediag.rules.offers import changes_for
 from compilediag.runs.trials.one import Trial
 from compilediag.runs.trials.sources import Listed, listed

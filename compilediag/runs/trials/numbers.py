@@ -14,7 +14,7 @@ from compilediag.fixes.numbers.first_difference import (
     numbers_of,
     still_differs,
 )
-from compilediag.fixes.numbers.narrowing import narrowing
+from compilediag.fixes.numbers.record import narrowing
 from compilediag.receipt.schema.comparisons import NarrowedRecord
 from compilediag.runs.trials.against_eager import Pairs, make_run
 from compilediag.runs.trials.campaign import why_not
@@ -104,9 +104,8 @@ def _trial(pairs: Pairs, what: str, plan: TrialPlan) -> Trial:
     Raises:
         Stop: there is no budget for it, or it was interrupted.
     """
-    number = pairs.number
     limit_s = _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S
     trial = make_run(pairs, what, what, plan, limit_s, pairs.first_s)
     if trial.interrupted:
-        raise Stop(f"interrupted in run {number}")
+        raise Stop(f"interrupted in run {pairs.runs}")
     return trial

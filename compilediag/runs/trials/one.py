@@ -10,17 +10,19 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from compilediag.fixes.certificate import results_in
 from compilediag.fixes.observed import Observed
-from compilediag.fixes.same_answers import results_in
 from compilediag.rules.changes import plan_of
 from compilediag.rules.variables import added
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.program import Program, caches
 from compilediag.runs.supervised.run import run
 from compilediag.runs.supervised.supervised_run import Outcome
+from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan, clip
 
 FOLDER = "fix"
@@ -53,6 +55,49 @@ class Trial:
     exit_code: int = 0
     timed_out: bool = False
     """The time limit ended it."""
+
+
+@dataclass(slots=True)
+class Trials:
+    """Runs of one program, one after the other."""
+
+    program: Program
+    announce: Callable[[str], None]
+    budget_s: float | None = None
+    """Of all of them together."""
+    quiet: bool = False
+    """No progress is shown."""
+    keep_caches: bool = False
+    started: float = field(default_factory=time.monotonic)
+    """When the first run began."""
+    runs: int = 0
+    """Those that were made, but for a first one that leaves a receipt."""
+    interrupted: bool = False
+
+    def run(
+        self,
+        name: str,
+        what: str,
+        plan: TrialPlan,
+        limit_s: float | None,
+        variables: Mapping[str, str] | None = None,
+    ) -> Trial:
+        """The next run; `name` is that of its files, and `what` it is, for the user."""
+        self.runs += 1
+        text = f"run {self.runs}: {what}"
+        self.announce(text)
+        with WorkProgress(stage=text, silent=self.quiet):
+            trial = run_trial(
+                self.program,
+                self.runs,
+                name,
+                plan,
+                variables or {},
+                limit_s,
+                keep_caches=self.keep_caches,
+            )
+        self.interrupted = self.interrupted or trial.interrupted
+        return trial
 
 
 def run_trial(

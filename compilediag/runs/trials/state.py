@@ -4,20 +4,17 @@ once, and the certificates of changes that they give."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from compilediag.fixes.certificate import judge
+from compilediag.fixes.certificate import judge, needs_float64
 from compilediag.fixes.observed import Certificate, Observed, Subject, Without, count_in
-from compilediag.fixes.same_answers import needs_float64
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, declared_by, plan_of
 from compilediag.rules.variables import joined
-from compilediag.runs.supervised.program import Program
-from compilediag.runs.trials.one import SEED, Trial, run_trial
+from compilediag.runs.trials.one import SEED, Trial, Trials
 from compilediag.runs.trials.sources import Listed, labels_of, source_changes
-from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import SourceChange
 
 ROUNDS = 2
@@ -68,27 +65,19 @@ class Result:
         return next((item for item in self.tried if item.proved), None)
 
 
-@dataclass(slots=True)
-class Campaign:
+@dataclass(slots=True, kw_only=True)
+class Campaign(Trials):
     """A campaign in progress."""
 
-    program: Program
     receipt: Receipt
     """Whose findings they are."""
     wanted: tuple[FindingRecord, ...]
-    announce: Callable[[str], None]
-    budget_s: float | None = None
     edits_first: bool = False
     """Edits of the program are tried before what needs none."""
-    quiet: bool = False
-    """No progress is shown."""
     rounds: int = ROUNDS
-    started: float = field(default_factory=time.monotonic)
-    runs: int = 0
     notes: list[str] = field(default_factory=list[str])
     """What was not done, and why."""
     stopped: bool = False
-    interrupted: bool = False
     baseline: Trial | None = None
     """The program as it is."""
     without: Without = field(init=False)
@@ -180,19 +169,14 @@ class Campaign:
                 f"{self.run_s:.0f} s: not every change was tried"
             )
         edits = self.edited_files(changes)
-        self.runs += 1
-        text = f"run {self.runs}: {name}"
-        self.announce(text)
         variables = joined(pair for change in changes for pair in change.variables)
         limit = self.program.options.timeout_s
         if limit is None and self.run_s:
             limit = TIMEOUT_FACTOR * self.run_s + TIMEOUT_EXTRA_S
         plan = plan_of(changes, seed=SEED, stance=stance)
         plan = replace(plan, sources=edits, reference=reference)
-        with WorkProgress(stage=text, silent=self.quiet):
-            trial = run_trial(self.program, self.runs, name, plan, variables, limit)
+        trial = self.run(name, name, plan, limit, variables)
         if trial.interrupted:
-            self.interrupted = True
             raise Stop(f"interrupted in run {self.runs}: what was not tried by then is left out")
         return trial
 

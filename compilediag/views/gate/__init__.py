@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compilediag.compare.gate.judgement import Judgement
-from compilediag.views.gate import forges, json, junit, sarif, screens
+from compilediag.views.gate import forges, json, sarif, screens
 from compilediag.views.style import RenderOptions
 
 FORMATS: dict[str, Callable[[Sequence[Judgement], RenderOptions], str]] = {
@@ -13,7 +13,7 @@ FORMATS: dict[str, Callable[[Sequence[Judgement], RenderOptions], str]] = {
     "github": forges.annotate,
     "gitlab": forges.report_quality,
     "sarif": sarif.render,
-    "junit": junit.render,
+    "junit": forges.render_junit,
     "md": screens.draw_markdown,
     "json": json.render,
 }

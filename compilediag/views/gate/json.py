@@ -58,19 +58,18 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
         compilediag=__version__,
         passed=bool(judgements) and all(item.passed for item in judgements),
         judged=bool(judgements) and all(item.judged for item in judgements),
-        judgements=tuple(map(_judgement, judgements)),
+        judgements=tuple(map(_record_of, judgements)),
     )
     return json.dumps(builtins_of(document), indent=1) + "\n"
 
 
-def _judgement(judgement: Judgement) -> JudgementRecord:
-    lists = {
-        name: tuple(map(_item, getattr(judgement, name)))
-        for name in ("failures", "improvements", "known")
-    }
+def _record_of(judgement: Judgement) -> JudgementRecord:
     answers = {"passed": judgement.passed, "judged": judgement.judged}
-    return convert({**asdict(judgement), **lists, **answers}, JudgementRecord)
-
-
-def _item(item: Item) -> ItemRecord:
-    return ItemRecord(**asdict(item), fingerprint=item.fingerprint)
+    lists: dict[str, tuple[Item, ...]] = {
+        name: getattr(judgement, name) for name in ("failures", "improvements", "known")
+    }
+    records = {
+        name: [ItemRecord(**asdict(item), fingerprint=item.fingerprint) for item in items]
+        for name, items in lists.items()
+    }
+    return convert({**asdict(judgement), **records, **answers}, JudgementRecord)

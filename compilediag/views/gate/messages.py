@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
@@ -31,13 +32,13 @@ class RepositoryLine(NamedTuple):
 _Noun = tuple[str, str]
 """Singular and plural."""
 
-_NOUNS: dict[Kind, _Noun] = {
-    "cause": ("cause", "causes"),
-    "break": ("graph break", "graph breaks"),
-    "fallback": ("eager fallback", "eager fallbacks"),
-    "frame": ("frame", "frames"),
-    "recording": ("CUDA-graph recording", "CUDA-graph recordings"),
-    "count": ("count", "counts"),
+_NOUNS: dict[Kind, str] = {
+    "cause": "cause",
+    "break": "graph break",
+    "fallback": "eager fallback",
+    "frame": "frame",
+    "recording": "CUDA-graph recording",
+    "count": "count",
 }
 """For what is compared with nothing, known or better; with "new" for what the baseline lacks."""
 
@@ -99,25 +100,18 @@ def summary(items: Iterable[Item]) -> str:
 
 
 def _noun(item: Item) -> _Noun:
-    if item.before is None:
-        return _known_noun(item)
     if item.before and item.kind in _MORE:
         return _MORE[item.kind]
-    if item.kind in _FAILED:
+    known = _NOUNS.get(item.kind)
+    if known is None or (item.before is not None and item.kind in _FAILED):
         return _FAILED[item.kind]
-    one, plural = _NOUNS[item.kind]
-    return f"new {one}", f"new {plural}"
-
-
-def _known_noun(item: Item) -> _Noun:
-    return _NOUNS[item.kind] if item.kind in _NOUNS else _FAILED[item.kind]
+    noun = known if item.before is None else f"new {known}"
+    return noun, f"{noun}s"
 
 
 def kind_of(item: Item) -> str:
     """What a failure is, in words of our own: "new cause"."""
-    if item.kind in _KINDS:
-        return _KINDS[item.kind]
-    return _noun(item)[0]
+    return _KINDS.get(item.kind) or _noun(item)[0]
 
 
 def against(judgement: Judgement) -> str:
@@ -133,20 +127,16 @@ def title(item: Item) -> str:
 
 def short(item: Item) -> str:
     """What an item is about, whether bad or not: "CD103 cause: pos.pe"."""
-    return _title(item, _known_noun(item)[0])
-
-
-def limit_words(name: str) -> str:
-    """The name of a count or limit in words: "graph breaks", "compile seconds"."""
-    return re.sub(r" s$", " seconds", name.replace("_", " "))
+    return _title(item, _NOUNS.get(item.kind) or _FAILED[item.kind][0])
 
 
 def _title(item: Item, noun: str) -> str:
-    """The noun behind its code, or behind the name of the count, then the variable or function."""
+    """The noun behind its code, or behind the name of the count ("graph breaks", "compile
+    seconds"), then the variable or function."""
     subject = item.variable or item.function
-    rule = f"{limit_words(item.rule)} " if item.rule else ""
-    named = re.fullmatch(r"CD\d{3}", item.rule) or item.kind in ("count", "limit")
-    return f"{rule if named else ''}{noun}{f': {subject}' if subject else ''}"
+    named = re.fullmatch(r"CD\d{3}", item.rule) or (item.rule and item.kind in ("count", "limit"))
+    rule = re.sub(r" s$", " seconds", item.rule.replace("_", " ")) + " " if named else ""
+    return f"{rule}{noun}{f': {subject}' if subject else ''}"
 
 
 def often(item: Item, arrow: str = "→") -> str:
@@ -156,15 +146,6 @@ def often(item: Item, arrow: str = "→") -> str:
     if item.kind == "limit":
         return f"{item.after:,}, limit {item.before:,}"
     return f"{item.before:,} {arrow} {item.after:,}"
-
-
-def changed_counts(judgement: Judgement, arrow: str) -> list[str]:
-    """The counts that differ from the baseline: "recompiles 0 → 2"."""
-    return [
-        f"{item.name.replace('_', ' ')} {item.before:,} {arrow} {item.after:,}"
-        for item in judgement.counts
-        if item.change
-    ]
 
 
 def explain(item: Item) -> str:
@@ -215,22 +196,21 @@ def worst_first(judgements: Sequence[Judgement]) -> list[Judgement]:
 
 def in_turn(judgements: Sequence[Judgement]) -> list[tuple[Judgement, Item]]:
     """The failures of all lanes, the first of each lane before the second of any."""
-    ranked = [
-        (index, judgement, item)
-        for judgement in judgements
-        for index, item in enumerate(judgement.failures)
+    turns = zip_longest(*(judgement.failures for judgement in judgements))
+    return [
+        (judgement, item)
+        for turn in turns
+        for judgement, item in zip(judgements, turn, strict=True)
+        if item is not None
     ]
-    return [(judgement, item) for _, judgement, item in sorted(ranked, key=lambda row: row[0])]
 
 
 def location(item: Item, options: RenderOptions) -> RepositoryLine | None:
     """The item's place: of what is in a library the call of the program's own that led there. None
     where no file below the root of the repository is to blame."""
-    called = [] if item.call is None else [(item.call.file, item.call.line)]
-    for file, line in (*called, (item.file, item.line)):
-        path = _below(file, options)
-        if path:
-            return RepositoryLine(path, max(line or 1, 1))
+    for at in (item.call, item):
+        if at is not None and (path := _below(at.file, options)):
+            return RepositoryLine(path, max(at.line or 1, 1))
     return None
 
 

@@ -18,7 +18,6 @@ from compilediag.views.gate.messages import (
     LINE_CHARS,
     UPDATE,
     against,
-    changed_counts,
     explain,
     headline,
     in_turn,
@@ -55,111 +54,95 @@ MAX_CHARS = 300
 def draw(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every lane, those that did not pass first; the first line is the verdict."""
     ordered = worst_first(judgements)
-    lines = _overall(ordered, options)
+    lines: list[str] = []
+    if not ordered:
+        sentence = f"{options.sign('blind')} nothing was judged, which is no pass"
+        lines.append(options.styled(sentence, "yellow"))
+    elif len(ordered) > 1:
+        kinds = [outcome(item) for item in ordered]
+        bad = len(kinds) - kinds.count("good")
+        sentence = "passed" if not bad else f"failed for {bad} of them"
+        worst = "bad" if "bad" in kinds else kinds[0]
+        line = f"{options.sign(worst)} gate of {count(len(kinds), 'lane')}: {sentence}"
+        lines.append(options.styled(line, _STYLE[worst]))
     for judgement in ordered[:MAX_LANES]:
-        lines += [*([""] if lines else []), *_lane_lines(judgement, options)]
+        lines += [*([""] if lines else []), *_head(judgement, options)]
+        lines += _failures(judgement.failures, options)
+        lines += _what_is_right(judgement, options)
     hidden = more(len(ordered) - MAX_LANES, " lanes: --format json", "")
     lines += ["", *hidden] if hidden else []
     return "\n".join(inert(line.rstrip()) for line in lines) + "\n"
 
 
-def _overall(judgements: Sequence[Judgement], options: RenderOptions) -> list[str]:
-    """A line on all lanes where there is not exactly one."""
-    if len(judgements) == 1:
-        return []
-    if not judgements:
-        sentence = f"{options.sign('blind')} nothing was judged, which is no pass"
-        return [options.styled(sentence, "yellow")]
-    kinds = [outcome(item) for item in judgements]
-    bad = len(kinds) - kinds.count("good")
-    sentence = "passed" if not bad else f"failed for {bad} of them"
-    worst = "bad" if "bad" in kinds else kinds[0]
-    line = f"{options.sign(worst)} gate of {count(len(kinds), 'lane')}: {sentence}"
-    return [options.styled(line, _STYLE[worst])]
-
-
-def _lane_lines(judgement: Judgement, options: RenderOptions) -> list[str]:
-    lines = [
-        *_head(judgement, options),
-        *_failures(judgement.failures, options),
-        *_known(judgement.known, options),
-        *_improvements(judgement, options),
-    ]
-    for notice in judgement.notices[:MAX_NOTICES]:
-        lines += options.wrap(options.text(notice), f"  {options.sign('warn')} ", "    ")
-    hidden = len(judgement.notices) - MAX_NOTICES
-    return lines + more(hidden, " notices: --format json", "    ")
-
-
 def _head(judgement: Judgement, options: RenderOptions) -> list[str]:
     kind = outcome(judgement)
     sentence = f"{options.sign(kind)} {options.text(headline(judgement))}"
-    lane = f"lane {options.text(judgement.lane, 120)}"
-    standard = against(judgement)
-    if standard:
-        lane += f" against {options.text(standard, 300)}"
+    standard = options.text(against(judgement), 300)
+    lane = f"lane {options.text(judgement.lane, 120)}" + (standard and f" against {standard}")
     if display_width(sentence) + 3 + display_width(lane) <= options.width:
         lines = [f"{options.styled(sentence, _STYLE[kind])}   {options.styled(lane, 'dim')}"]
     else:
         first, rest = sentence.partition(" ")[::2]
         lines = options.wrap(rest, f"{first} ", style=_STYLE[kind])
         lines += options.wrap(lane, "  ", "    ", style="dim")
-    changed = [options.text(item) for item in changed_counts(judgement, options.arrow)]
+    changed = [
+        options.text(f"{_plain(each.name)} {each.before:,} {options.arrow} {each.after:,}")
+        for each in judgement.counts
+        if each.change
+    ]
     return lines + options.wrap_items(changed, "  ", style="dim")
 
 
 def _failures(failures: Sequence[Item], options: RenderOptions) -> list[str]:
+    """What failed; what is so; where, how often and its seconds; the guard; what to change. Of
+    those beyond `MAX_IN_FULL` a line each."""
     lines: list[str] = []
-    for number, item in enumerate(failures[:MAX_IN_FULL], 1):
-        lines += ["", *_in_full(number, item, options)]
-    rest = failures[MAX_IN_FULL:]
-    lines += [""] if rest else []
-    for number, item in enumerate(rest[:MAX_LINES], MAX_IN_FULL + 1):
-        where = place(item, options, 40) or options.text(item.message, 200)
-        sentence = f"{number:>3}  {options.text(title(item), 200)}{options.dot}{where}"
-        lines.append(options.truncate(sentence, options.width))
-    return lines + more(len(rest) - MAX_LINES, ": compilediag gate --format json", INDENT)
+    for number, item in enumerate(failures[: MAX_IN_FULL + MAX_LINES], 1):
+        head = f"{number:>3}  {options.text(title(item), 200)}"
+        if number > MAX_IN_FULL:
+            lines += [""] if number == MAX_IN_FULL + 1 else []
+            where = place(item, options, 40) or options.text(item.message, 200)
+            lines.append(options.truncate(f"{head}{options.dot}{where}", options.width))
+            continue
+        cost = f"cost {seconds(item.cost_s)}" if item.cost_s is not None else ""
+        facts = (place(item, options, 60), often(item, options.arrow), cost, explain(item))
+        lines += ["", options.styled(options.truncate(head, options.width), "bold")]
+        lines += options.wrap(options.text(item.message), INDENT)
+        lines += options.wrap_items([options.text(fact) for fact in facts if fact], INDENT)
+        if item.guard and item.guard not in item.message:
+            lines += options.wrap(options.text(item.guard), f"{INDENT}guard: ")
+        if item.fix:
+            lines += options.wrap(options.text(item.fix), f"{INDENT}fix: ", style="cyan")
+        if item.proved:
+            proved = options.text(item.proved, LINE_CHARS)
+            lines += options.wrap(proved, f"{INDENT}proved: ", style="green")
+    hidden = len(failures) - MAX_IN_FULL - MAX_LINES
+    return lines + more(hidden, ": compilediag gate --format json", INDENT)
 
 
-def _in_full(number: int, item: Item, options: RenderOptions) -> list[str]:
-    """What failed; what is so; where, how often and its seconds; the guard; what to change."""
-    head = options.truncate(f"{number:>3}  {options.text(title(item), 200)}", options.width)
-    cost = f"cost {seconds(item.cost_s)}" if item.cost_s is not None else ""
-    facts = (place(item, options, 60), often(item, options.arrow), cost, explain(item))
-    lines = [
-        options.styled(head, "bold"),
-        *options.wrap(options.text(item.message), INDENT),
-        *options.wrap_items([options.text(fact) for fact in facts if fact], INDENT),
-    ]
-    if item.guard and item.guard not in item.message:
-        lines += options.wrap(options.text(item.guard), f"{INDENT}guard: ")
-    if item.fix:
-        lines += options.wrap(options.text(item.fix), f"{INDENT}fix: ", style="cyan")
-    if item.proved:
-        proved = options.text(item.proved, LINE_CHARS)
-        lines += options.wrap(proved, f"{INDENT}proved: ", style="green")
-    return lines
+def _what_is_right(judgement: Judgement, options: RenderOptions) -> list[str]:
+    """All that the baseline allows, in one line; what is better; the notices."""
+    lines: list[str] = []
+    if known := judgement.known:
+        sentence = ", ".join(options.text(short(item), 60) for item in known[:20])
+        line = f"  {len(known):,} known and allowed: {sentence}"
+        lines += ["", options.styled(options.truncate(line, options.width), "dim")]
+    if better := judgement.improvements:
+        head = f"  better than the baseline ({len(better):,}):"
+        lines += ["", options.styled(head, "green")]
+        for item in better[:MAX_IMPROVEMENTS]:
+            lines += options.wrap(options.text(item.message, 300), "    ", "      ")
+        lines += more(len(better) - MAX_IMPROVEMENTS, indent="    ")
+        hint = "a strict gate fails until the baseline holds it" if judgement.strict else "keep it"
+        lines += options.wrap(f"{hint}: {UPDATE}", "    ", "      ")
+    for notice in judgement.notices[:MAX_NOTICES]:
+        lines += options.wrap(options.text(notice), f"  {options.sign('warn')} ", "    ")
+    hidden = len(judgement.notices) - MAX_NOTICES
+    return lines + more(hidden, " notices: --format json", "    ")
 
 
-def _known(known: Sequence[Item], options: RenderOptions) -> list[str]:
-    """All that the baseline allows, in one line."""
-    if not known:
-        return []
-    sentence = ", ".join(options.text(short(item), 60) for item in known[:20])
-    line = f"  {len(known):,} known and allowed: {sentence}"
-    return ["", options.styled(options.truncate(line, options.width), "dim")]
-
-
-def _improvements(judgement: Judgement, options: RenderOptions) -> list[str]:
-    better = judgement.improvements
-    if not better:
-        return []
-    lines = ["", options.styled(f"  better than the baseline ({len(better):,}):", "green")]
-    for item in better[:MAX_IMPROVEMENTS]:
-        lines += options.wrap(options.text(item.message, 300), "    ", "      ")
-    lines += more(len(better) - MAX_IMPROVEMENTS, indent="    ")
-    hint = "a strict gate fails until the baseline holds it" if judgement.strict else "keep it"
-    return lines + options.wrap(f"{hint}: {UPDATE}", "    ", "      ")
+def _plain(name: str) -> str:
+    return name.replace("_", " ")
 
 
 # --- Markdown ------------------------------------------------------------------------------------
@@ -168,43 +151,44 @@ def _improvements(judgement: Judgement, options: RenderOptions) -> list[str]:
 def draw_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every lane under its verdict; what is cut is counted, with where to find it."""
     ordered = worst_first(judgements)
-    rows, left = _rows(ordered, options)
+    rows: dict[int, list[tuple[Text, ...]]] = {id(judgement): [] for judgement in ordered}
+    failures = in_turn(ordered)
+    left, room = 0, FAILURE_BYTES
+    for number, (judgement, item) in enumerate(failures):
+        own = rows[id(judgement)]
+        row = (str(len(own) + 1), *_row(item, options))
+        room -= len(markdown.row_of(row).encode()) + 1
+        if room < 0:
+            left = len(failures) - number
+            break
+        own.append(row)
     lines = [] if judgements else ["### ❔ nothing was judged, which is no pass"]
+    cut: list[str] = []
     room = MAX_BYTES
     for index, judgement in enumerate(ordered):
-        sentence = _lane(judgement, rows[index])
+        sentence = _lane(judgement, rows[id(judgement)])
         room -= len(sentence.encode()) + 1
         if room < 0:
-            more = count(len(ordered) - index, "more lane")
-            lines += [f"**{more}**: `compilediag gate --format json` has them all.", ""]
+            cut.append(count(len(ordered) - index, "more lane"))
             break
         lines.append(sentence)
-    if left:
-        more = count(left, "more failure")
-        lines += [f"**{more}**: `compilediag gate --format json` has them all.", ""]
+    cut += [count(left, "more failure")] if left else []
+    for each in cut:
+        lines += [f"**{each}**: `compilediag gate --format json` has them all.", ""]
     return "\n".join(lines) + "\n"
 
 
-_Rows = list[tuple[Text, ...]]
-
-
-def _rows(judgements: Sequence[Judgement], options: RenderOptions) -> tuple[list[_Rows], int]:
-    """The rows of each lane's failures, as far as there is room, and how many are left out."""
-    rows: list[_Rows] = [[] for _ in judgements]
-    places = {id(judgement): index for index, judgement in enumerate(judgements)}
-    failures = in_turn(judgements)
-    room = FAILURE_BYTES
-    for number, (judgement, item) in enumerate(failures):
-        own = rows[places[id(judgement)]]
-        row = _row(len(own) + 1, item, options)
-        room -= len(markdown.row_of(row).encode()) + 1
-        if room < 0:
-            return rows, len(failures) - number
-        own.append(row)
-    return rows, 0
-
-
-def _row(number: int, item: Item, options: RenderOptions) -> tuple[Text, ...]:
+def _row(item: Item, options: RenderOptions) -> tuple[Text, ...]:
+    """What it is of what, the code with a link to its page where it is one of ours; why, where, how
+    often, its cost, the fix."""
+    subject = item.variable or item.function
+    known = REGISTER.get(item.rule)
+    what: list[str] = []
+    if known is not None:
+        what = [Linked(known.code), " "]
+    elif item.rule and item.kind in ("count", "limit"):
+        what = [Code(_plain(item.rule)), " "]
+    what += [kind_of(item), *([" ", Code(subject)] if subject else [])]
     why = [Code(options.text(item.message, MAX_CHARS))]
     if item.guard and item.guard not in item.message:
         why += [" guard: ", Code(options.text(item.guard, MAX_CHARS))]
@@ -213,19 +197,7 @@ def _row(number: int, item: Item, options: RenderOptions) -> tuple[Text, ...]:
     fix: list[str] = [Code(options.text(item.fix, MAX_CHARS))] if item.fix else []
     fix += ["; proved: ", Code(options.text(item.proved, LINE_CHARS))] if item.proved else []
     fix += [" (", Code(explain(item)), ")"] if explain(item) else []
-    return str(number), _what(item), tuple(why), where, often(item), cost, tuple(fix)
-
-
-def _what(item: Item) -> tuple[str, ...]:
-    """The code, with a link to its page where it is one of ours, and what it is of what."""
-    subject = item.variable or item.function
-    known = REGISTER.get(item.rule)
-    named: tuple[str, ...] = ()
-    if known is not None:
-        named = (Linked(known.code), " ")
-    elif item.rule and item.kind in ("count", "limit"):
-        named = (Code(item.rule.replace("_", " ")), " ")
-    return (*named, kind_of(item), *((" ", Code(subject)) if subject else ()))
+    return tuple(what), tuple(why), where, often(item), cost, tuple(fix)
 
 
 def _lane(judgement: Judgement, rows: Sequence[Sequence[Text]]) -> str:
@@ -241,7 +213,7 @@ def _lane(judgement: Judgement, rows: Sequence[Sequence[Text]]) -> str:
         blocks.append(Paragraph(("Keep it: ", Code(UPDATE))))
     if judgement.counts and judgement.baseline:
         counts = [
-            (Code(item.name.replace("_", " ")), f"{item.before:,}", f"{item.after:,}")
+            (Code(_plain(item.name)), f"{item.before:,}", f"{item.after:,}")
             for item in judgement.counts[:MAX_COUNTS]
         ]
         blocks.append(Table(("count", "before", "after"), counts, right=("before", "after")))

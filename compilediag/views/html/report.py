@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from compilediag import extension_points
+from compilediag.receipt.schema.compiles import FrameDetail, GraphBreak
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.running import GoodputSection
-from compilediag.views.compile_time import show_measured_seconds
+from compilediag.views.compiles import show_measured_seconds
 from compilediag.views.document import (
     LINE_CHARS,
     Card,
@@ -23,16 +24,17 @@ from compilediag.views.document import (
     shares,
 )
 from compilediag.views.findings import card_of, joined_exports
-from compilediag.views.format import count, percent, quantity, seconds
+from compilediag.views.format import count, figure, percent, quantity, seconds
 from compilediag.views.headline import ending, headline, reasons, trainer_figures, trainer_notes
 from compilediag.views.html.page import Assets, render_page
-from compilediag.views.html.pieces import functions
 from compilediag.views.html.step_series import StepSeries, longest
 from compilediag.views.lookups import main_findings, numbered
 from compilediag.views.measured import measured_sentences
+from compilediag.views.place import called, line_of
 from compilediag.views.ranks import show_ranks
 from compilediag.views.steps import show_steps
 from compilediag.views.style import RenderOptions
+from compilediag_harness.wire import resumed_function
 
 SCREEN_WIDTH = 100
 MAX_CARDS = 200
@@ -101,7 +103,7 @@ def render_report(
         assets,
         "report.html.j2",
         series.data(),
-        title=options.text(_title(receipt), 120),
+        title=options.text(_command(receipt) or receipt.header.lane.name, 120),
         kind=head.kind,
         sentence=options.text(head.sentence),
         counts=head.counts,
@@ -141,45 +143,35 @@ def _cards(receipt: Receipt, options: RenderOptions, suffix: str, prefix: str = 
     ]
 
 
-def _title(receipt: Receipt) -> str:
-    return " ".join(receipt.header.run.argv_redacted) or receipt.header.lane.name
+def _command(receipt: Receipt) -> str:
+    return " ".join(receipt.header.run.argv_redacted)
 
 
 def _facts(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
-    header, machine = receipt.header, receipt.environment
-    found = [
-        ("command", " ".join(header.run.argv_redacted)),
-        ("started", header.created_at_utc),
-        ("torch", machine.torch),
-        ("Python", machine.python),
-        ("machine", _machine(receipt)),
-        ("lane", header.lane.name),
-        ("commit", _commit(receipt)),
-        ("receipt", receipt.receipt_id),
-        ("written by", f"{header.producer.name} {header.producer.version}"),
-    ]
-    return [(name, options.text(value, 1000)) for name, value in found if value]
-
-
-def _machine(receipt: Receipt) -> str:
-    machine = receipt.environment
-    parts = [
+    header, machine, code = receipt.header, receipt.environment, receipt.header.provenance
+    parts = (
         machine.os,
         machine.cpu_model,
         None if machine.cpu_count is None else count(machine.cpu_count, "CPU"),
         None if machine.ram_bytes is None else quantity(machine.ram_bytes, "bytes"),
         None if machine.gpus is None else count(len(machine.gpus), "GPU"),
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _commit(receipt: Receipt) -> str:
-    code = receipt.header.provenance
-    if code.git_commit is None:
-        return ""
-    branch = f" on {code.git_branch}" if code.git_branch else ""
-    changed = " with local changes" if code.git_dirty else ""
-    return f"{code.git_commit[:_SHA_CHARS]}{branch}{changed}"
+    )
+    commit = "" if code.git_commit is None else code.git_commit[:_SHA_CHARS]
+    if commit:
+        commit += f" on {code.git_branch}" if code.git_branch else ""
+        commit += " with local changes" if code.git_dirty else ""
+    found = (
+        ("command", _command(receipt)),
+        ("started", header.created_at_utc),
+        ("torch", machine.torch),
+        ("Python", machine.python),
+        ("machine", ", ".join(part for part in parts if part)),
+        ("lane", header.lane.name),
+        ("commit", commit),
+        ("receipt", receipt.receipt_id),
+        ("written by", f"{header.producer.name} {header.producer.version}"),
+    )
+    return [(name, options.text(value, 1000)) for name, value in found if value]
 
 
 def _unknown(receipt: Receipt, options: RenderOptions) -> list[tuple[str, str]]:
@@ -218,8 +210,6 @@ def _cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
     found = receipt.cudagraph
     if found is None or not found.applicable:
         return []
-    waste = percent(found.padding_waste_fraction, 1.0)
-    pool = "" if found.pool_bytes is None else quantity(found.pool_bytes, "bytes")
     counts = {
         "recordings": found.recordings,
         "replays": found.replays,
@@ -229,17 +219,20 @@ def _cuda_graphs(receipt: Receipt, options: RenderOptions) -> list[Table]:
         "live graphs": found.live_graphs,
     }
     rows = [(name, f"{number:,}") for name, number in counts.items() if number is not None]
-    rows += [(name, text) for name, text in (("memory pool", pool), ("padding", waste)) if text]
+    if found.pool_bytes is not None:
+        rows.append(("memory pool", quantity(found.pool_bytes, "bytes")))
+    if waste := percent(found.padding_waste_fraction, 1.0):
+        rows.append(("padding", waste))
     reasons = [
-        *(
-            (f"recorded: {name}", f"{number:,}")
-            for name, number in found.recordings_by_reason.items()
-        ),
-        *((f"skipped: {name}", f"{number:,}") for name, number in found.skips_by_reason.items()),
+        (options.text(f"{what}: {name}", 200), f"{number:,}")
+        for what, numbers in (
+            ("recorded", found.recordings_by_reason),
+            ("skipped", found.skips_by_reason),
+        )
+        for name, number in numbers.items()
     ]
-    shown = [(options.text(name, 200), number) for name, number in reasons]
     tables = [Table(("count", "number"), rows, right=("number",))]
-    return tables + ([Table(("reason", "times"), shown, right=("times",))] if shown else [])
+    return tables + ([Table(("reason", "times"), reasons, right=("times",))] if reasons else [])
 
 
 def _cadence(receipt: Receipt, options: RenderOptions) -> list[Section]:
@@ -248,6 +241,103 @@ def _cadence(receipt: Receipt, options: RenderOptions) -> list[Section]:
     if receipt.cadence is None or not extension_points.is_installed(point):
         return []
     return [extension_points.load(point, "the section of a probe")(receipt, options)]
+
+
+# --- functions and their pieces ------------------------------------------------------------------
+
+MAX_FUNCTIONS = 200
+MAX_PIECES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A frame (a whole function, or what runs behind one of its breaks), or a graph break."""
+
+    state: str
+    """"compiled", "eager", "limit" (ran eager at its limit), or "cut" for a break."""
+    name: str
+    detail: str
+    reason: str
+    finding: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPieces:
+    """A function of the program or a library, with its pieces and the breaks between them."""
+
+    name: str
+    place: str
+    entered: str
+    pieces: tuple[Piece, ...]
+    pieces_left_out: int
+
+
+def functions(
+    receipt: Receipt, options: RenderOptions
+) -> tuple[list[FunctionPieces], tuple[Piece, ...]]:
+    """Functions with most compiles first, at most `MAX_FUNCTIONS`; and the breaks in functions that
+    are inlined into others, or of which no frame was seen."""
+    frames: dict[tuple[str, str], list[tuple[int, FrameDetail]]] = {}
+    for each in receipt.compile.frames_detail:
+        name, line = _original(each.frame.function)
+        frames.setdefault((each.frame.file, name), []).append((line or 0, each))
+    breaks: dict[tuple[str, str], list[GraphBreak]] = {}
+    for item in receipt.compile.breaks:
+        breaks.setdefault((item.file, _original(item.function)[0]), []).append(item)
+    numbers = {item.id: number for number, item in numbered(receipt)}
+    ordered = sorted(frames, key=lambda key: -sum(each.compiles for _, each in frames[key]))
+    shown: list[FunctionPieces] = []
+    for key in ordered[:MAX_FUNCTIONS]:
+        parts = [each for _, each in sorted(frames[key], key=lambda part: part[0])]
+        first, call = parts[0].frame, parts[0].entered_at
+        begin, *pieces = [_piece(each, options) for each in parts[:MAX_PIECES]]
+        cuts = _cuts(breaks.get(key, ()), numbers, options)  # behind its first piece
+        shown.append(
+            FunctionPieces(
+                name=options.text(key[1], 100),
+                place=options.place(first.file, first.line, 120),
+                entered="" if call is None else called(call, options),
+                pieces=(begin, *cuts, *pieces),
+                pieces_left_out=max(0, len(parts) - MAX_PIECES),
+            )
+        )
+    others = [item for key, items in breaks.items() if key not in frames for item in items]
+    return shown, _cuts(others[:MAX_FUNCTIONS], numbers, options)
+
+
+def _original(function: str) -> tuple[str, int | None]:
+    """The function that a frame is a part of, and the line behind which it goes on."""
+    name = resumed_function(function)
+    return (function, None) if name is None else (name, int(function.rpartition("_at_")[2]))
+
+
+def _piece(item: FrameDetail, options: RenderOptions) -> Piece:
+    room = item.headroom
+    full = room.limit is not None and room.variants >= room.limit
+    line = _original(item.frame.function)[1]
+    state = "limit" if item.ran_eager and full else "eager" if item.ran_eager else "compiled"
+    words = {"limit": "at its limit: ran eager", "eager": "ran eager", "compiled": "compiled"}
+    detail = [words[state], count(item.compiles, "compile")]
+    detail += [] if room.limit is None else [f"{room.variants} of {room.limit} variants"]
+    detail += [] if item.guards is None else [count(item.guards, "guard")]
+    detail += [] if item.guard_eval_us is None else [f"{figure(item.guard_eval_us)} us a check"]
+    name = "from its start" if line is None else f"behind the break at line {line}"
+    return Piece(state, name, options.dot.join(detail), options.text(item.eager_reason or "", 300))
+
+
+def _cuts(
+    breaks: Iterable[GraphBreak], numbers: dict[str, int], options: RenderOptions
+) -> tuple[Piece, ...]:
+    return tuple(
+        Piece(
+            "cut",
+            line_of(item.file, item.line, item.function, options),
+            count(item.count, "time"),
+            options.text(item.reason, 200),
+            None if item.finding is None else numbers.get(item.finding),
+        )
+        for item in sorted(breaks, key=lambda each: (each.file, each.line))[:MAX_PIECES]
+    )
 
 
 # --- a session of tests --------------------------------------------------------------------------
@@ -264,7 +354,11 @@ def show_session(
         options: how places are written.
     """
     heads = {name: headline(each) for name, each in receipts.items()}
-    found = [name for name, each in receipts.items() if _has_findings(each)]
+    found = [
+        name
+        for name, each in receipts.items()
+        if any(item.severity != "info" for item in each.findings)
+    ]
     head = ("test", "verdict", *(name.replace("_", " ") for name in _COUNTS))
     rows = [
         (
@@ -291,7 +385,3 @@ def show_session(
         sections=sections,
         notes=(more,) if left > 0 else (),
     )
-
-
-def _has_findings(receipt: Receipt) -> bool:
-    return any(item.severity != "info" for item in receipt.findings)

@@ -61,15 +61,17 @@ def step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
         for first in range(0, len(steps), per_point)
     ]
     measured = [name for name in TIMED if any(getattr(each, f"{name}_s") for each in shown)]
+    phases: list[tuple[str, tuple[float | None, ...]]] = []
+    for name in measured:
+        values: list[float | None] = [getattr(each, f"{name}_s") for each in shown]
+        in_ms = tuple(None if value is None else _ms(value) for value in values)
+        phases.append((name.replace("_", " "), in_ms))
     marks = _marks(receipt)
     return StepSeries(
         numbers=tuple(each.number for each in shown),
         wall_ms=tuple(_ms(each.wall_s) for each in shown),
         compile_ms=tuple(_ms(each.compile_s) for each in shown),
-        phases_ms=tuple(
-            (name.replace("_", " "), tuple(_or_none(getattr(each, f"{name}_s")) for each in shown))
-            for name in measured
-        ),
+        phases_ms=tuple(phases),
         marks=tuple(marks[:MAX_MARKS]),
         steps=len(steps),
         steps_per_point=per_point,
@@ -99,10 +101,6 @@ def _ms(value: float) -> float:
     return round(1000 * value, 4)
 
 
-def _or_none(value: float | None) -> float | None:
-    return None if value is None else _ms(value)
-
-
 def _marks(receipt: Receipt) -> list[Mark]:
     found: list[Mark] = []
     number_of = {item.id: number for number, item in lookups.numbered(receipt)}
@@ -111,18 +109,12 @@ def _marks(receipt: Receipt) -> list[Mark]:
             continue
         cause = next((each for each in event.causes if each.primary), None)
         what = f"{event.kind} of {event.frame.function}"
-        if event.seconds is not None:
-            what += f", {seconds(event.seconds)}"
+        what += "" if event.seconds is None else f", {seconds(event.seconds)}"
+        finding = rule = None
         if cause is not None:
             what += f": {cause.variable}"
-        finding = None if cause is None or cause.finding is None else number_of.get(cause.finding)
-        found.append(
-            {
-                "step": event.step,
-                "kind": event.kind,
-                "text": clean(what, limit=200),
-                "finding": finding,
-                "rule": None if cause is None else clean(cause.rule or "", limit=8),
-            }
-        )
+            finding, rule = number_of.get(cause.finding or ""), clean(cause.rule or "", limit=8)
+        text = clean(what, limit=200)
+        named = {"step": event.step, "kind": event.kind, "text": text}
+        found.append({**named, "finding": finding, "rule": rule})
     return found

@@ -24,7 +24,7 @@ class PostImport(importlib.abc.MetaPathFinder):
     def on_import(self, name: str, action: Action) -> None:
         """Runs `action` after `name` was imported; at once if it is imported already."""
         module = sys.modules.get(name)
-        if module is not None and not _initialising(module):
+        if module is not None and not is_initialising(module):
             action(module)
             return
         self._wanted.setdefault(name, []).append(action)
@@ -85,5 +85,6 @@ class PostImport(importlib.abc.MetaPathFinder):
         loader.exec_module = exec_module
 
 
-def _initialising(module: types.ModuleType) -> bool:
+def is_initialising(module: types.ModuleType | None) -> bool:
+    """Whether a module's own code is running: it is being imported."""
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))

@@ -9,12 +9,13 @@ every event. A subject derives a `SessionSink` for what it batches and keeps one
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Generic, Protocol, TypeVar
 
 from compilediag_harness.base import process_options
@@ -116,6 +117,14 @@ class Session:
         """Adds to the measured cost of our own code."""
         self.collector_s += seconds
 
+    @contextlib.contextmanager
+    def shielded(self, where: str) -> Generator[None]:
+        """A block of ours within what torch or the program does: a fault in it goes no further."""
+        try:
+            yield
+        except Exception as error:
+            self.fault(where, error)
+
     def fault(self, where: str, error: BaseException) -> None:
         """Counts a fault of ours; the first of each source is recorded."""
         if where in self._faults:
@@ -150,6 +159,12 @@ class SessionSink:
         """Whether a batch of so many rows should be written."""
         return at - self.written >= BATCH_S or rows >= BATCH_ROWS
 
+    def step_ended(self, step: int, compiled: bool) -> None:
+        """Writes a batch that is due, of a sink whose `written` is by `Session.now`: for
+        `Session.step_listeners`."""
+        if self.session.now() - self.written >= BATCH_S:
+            self.finish()
+
     def finish(self) -> None:
         """Writes what is not written yet."""
 
@@ -164,7 +179,7 @@ class SessionSinks(Generic[Sink]):
         self._make = make
         self.all: tuple[Sink, ...] = ()
         """Empty without a session; replaced, never changed, so that any thread may read it."""
-        _discards.append(self.discard)
+        in_forks.append(self.discard)
 
     def install(self, session: Session) -> None:
         """Adds a sink for `session`, unless it has one."""
@@ -193,13 +208,14 @@ class SessionSinks(Generic[Sink]):
             sink.discard()
 
 
-_discards: list[Callable[[], None]] = []
-"""`discard` of every subject; subjects are modules and never go."""
+in_forks: list[Callable[[], None]] = []
+"""Called in each fork of this process, by modules that are there for ever: what is not written yet
+belongs to the parent, and the other threads are not there."""
 
 
 def _forked() -> None:
-    for discard in _discards:
-        discard()
+    for forked in in_forks:
+        forked()
 
 
 if hasattr(os, "register_at_fork"):

@@ -11,18 +11,23 @@ import ast
 import dis
 import functools
 import inspect
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from compilediag_harness.base.object_graph import MISSING, cached_by_code, plain_attribute
+from compilediag_harness.base.object_graph import (
+    MISSING,
+    cached_by_code,
+    file_of,
+    plain_attribute,
+)
 from compilediag_harness.blame import guard_sources, source_locations, writers
 from compilediag_harness.blame.user_calls import locals_of
 from compilediag_harness.blame.writes_in_source import dotted, statements
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UserCall, clip
 
+_GRADIENTS = "requires_grad"
 _MAX_LINES = 4
 _TEXT_CHARS = 200
 _MAX_HOPS = 32
@@ -40,10 +45,19 @@ def with_acting_lines(
 
     def acting(guard: FalseGuard) -> tuple[UserCall, ...]:
         holders = list(guard_sources.holders_of(guard.source, scope))
-        known = guard.writers or _flips(guard.text, holders)
+        known, name = guard.writers, _GRADIENTS
+        if _GRADIENTS not in guard.text:
+            source = guard.source
+            while source and guard_sources.attribute_of(source) is None:  # an item of what it holds
+                source = guard_sources.container_of(source)
+            name = guard_sources.attribute_of(source) or ""
+        elif not known:  # from the innermost module that has methods which switch them
+            kinds: Iterator[type] = map(type, holders)
+            switches = [_grad_switches(kind) for kind in kinds]
+            known = next((found for found in switches if found), ())
         if any(_is_in(writer, compiled) for writer in known):
             return ()
-        return calls.changing(known, _stores(guard), holders)
+        return calls.changing(known, name, holders)
 
     return [
         replace(diff, guards=tuple(replace(g, changed_by=acting(g)) for g in diff.guards))
@@ -59,7 +73,9 @@ class _Call:
     ) -> None:
         """`receiver`: the object that the function is looked up in; None where it is in none."""
         self._inside, self._node, self._target = inside, node, (called, receiver)
-        self.codes = called.__code__, *_called_by(called)
+        names = map(called.__globals__.get, called.__code__.co_names[:_MAX_NAMES])
+        in_turn = (held.__code__ for held in names if type(held) is types.FunctionType)
+        self.codes = called.__code__, *in_turn
         """What it calls, and functions that this calls in turn by a global name."""
 
     @functools.cached_property
@@ -72,10 +88,6 @@ class _Call:
     def names(self) -> frozenset[str]:
         """Of methods that are called, on objects that are not known, by what it calls."""
         return _reached(*self._target).names
-
-
-_Writes = Callable[[types.CodeType], bool]
-"""Whether code writes a value."""
 
 
 class _CallsInProgress:
@@ -91,17 +103,17 @@ class _CallsInProgress:
         """By what the answer depends on: many guards are alike, as those of each layer."""
 
     def changing(
-        self, known: tuple[Location, ...], writes: _Writes, holders: Sequence[Any]
+        self, known: tuple[Location, ...], name: str, holders: Sequence[Any]
     ) -> tuple[UserCall, ...]:
-        """The lines in these functions that lead to a writer."""
+        """The lines in these functions that lead to a writer, or to one of an attribute `name`."""
         kinds: tuple[type, ...] = tuple(map(type, holders))
-        key = known, writes, kinds
+        key = known, name, kinds
         if key not in self._found:
-            lines = self._leading_to(known, writes) or self._reaching(holders, writes)
-            self._found[key] = self._repeated(dict.fromkeys(lines))[:_MAX_LINES]
+            lines = self._leading_to(known, name) or self._reaching(holders, name)
+            self._found[key] = self._repeated(list(dict.fromkeys(lines)))[:_MAX_LINES]
         return self._found[key]
 
-    def _leading_to(self, known: Iterable[Location], writes: _Writes) -> list[UserCall]:
+    def _leading_to(self, known: Iterable[Location], name: str) -> list[UserCall]:
         """Themselves, or by a call; and the calls of functions that write the value by its name,
         whichever object it is of."""
         found: list[UserCall] = []
@@ -114,35 +126,44 @@ class _CallsInProgress:
                 text = source_locations.text_of(writer) or ""
                 line = UserCall(writer.file, writer.line, code.co_name, clip(text, _TEXT_CHARS))
                 found.append(line)
-        return [*found, *(self._calling(called) if called else ()), *self._calls_of_code(writes)]
+        direct = self._calls_of(lambda code: any(_is_in(writer, code) for writer in called))
+        if not direct:
+            names = {writer.function.rpartition(".")[2] for writer in called}
+            direct = self._calls_of(lambda code: not names.isdisjoint(code.co_names))
+        return [*found, *direct, *self._calls_of(lambda code: _writes(code, name))]
 
-    def _reaching(self, holders: Iterable[Any], writes: _Writes) -> list[UserCall]:
+    def _reaching(self, holders: Iterable[Any], name: str) -> list[UserCall]:
         """The calls that lead, through methods of objects that they have, to a method of a holder
         of the value that writes it."""
+        called = frozenset[str]().union(*(call.names for call in self._calls))
         names = {
-            name
+            method
             for holder in holders
-            for name in self._called
-            if any(map(writes, self._reached_codes(holder, name)))
+            for method in called
+            if any(_writes(code, name) for code in self._reached_codes(holder, method))
         }
         return [call.at for call in self._calls if names & call.names]
 
     def _reached_codes(self, holder: Any, name: str) -> tuple[types.CodeType, ...]:
+        """What a method leads to that is no part of torch, and does not only make an object."""
         kind = cast(Any, type(holder))
-        known = self._methods.get((kind, name))
-        if known is None:
-            method = _method(kind, name)
-            known = () if method is None else _reached(method, holder).codes
-            self._methods[kind, name] = known
-        return known
+        if (kind, name) not in self._methods:
+            method: object = inspect.getattr_static(kind, name, None)
+            self._methods[kind, name] = ()
+            if (
+                isinstance(method, types.FunctionType)
+                and name != "__init__"
+                and not source_locations.is_torch(method.__code__.co_filename)
+            ):
+                self._methods[kind, name] = _reached(method, holder).codes
+        return self._methods[kind, name]
 
-    def _calls_of_code(self, writes: _Writes) -> list[UserCall]:
-        return [call.at for call in self._calls if any(map(writes, call.codes))]
+    def _calls_of(self, wanted: Callable[[types.CodeType], bool]) -> list[UserCall]:
+        return [call.at for call in self._calls if any(map(wanted, call.codes))]
 
-    def _repeated(self, found: Iterable[UserCall]) -> tuple[UserCall, ...]:
+    def _repeated(self, lines: Sequence[UserCall]) -> tuple[UserCall, ...]:
         """Those in the innermost loop that runs, which come between two calls in it, and in what
         was called from there; all of them where none is."""
-        lines = list(found)
         inner: set[tuple[str, str]] = set()
         for frame in self._frames:
             loop = _loop_around(frame.f_code, frame.f_lineno or 0)
@@ -158,18 +179,19 @@ class _CallsInProgress:
             inner.add(here)
         return tuple(lines)
 
-    def _calling(self, known: Sequence[Location]) -> Iterable[UserCall]:
-        direct = self._calls_of_code(lambda code: any(_is_in(writer, code) for writer in known))
-        names = {writer.function.rpartition(".")[2] for writer in known}
-        return direct or self._calls_of_code(lambda code: not names.isdisjoint(code.co_names))
-
-    @functools.cached_property
-    def _called(self) -> frozenset[str]:
-        return frozenset[str]().union(*(call.names for call in self._calls))
-
     @functools.cached_property
     def _calls(self) -> list[_Call]:
-        return [each for frame in self._frames for each in _calls_of(frame, self._codes)]
+        """The calls of these functions but those of functions that are in progress themselves."""
+        found: list[_Call] = []
+        for frame in self._frames:
+            written = _calls_in(frame.f_code)
+            names = {**frame.f_globals, **locals_of(frame)} if written else {}
+            for path, node in written:
+                called = _function_at(path, names)
+                if called is not None and called.__code__ not in self._codes:
+                    receiver = _object_at(path[:-1], names)
+                    found.append(_Call(frame.f_code, node, called, receiver))
+        return found
 
 
 @cached_by_code
@@ -192,29 +214,12 @@ def _lines_of(code: types.CodeType) -> frozenset[int]:
     return frozenset(line for _, _, line in code.co_lines() if line)
 
 
-def _calls_of(frame: types.FrameType, running: Sequence[types.CodeType]) -> Iterator[_Call]:
-    """The calls of a function but those of functions that are in progress themselves."""
-    written = _calls_in(frame.f_code)
-    names = {**frame.f_globals, **locals_of(frame)} if written else {}
-    for path, node in written:
-        called = _function_at(path, names)
-        if called is not None and called.__code__ not in running:
-            yield _Call(frame.f_code, node, called, _object_at(path[:-1], names))
-
-
 @cached_by_code
-def _calls_in(code: types.CodeType) -> tuple[tuple[list[str], ast.Call], ...]:
+def _calls_in(code: types.CodeType) -> tuple[tuple[tuple[str, ...], ast.Call], ...]:
     """The calls in the source of a function with what they name; calls of something that has to be
     computed first are left out."""
     calls = [node for node in statements(code) if isinstance(node, ast.Call)]
-    return tuple((path.split("."), node) for node in calls if (path := dotted(node.func)))
-
-
-def _called_by(function: types.FunctionType) -> Iterator[types.CodeType]:
-    for name in function.__code__.co_names[:_MAX_NAMES]:
-        held = function.__globals__.get(name)
-        if type(held) is types.FunctionType:
-            yield held.__code__
+    return tuple((tuple(path.split(".")), node) for node in calls if (path := dotted(node.func)))
 
 
 class _Reached(NamedTuple):
@@ -240,28 +245,13 @@ def _reached(function: types.FunctionType, receiver: Any) -> _Reached:
         known = dict(at.__globals__)
         if own is not None and code.co_argcount:
             known[code.co_varnames[0]] = own
-        for path in _paths_called(code):
+        for path in dict.fromkeys(path for path, _ in _calls_in(code)):
             called = _function_at(path, known)
             if called is None:
                 names.update(path[1:][-1:])
             elif not source_locations.is_torch(called.__code__.co_filename):
                 waiting.append((called, _object_at(path[:-1], known)))
     return _Reached(tuple(found), frozenset(names))
-
-
-@cached_by_code
-def _paths_called(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
-    """The dotted names that a function calls."""
-    calls = (node.func for node in statements(code) if isinstance(node, ast.Call))
-    return tuple(dict.fromkeys(tuple(path.split(".")) for path in map(dotted, calls) if path))
-
-
-def _method(kind: type, name: str) -> types.FunctionType | None:
-    """A method that is no part of torch, and does not only make an object."""
-    value: object = inspect.getattr_static(kind, name, None)
-    if not isinstance(value, types.FunctionType) or name == "__init__":
-        return None
-    return None if source_locations.is_torch(value.__code__.co_filename) else value
 
 
 def _object_at(path: Sequence[str], names: Mapping[str, Any]) -> Any:
@@ -297,62 +287,32 @@ def _member(holder: Any, name: str) -> Any:
     return found if found is not None or inner is MISSING else _member(inner, name)
 
 
-# --- gradients ------------------------------------------------------------------------------------
-
-
-def _flips(text: str, holders: Iterable[Any]) -> tuple[Location, ...]:
-    """Methods of the modules that hold a parameter which switch `requires_grad` of parameters, from
-    the innermost module that has any."""
-    kinds: Iterator[type] = map(type, holders if "requires_grad" in text else ())
-    found: Iterator[tuple[Location, ...]] = (_grad_switches(kind) for kind in kinds)
-    return next(filter(None, found), ())
-
-
-def _stores(guard: FalseGuard) -> _Writes:
-    """Whether code writes an attribute of the name that is guarded, or switches gradients."""
-    if "requires_grad" in guard.text:
-        return _switches
-    source = guard.source
-    while source and guard_sources.attribute_of(source) is None:  # an item of what it holds
-        source = guard_sources.container_of(source)
-    return _storing(guard_sources.attribute_of(source))
-
-
-@functools.lru_cache(maxsize=1024)
-def _storing(name: str | None) -> _Writes:
-    """The same object for the same name."""
-    return lambda code: name in _attributes_stored(code)
-
-
-@cached_by_code
-def _attributes_stored(code: types.CodeType) -> frozenset[str]:
-    found = dis.get_instructions(code)
-    return frozenset(str(item.argval) for item in found if item.opname == "STORE_ATTR")
-
-
 @functools.lru_cache(maxsize=1024)
 def _grad_switches(kind: type) -> tuple[Location, ...]:
+    """Methods of a module that switch `requires_grad` of parameters."""
     found: list[Location] = []
     for owner in kind.__mro__:
-        if source_locations.is_torch(
-            getattr(sys.modules.get(owner.__module__), "__file__", "") or ""
-        ):
+        if source_locations.is_torch(file_of(owner)):
             continue
         for name, value in list(vars(owner).items()):
             code = getattr(value, "__code__", None)
-            if isinstance(code, types.CodeType) and name != "__init__" and _switches(code):
+            if not isinstance(code, types.CodeType) or name == "__init__":
+                continue
+            if _writes(code, _GRADIENTS):
                 where = f"{owner.__name__}.{name}"
                 found.append(Location(code.co_filename, code.co_firstlineno, where))
     return tuple(found)
 
 
 @cached_by_code
-def _switches(code: types.CodeType) -> bool:
+def _writes(code: types.CodeType, name: str) -> bool:
+    """Whether code writes an attribute of that name; of a parameter's, also by its method."""
+    if name != _GRADIENTS:
+        found = dis.get_instructions(code) if name in code.co_names else ()
+        return any(item.opname == "STORE_ATTR" and item.argval == name for item in found)
     return any(
-        isinstance(node, ast.Attribute)
-        and (
-            node.attr == "requires_grad_"
-            or (node.attr == "requires_grad" and isinstance(node.ctx, ast.Store))
-        )
+        node.attr == "requires_grad_"
+        or (node.attr == _GRADIENTS and isinstance(node.ctx, ast.Store))
         for node in statements(code)
+        if isinstance(node, ast.Attribute)
     )

@@ -75,10 +75,16 @@ def _step(node: ast.expr) -> tuple[ast.expr, Hop | None] | None:
     if isinstance(node, ast.Attribute):
         return node.value, Hop("attribute", node.attr)
     if isinstance(node, ast.Subscript):
-        if isinstance(node.slice, ast.Constant):
-            return node.value, Hop("item", node.slice.value)
-        position = _key_position(node.slice)
-        return None if position is None else (node.value, Hop("nth", position))
+        key = node.slice
+        if isinstance(key, ast.Constant):
+            return node.value, Hop("item", key.value)
+        # As torch writes a key that is no constant: `list(dict.keys(...))[0]`.
+        if not isinstance(key, ast.Subscript) or not isinstance(key.slice, ast.Constant):
+            return None
+        position = key.slice.value
+        is_keys = ast.unparse(key.value).startswith("list(dict.keys(")
+        known = is_keys and type(position) is int and position >= 0
+        return (node.value, Hop("nth", position)) if known else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
         return None
     called = ast.unparse(node.func)
@@ -90,15 +96,6 @@ def _step(node: ast.expr) -> tuple[ast.expr, Hop | None] | None:
     if called == "type":
         return node.args[0], Hop("type")
     return (node.args[0], None) if called in ("dict", "list", "tuple") else None
-
-
-def _key_position(node: ast.expr) -> int | None:
-    """The position in `list(dict.keys(...))[0]`, as torch writes a key that is no constant."""
-    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Constant):
-        return None
-    position = node.slice.value
-    is_keys = ast.unparse(node.value).startswith("list(dict.keys(")
-    return position if is_keys and type(position) is int and position >= 0 else None
 
 
 # --- what holds a value ---------------------------------------------------------------------------

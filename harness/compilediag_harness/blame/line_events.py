@@ -54,29 +54,6 @@ class LineListener(Protocol):
         ...
 
 
-class LineEvents(Protocol):
-    """One way to follow lines."""
-
-    problem: str | None
-    """Why lines cannot be followed, or not any more."""
-
-    def resume(self) -> bool:
-        """Follows the lines of this thread from now on; False where that cannot be."""
-        ...
-
-    def pause(self) -> bool:
-        """Follows none in this thread; False where somebody else has taken over meanwhile."""
-        ...
-
-    def stop(self) -> None:
-        """Follows none in any thread until `resume`: nothing is slower. For a paused thread."""
-        ...
-
-    def close(self) -> None:
-        """Takes everything out."""
-        ...
-
-
 class TraceFunction:
     """By `sys.settrace`, of Python 3.10 and 3.11."""
 
@@ -87,9 +64,11 @@ class TraceFunction:
         self._closed = False
         self._resumed = False
         self.problem: str | None = OTHER_TRACER if sys.gettrace() is not None else None
+        """Why lines cannot be followed, or not any more."""
 
     def resume(self) -> bool:
-        """Also for the calls in progress, and for threads that begin from now on."""
+        """Follows the lines of this thread from now on, also for the calls in progress, and of
+        threads that begin from now on; False where that cannot be."""
         if self.problem is not None or self._closed:
             return False
         if sys.gettrace() is not None:
@@ -108,6 +87,7 @@ class TraceFunction:
         return True
 
     def pause(self) -> bool:
+        """Follows none in this thread; False where somebody else has taken over meanwhile."""
         if sys.gettrace() is not self._function:
             self.problem = self.problem or REPLACED
             return False
@@ -115,10 +95,12 @@ class TraceFunction:
         return True
 
     def stop(self) -> None:
+        """Follows none in any thread until `resume`: nothing is slower. For a paused thread."""
         if threading.gettrace() is self._function:
             threading.settrace(None)  # pyright: ignore[reportArgumentType] - as it was
 
     def close(self) -> None:
+        """Takes everything out."""
         self._closed = True
         self.stop()
         if sys.gettrace() is self._function:
@@ -164,21 +146,35 @@ class Monitoring:
             self._api.use_tool_id(self._tool, "compilediag")
 
     def resume(self) -> bool:
-        """Also for the calls in progress; in every thread, but for paused ones."""
+        """As of `TraceFunction`; in every thread, but for paused ones."""
         if self._tool is None:
             return False
         self._paused.here = False
+        events = self._events
         if not self._running:
-            self._start()
+            self._running = True
+            for event, callback in (
+                (events.PY_START, self._begins),
+                (events.PY_RESUME, self._begins),
+                (events.LINE, self._ran),
+                (events.PY_RETURN, self._ends),
+                (events.PY_YIELD, self._ends),
+                (events.PY_UNWIND, self._ends),
+            ):
+                self._api.register_callback(self._tool, event, callback)
+            # Other code calls `_begins` once for each of its places, which is switched off then.
+            self._api.set_events(self._tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
         for frame in own_frames(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
             self._follow(frame.f_code)
         return True
 
     def pause(self) -> bool:
+        """As of `TraceFunction`."""
         self._paused.here = True
         return True
 
     def stop(self) -> None:
+        """As of `TraceFunction`."""
         if self._running:
             self._running = False
             self._api.set_events(self._tool, 0)
@@ -187,24 +183,11 @@ class Monitoring:
             self._followed.clear()
 
     def close(self) -> None:
+        """As of `TraceFunction`."""
         self.stop()
         if self._tool is not None:
             self._api.free_tool_id(self._tool)
             self._tool = None
-
-    def _start(self) -> None:
-        events, self._running = self._events, True
-        for event, callback in (
-            (events.PY_START, self._begins),
-            (events.PY_RESUME, self._begins),
-            (events.LINE, self._ran),
-            (events.PY_RETURN, self._ends),
-            (events.PY_YIELD, self._ends),
-            (events.PY_UNWIND, self._unwinds),
-        ):
-            self._api.register_callback(self._tool, event, callback)
-        # Other code calls `_begins` once for each of its places, which is switched off then.
-        self._api.set_events(self._tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
 
     def _follow(self, code: types.CodeType) -> None:
         if code not in self._followed:
@@ -227,12 +210,12 @@ class Monitoring:
             self._listener.line(sys._getframe(1), line)  # pyright: ignore[reportPrivateUsage]
 
     def _ends(self, code: types.CodeType, offset: int, value: object) -> None:
-        if not self._paused.here:
-            self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-
-    def _unwinds(self, code: types.CodeType, offset: int, error: BaseException) -> None:
+        # A call that raises reports it whether it is followed or not.
         if not self._paused.here and code in self._followed:
             self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+
+
+LineEvents = TraceFunction | Monitoring
 
 
 def line_events(listener: LineListener) -> LineEvents:

@@ -47,40 +47,30 @@ _Position = tuple[int | None, int | None, int | None, int | None]
 """First and last line, first and last column."""
 
 
-class _Call(NamedTuple):
-    """A call in source text."""
-
-    text: str
-    tree: ast.Call | None
-    """None where the text is a line of which the call is not known."""
-
-
 def user_call(
     compiled: FrameBeingCompiled | None, frame: types.FrameType | None = None
 ) -> UserCall | None:
     """The innermost call of the program's own that entered `compiled`, or the one from `frame`
     outwards; None where there is none. What is left of a function after a graph break was entered
     where the function was."""
-    passed: list[types.FrameType] = []
-    begin = compiled.asked_by if compiled is not None else frame
-    found = _own_caller(begin, compiled, passed)
+    found, between = _own_caller(frame, compiled)
     if found is None:
         return None
-    code, call = found.f_code, _call_of(found)
-    arguments: list[_Argument] = []
-    if call.tree is not None and compiled is not None:
-        arguments = list(_arguments(call, found, compiled, passed))
-    text = call.text
-    for secret in filter(_is_secret, arguments):
-        text = text.replace(secret.text, _LEFT_OUT)
-    kept = tuple(
-        (item.parameter, clip(_on_one_line(item.text), _EXPRESSION_CHARS))
-        for item in arguments
-        if not _is_secret(item)
-    )
+    code, (text, tree) = found.f_code, _call_of(found)
+    shown, source = text, f"({text}\n)"
+    arguments: list[tuple[str, str]] = []
+    passed = () if tree is None or compiled is None else _passed(tree, found, compiled, between)
+    for parameter, expression, _ in passed[:_MAX_ARGUMENTS]:
+        # What is unpacked has no text of its own.
+        written = ast.get_source_segment(source, expression) or ast.unparse(expression)
+        # By the name of its parameter a literal may be a secret; a variable's name is none.
+        if is_secret_name(parameter) and _holds_text(expression):
+            shown = shown.replace(written, _LEFT_OUT)
+        else:
+            arguments.append((parameter, clip(_on_one_line(written), _EXPRESSION_CHARS)))
     name = resumed_function(code.co_name) or code.co_name
-    text = clip(_on_one_line(text), _TEXT_CHARS)
-    return UserCall(code.co_filename, found.f_lineno or 0, name, text, kept)
+    shown = clip(_on_one_line(shown), _TEXT_CHARS)
+    return UserCall(code.co_filename, found.f_lineno or 0, name, shown, tuple(arguments))
 
 
 def locals_of(frame: types.FrameType) -> dict[str, Any]:
@@ -95,13 +85,13 @@ def locals_of(frame: types.FrameType) -> dict[str, Any]:
 
 
 def _own_caller(
-    outer: types.FrameType | None,
-    compiled: FrameBeingCompiled | None,
-    passed: list[types.FrameType],
-) -> types.FrameType | None:
-    """`passed`: filled with the calls in between, innermost first."""
+    frame: types.FrameType | None, compiled: FrameBeingCompiled | None
+) -> tuple[types.FrameType | None, list[types.FrameType]]:
+    """The call, and those in between, innermost first."""
+    outer = frame if compiled is None else compiled.asked_by
     code = None if compiled is None else compiled.code
     rest_of = None if code is None else resumed_function(code.co_name)
+    between: list[types.FrameType] = []
     while outer is not None:
         here = outer.f_code
         part = resumed_function(here.co_name)
@@ -109,22 +99,23 @@ def _own_caller(
         if same and rest_of is not None and rest_of == (part or here.co_name):
             rest_of = part
         elif is_own_frame(outer):
-            return outer
-        passed.append(outer)
+            break
+        between.append(outer)
         outer = outer.f_back
-    return None
+    return outer, between
 
 
 # --- the text of a call ----------------------------------------------------------------------
 
 
-def _call_of(frame: types.FrameType) -> _Call:
-    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip()
-    if HAS_POSITIONS:
-        segment = _running_segment(frame)
-        tree = None if segment is None else _as_call(segment)
-        return _Call(line, None) if segment is None or tree is None else _Call(segment, tree)
-    return _only_call(frame.f_code.co_filename, frame.f_lineno) or _Call(line, None)
+def _call_of(frame: types.FrameType) -> tuple[str, ast.Call | None]:
+    """The text of a call and its tree; the line alone where the call in it is not known."""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    segment = _running_segment(frame) if HAS_POSITIONS else _only_call(file, line)
+    tree = None if segment is None else _as_call(segment)
+    if segment is None or tree is None:
+        return linecache.getline(file, line, frame.f_globals).strip(), None
+    return segment, tree
 
 
 def _running_segment(frame: types.FrameType) -> str | None:
@@ -154,13 +145,11 @@ def _as_call(segment: str) -> ast.Call | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _only_call(file: str, line: int) -> _Call | None:
+def _only_call(file: str, line: int) -> str | None:
     """The call that begins in a line, if it is the only one."""
     source = "".join(linecache.getlines(file))
     calls = [node for node in _calls_in(source) if node.lineno == line]
-    segment = ast.get_source_segment(source, calls[0]) if len(calls) == 1 else None
-    tree = None if segment is None else _as_call(segment)
-    return None if segment is None or tree is None else _Call(segment, tree)
+    return ast.get_source_segment(source, calls[0]) if len(calls) == 1 else None
 
 
 @functools.lru_cache(maxsize=16)
@@ -190,21 +179,8 @@ class _Passed(NamedTuple):
     """What the compiled code got for the parameter."""
 
 
-class _Argument(NamedTuple):
-    """A parameter with the source text passed for it."""
-
-    parameter: str
-    text: str
-    holds_text: bool
-    """It has a literal of text in it."""
-
-
-def _is_secret(argument: _Argument) -> bool:
-    """Whether a text may be a secret by the name of its parameter; a variable's name is none."""
-    return argument.holds_text and is_secret_name(argument.parameter)
-
-
 def _holds_text(expression: ast.expr) -> bool:
+    """Whether it has a literal of text in it, other than a key."""
     keys = {id(node.slice) for node in ast.walk(expression) if isinstance(node, ast.Subscript)}
     return any(
         isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
@@ -213,25 +189,19 @@ def _holds_text(expression: ast.expr) -> bool:
     )
 
 
-def _arguments(
-    call: _Call,
+def _passed(
+    call: ast.Call,
     caller: types.FrameType,
     compiled: FrameBeingCompiled,
     between: list[types.FrameType],
-) -> Iterator[_Argument]:
+) -> list[_Passed]:
     """The parameters with the expressions passed for them."""
-    if call.tree is None:
-        return
     names = _Names(caller)
-    certain = resumed_function(compiled.code.co_name) is None and all(map(_passes_on, between))
-    passed = _bound(call.tree, compiled, names) if certain else None
-    if passed is None or not _is_certain(call.tree, passed, compiled, names):
-        passed = _identical(call.tree, compiled, names)
-    source = f"({call.text}\n)"
-    for parameter, expression, _ in passed[:_MAX_ARGUMENTS]:
-        # What is unpacked has no text of its own.
-        text = ast.get_source_segment(source, expression) or ast.unparse(expression)
-        yield _Argument(parameter, text, _holds_text(expression))
+    if resumed_function(compiled.code.co_name) is None and all(map(_passes_on, between)):
+        passed = _bound(call, compiled, names)
+        if passed is not None and _is_certain(call, passed, names):
+            return passed
+    return _identical(call, compiled, names)
 
 
 class _Names:
@@ -265,7 +235,10 @@ class _Names:
             held = self.value(expression.value)
             if type(held) not in (tuple, list):
                 break
-            positional += [_subscript(expression.value, at) for at in range(len(held))]
+            positional += [
+                ast.Subscript(expression.value, ast.Constant(at), ast.Load())
+                for at in range(len(held))
+            ]
         by_name: dict[str, ast.expr] = {}
         for keyword in call.keywords:
             held = self.value(keyword.value) if keyword.arg is None else None
@@ -273,12 +246,11 @@ class _Names:
                 by_name[keyword.arg] = keyword.value
             elif type(held) is dict:
                 keys = cast("dict[Any, Any]", held)
-                by_name |= {str(key): _subscript(keyword.value, key) for key in keys}
+                by_name |= {
+                    str(key): ast.Subscript(keyword.value, ast.Constant(key), ast.Load())
+                    for key in keys
+                }
         return positional, by_name
-
-
-def _subscript(holder: ast.expr, key: Any) -> ast.expr:
-    return ast.Subscript(holder, ast.Constant(key), ast.Load())
 
 
 def _passes_on(frame: types.FrameType) -> bool:
@@ -303,22 +275,22 @@ def _bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> list[
     positions, keywords = names.unpacked(call)
     for at, expression in enumerate(positions, first):
         if at < len(positional):
-            name = positional[at]
-            found.append(_Passed(name, expression, values.get(name, MISSING)))
-        elif more is not None:
+            value = values.get(positional[at], MISSING)
+            found.append(_Passed(positional[at], expression, value))
+        elif more is None:
+            return None
+        else:
             index = at - len(positional)
             value = _item(values.get(more), index)
             found.append(_Passed(f"{more}[{index}]", expression, value))
-        else:
-            return None
     for name, expression in keywords.items():
         if name in by_name:
             found.append(_Passed(name, expression, values.get(name, MISSING)))
-        elif more_by_name is not None:
+        elif more_by_name is None:
+            return None
+        else:
             value = _item(values.get(more_by_name), name)
             found.append(_Passed(f"{more_by_name}['{name}']", expression, value))
-        else:
-            return None
     return found
 
 
@@ -343,11 +315,9 @@ def _is_bound(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> bo
         return first == "self"
     if call.args and names.value(call.args[0]) is holder:
         return False
-    return first == "self" or _has_method(cast("type[Any]", type(holder)), code)
-
-
-def _has_method(kind: type, code: types.CodeType) -> bool:
-    for owner in kind.__mro__:
+    if first == "self":
+        return True
+    for owner in cast("type[Any]", type(holder)).__mro__:
         function = vars(owner).get(code.co_name)
         for _ in range(8):
             if not isinstance(function, types.FunctionType):
@@ -358,9 +328,7 @@ def _has_method(kind: type, code: types.CodeType) -> bool:
     return False
 
 
-def _is_certain(
-    call: ast.Call, passed: list[_Passed], compiled: FrameBeingCompiled, names: _Names
-) -> bool:
+def _is_certain(call: ast.Call, passed: list[_Passed], names: _Names) -> bool:
     """Whether the binding by position is that of the call: `functools.partial`, which leaves no
     frame, may have put others first."""
     confirmed = False
@@ -371,13 +339,10 @@ def _is_certain(
         if given is not item.value and not _is_equal_number_or_text(given, item.value):
             return False
         confirmed = confirmed or not _is_shared(given)
-    return confirmed or _is_function(names.value(call.func))
-
-
-def _is_function(callee: Any) -> bool:
-    """Whether it is known what is called, and that it adds no argument of its own."""
-    if callee is MISSING:
-        return False
+    callee = names.value(call.func)
+    if confirmed or callee is MISSING:
+        return confirmed
+    # Whether it is known what is called, and that it adds no argument of its own.
     inner = plain_attribute(callee, "_torchdynamo_orig_callable")
     inner = callee if inner is MISSING else inner
     is_module = type(plain_attribute(callee, "_modules")) is dict
@@ -415,20 +380,13 @@ def _identical(call: ast.Call, compiled: FrameBeingCompiled, names: _Names) -> l
 def entered(session: Session) -> tuple[UserCall | None, str]:
     """The innermost call of the program's own; or, where this thread has none, what the thread is.
     Never raises."""
-    try:
-        return _entered()
-    except Exception as error:
-        session.fault("the line that entered compiled code", error)
-        return None, ""
-
-
-def _entered() -> tuple[UserCall | None, str]:
-    compiled = torch_compiles.frame_being_compiled()
-    here: types.FrameType = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    found = user_call(compiled, here)
-    if found is None and (waiting := torch_compiles.frame_waiting_for_backward()) is not None:
-        found = user_call(None, waiting)
-    return found, "" if found is not None else _thread(here)
+    with session.shielded("the line that entered compiled code"):
+        here: types.FrameType = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        found = user_call(torch_compiles.frame_being_compiled(), here)
+        if found is None and (waiting := torch_compiles.frame_waiting_for_backward()) is not None:
+            found = user_call(None, waiting)
+        return found, "" if found is not None else _thread(here)
+    return None, ""
 
 
 def _thread(frame: types.FrameType) -> str:

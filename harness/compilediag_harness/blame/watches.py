@@ -151,11 +151,6 @@ def _below(place: WatchedValue) -> Iterator[WatchedValue]:
         yield from _below(part)
 
 
-def described(seen: Seen) -> tuple[str, str]:
-    """The old and the new value as text."""
-    return text_of(seen.old), text_of(seen.new)
-
-
 _ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _MAX_TEXT, _MAX_KEYS, _MAX_ITEMS = 256, 64, 16
 _SHOWN_CHARS = 120

@@ -6,13 +6,11 @@ value that changes there is seen to differ when the call returns.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import threading
 import time
 import types
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,8 +25,8 @@ from compilediag_harness.blame.line_events import (
     own_frames,
 )
 from compilediag_harness.blame.user_calls import locals_of
-from compilediag_harness.blame.watches import Look, Seen, WatchedValue, Watches, described, look_at
-from compilediag_harness.torch_internals import torch_calls, torch_guards
+from compilediag_harness.blame.watches import Look, Seen, WatchedValue, Watches, look_at, text_of
+from compilediag_harness.torch_internals import torch_api, torch_calls, torch_guards
 from compilediag_harness.wire import Location, ValueChange, Witnessed
 
 MAX_LINES = 2_000_000
@@ -61,23 +59,13 @@ class _Thread(threading.local):
         self.modes: dict[str, WatchedValue] = {}
 
 
-_witnesses: weakref.WeakSet[Witness] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    for witness in list(_witnesses):
-        witness.forked()
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
 class Witness:
     """Of one session. Every method that torch or the interpreter calls never raises."""
 
     def __init__(self, session: Session, plan: WitnessPlan) -> None:
         self._session = session
         self._plan = plan
+        self._below = torch_api.without_torch_function()
         self._thread = _Thread()
         self._watches = Watches(MAX_VALUES)
         self._lock = threading.Lock()
@@ -94,7 +82,6 @@ class Witness:
         if self._events.problem is not None:
             self._stop(self._events.problem)
         self._remove = torch_calls.on_every_call(self._call_begins, self._call_ended)
-        _witnesses.add(self)
 
     # --- what is watched ---------------------------------------------------------------------
 
@@ -104,7 +91,7 @@ class Witness:
         """A frame was compiled: what it is guarded on is watched from now on."""
         if self._stopped is not None:
             return
-        with self._lock, torch_guards.below_torch_functions():
+        with self._lock, self._below():
             self._order += 1
             self._compiled.setdefault(code, {})[compile_id] = self._order
             for source in self._sources(guards):
@@ -233,7 +220,7 @@ class Witness:
         """Looks at every value. Those that differ were changed by `stack`, or `line` of `frame`."""
         started = time.perf_counter()
         try:
-            with self._lock, torch_guards.below_torch_functions():
+            with self._lock, self._below():
                 alone = self._alone()
                 changed = self._watches.changed()
                 changed += [] if in_call else self._changed_modes()
@@ -286,16 +273,7 @@ class Witness:
         since = (self._compiled.get(code) or {}).get(compile_id)
         if since is None or self._stopped is not None:
             return None
-        self._look_now()
-        place, aspect = self._place_of(leaf, text, scope, code)
-        seen = None if place is None else place.last(aspect)
-        if seen is None or seen.order < since or not seen.stack:
-            return None
-        old, new = described(seen)
-        return ValueChange(old, new, seen.stack, seen.in_call, seen.step)
-
-    def _look_now(self) -> None:
-        """What changed since the last look belongs to the call or line in progress."""
+        # What changed since the last look belongs to the call or line in progress.
         thread = self._thread
         if thread.called_at is not None:
             self._look(thread.called_at, in_call=True)
@@ -303,13 +281,22 @@ class Witness:
             self._look(_stack(sys._getframe(1), None))  # pyright: ignore[reportPrivateUsage]
         else:
             self._look(())
+        place, aspect = self._place_of(leaf, text, scope, code)
+        seen = None if place is None else place.last(aspect)
+        if seen is None or seen.order < since or not seen.stack:
+            return None
+        old, new = text_of(seen.old), text_of(seen.new)
+        return ValueChange(old, new, seen.stack, seen.in_call, seen.step)
 
     def _place_of(
         self, leaf: torch_guards.Leaf, text: str, scope: dict[str, Any], code: types.CodeType
     ) -> tuple[WatchedValue | None, str | None]:
         """The value that a guard is about, and what of it."""
         if leaf.kind == "GLOBAL_STATE":
-            return self._mode(text.rpartition(":")[2].strip()), None
+            name = text.rpartition(":")[2].strip()
+            place, now = self._thread.modes.get(name), torch_guards.global_modes().get(name)
+            # Unless it changed in the compiled call itself: a compile sets some.
+            return (place if place is not None and place.look == _mode_look(now) else None), None
         path = path_of(leaf.source) if leaf.source else None
         f_locals: dict[str, Any] = scope.get("L") or {}
         root = None if path is None else self._root(path, code, f_locals)
@@ -325,11 +312,6 @@ class Witness:
             if value is not None:
                 return value, "presence"
         return self._watches.find(root[0], hops), aspect
-
-    def _mode(self, name: str) -> WatchedValue | None:
-        """A mode of torch, unless it changed in the compiled call itself: a compile sets some."""
-        place, now = self._thread.modes.get(name), torch_guards.global_modes().get(name)
-        return place if place is not None and place.look == _mode_look(now) else None
 
     # --- ending ------------------------------------------------------------------------------
 
@@ -351,7 +333,6 @@ class Witness:
         """Follows nothing any more."""
         self._events.close()
         self._remove()
-        _witnesses.discard(self)
 
     def finish(self) -> None:
         """Reports what following lines cost, and ends it."""

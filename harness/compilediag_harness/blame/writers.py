@@ -37,39 +37,23 @@ _known_cells: dict[tuple[int, types.CodeType], tuple[Location, ...]] = {}
 that is used again belongs to a cell of the same code, which has the same writers."""
 
 
-def writers_of_cell(cell: Any, variable: str, code: types.CodeType) -> tuple[Location, ...]:
+def writers_of_cell(cell: Any, code: types.CodeType) -> tuple[Location, ...]:
     """Functions that rebind `cell`, or change the container it holds. `code` is the function whose
     closure the guard reads."""
     key = (id(cell), code)
     if key not in _known_cells:
-        _known_cells[key] = _unique(_cell_writes(cell, variable))
-    found = _known_cells[key]
+        _known_cells[key] = _unique(_cell_writes(cell))
     value = _content(cell)
-    if isinstance(value, _CONTAINERS):
-        found = _unique((*_container_writes_in_progress(value), *found))
-    return found
-
-
-def writers_of_attribute(
-    holder: object, name: str, compiled: CompiledCode | None = None
-) -> tuple[Location, ...]:
-    """Where `holder.<name>` is assigned: in the code that is compiled, in the calls in progress and
-    in the methods of its class that may run; `__init__` is left out, since it ran before the value
-    changed."""
-    inside = () if compiled is None else compiled.writes(holder, name)
-    compiled_in = () if compiled is None else compiled.functions
-    reach = Reach() if compiled is None else compiled.reach
-    methods = [
-        writer
-        for writer in _class_writes(type(holder), name)
-        if _in_functions(writer, compiled_in) or reach.may_run(writer)
-    ]
-    lines: dict[tuple[str, int], Location] = {}
-    for writer in (*inside, *_attribute_writes_in_progress(holder, name), *methods):
-        if not writer.function.endswith("__init__"):
-            lines[writer.file, writer.line] = writer
-    found = list(lines.values()) if compiled is None else compiled.first(lines.values())
-    return _unique(found) or _writes_of_program(holder, name, reach.own_modules)
+    if not isinstance(value, _CONTAINERS):
+        return _known_cells[key]
+    changed: list[Location] = []
+    for frame in calls_in_progress():
+        inside = frame.f_code
+        for name, held in locals_of(frame).items():
+            line = mutation_line(inside, name) if held is value else None
+            if line:
+                changed.append(Location(inside.co_filename, line, inside.co_name))
+    return _unique((*changed, *_known_cells[key]))
 
 
 class CompiledCode(NamedTuple):
@@ -82,60 +66,74 @@ class CompiledCode(NamedTuple):
     """(file, name) of functions that are known to have been compiled into it."""
     reach: Reach
 
-    def writes(self, holder: object, name: str) -> Iterator[Location]:
-        """Its own assignments to an attribute of the very object."""
-        for base, line in attribute_stores(self.code, name):
-            first, *rest = base.split(".")
-            start = self.scope["L"].get(first, self.scope["G"].get(first))
-            if _led_to(start, rest) is holder:
-                yield Location(self.code.co_filename, line, self.code.co_name)
-
-    def first(self, writers: Collection[Location]) -> list[Location]:
-        """What runs in this code before the rest; methods of packages that are not known to run are
-        left out where another one is."""
-        inside = [item for item in writers if _in_functions(item, self.functions)]
-        rest = [item for item in writers if item not in inside]
-        return [*inside, *(i for i in rest if not inside or source_locations.is_own(i.file))]
+    def holds(self, writer: Location) -> bool:
+        """Whether a function is known to have been compiled into it."""
+        return (writer.file, writer.function.rpartition(".")[2]) in self.functions
 
 
-def _in_functions(writer: Location, functions: Collection[tuple[str, str]]) -> bool:
-    return (writer.file, writer.function.rpartition(".")[2]) in functions
+def writers_of_attribute(holder: object, name: str, compiled: CompiledCode) -> tuple[Location, ...]:
+    """Where `holder.<name>` is assigned: in the code that is compiled, in the calls in progress and
+    in the methods of its class that may run; `__init__` is left out, since it ran before the value
+    changed. First what runs in the compiled code; methods of packages that are not known to run are
+    left out where another one is."""
+    calls = [(compiled.code, compiled.scope["L"], compiled.scope["G"])]
+    calls += (
+        (frame.f_code, locals_of(frame), frame.f_globals)
+        for frame in calls_in_progress()
+        if name in frame.f_code.co_names
+    )
+    writers = [
+        Location(code.co_filename, line, code.co_name)
+        for code, own, others in calls
+        for base, line in attribute_stores(code, name)
+        if _led_to(base, own, others) is holder
+    ]
+    writers += (
+        writer
+        for writer in _class_writes(type(holder), name)
+        if compiled.holds(writer) or compiled.reach.may_run(writer)
+    )
+    lines = {(w.file, w.line): w for w in writers if not w.function.endswith("__init__")}
+    inside = [writer for writer in lines.values() if compiled.holds(writer)]
+    rest = [writer for writer in lines.values() if not compiled.holds(writer)]
+    found = [*inside, *(w for w in rest if not inside or source_locations.is_own(w.file))]
+    return _unique(found) or _writes_of_program(holder, name, compiled.reach.own_modules)
 
 
 def _unique(writers: Iterable[Location]) -> tuple[Location, ...]:
     return tuple(dict.fromkeys(writers))[:_MAX_WRITERS]
 
 
+def _led_to(path: str, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
+    """What a dotted name leads to by attributes, found without running any code of the program."""
+    first, *attributes = path.split(".")
+    value = names.get(first, others.get(first))
+    for name in attributes:
+        value = plain_attribute(value, name)
+    return value
+
+
 # --- closures --------------------------------------------------------------------------------
 
 
-def _cell_writes(cell: Any, variable: str) -> list[Location]:
+def _cell_writes(cell: Any) -> list[Location]:
     """Functions that share the cell: those that rebind it first, then those that change what it
     holds."""
     rebinds: list[Location] = []
     changes: list[Location] = []
-    for function in _functions_sharing(cell):
-        code = function.__code__
-        name = _name_in(function, cell) or variable
+    for function in gc.get_objects():  # one pass; `gc.get_referrers` would take one per closure
+        closure = function.__closure__ if type(function) is types.FunctionType else None
+        at = next((at for at, held in enumerate(closure or ()) if held is cell), None)
+        if at is None:
+            continue
+        code: types.CodeType = function.__code__
+        name = code.co_freevars[at]
         rebound, changed = _store_line(code, "STORE_DEREF", name), mutation_line(code, name)
         if rebound:
             rebinds.append(Location(code.co_filename, rebound, function.__qualname__))
         elif changed:
             changes.append(Location(code.co_filename, changed, function.__qualname__))
     return rebinds + changes
-
-
-def _functions_sharing(cell: Any) -> Iterator[types.FunctionType]:
-    """One pass over the heap; `gc.get_referrers` would take one per closure."""
-    for thing in gc.get_objects():
-        closure = thing.__closure__ if type(thing) is types.FunctionType else None
-        if closure and any(content is cell for content in closure):
-            yield thing
-
-
-def _name_in(function: types.FunctionType, cell: Any) -> str | None:
-    names = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return next((name for name, content in names if content is cell), None)
 
 
 def _content(cell: Any) -> Any:
@@ -217,34 +215,38 @@ def _writes_of_program(
     known = _known_writes.get((id(holder), name))
     if known is not None and known[0]() is holder:
         return known[1]
-    found = _search_program(holder, _stores_of_program(name, modules))
+    stores: list[_Store] = []
+    for member in (member for names in modules for member in list(names.values())):
+        owner = member if isinstance(member, type) else None
+        for function in [member] if owner is None else list(vars(owner).values()):
+            if not isinstance(function, types.FunctionType) or function.__name__ == "__init__":
+                continue
+            if name in function.__code__.co_names:
+                places = attribute_stores(function.__code__, name)
+                stores += (_Store(base, line, function, owner) for base, line in places)
+    owners = frozenset(store.owner for store in stores if store.owner is not None)
+    instances = _heap.instances_of(owners) if owners else []
+    found = _unique(
+        Location(store.function.__code__.co_filename, store.line, store.function.__qualname__)
+        for store in stores
+        if any(found is holder for found in _assigned_by(store, instances))
+    )
     with contextlib.suppress(TypeError):  # no weak reference, so that its id may be another's later
         _known_writes[id(holder), name] = weakref.ref(holder), found
     return found
 
 
-def _search_program(holder: object, found: Iterable[_Store]) -> tuple[Location, ...]:
-    stores = [item for item in found if not _is_init(item.function)]
-    owners = frozenset(item.owner for item in stores if item.owner is not None)
-    instances = _heap.instances_of(owners) if owners else []
-    return _unique(
-        Location(item.function.__code__.co_filename, item.line, item.function.__qualname__)
-        for item in stores
-        if any(found is holder for found in _assigned_by(item, instances))
-    )
-
-
-def _is_init(function: Any) -> bool:
-    return function.__name__ == "__init__"
-
-
-def _stores_of_program(name: str, modules: Iterable[dict[str, Any]]) -> Iterator[_Store]:
-    for member in (member for members in modules for member in list(members.values())):
-        owner = member if isinstance(member, type) else None
-        for function in [member] if owner is None else list(vars(owner).values()):
-            if isinstance(function, types.FunctionType) and name in function.__code__.co_names:
-                for base, line in attribute_stores(function.__code__, name):
-                    yield _Store(base, line, function, owner)
+def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]:
+    """The objects whose attribute it assigns, as far as names lead to them now."""
+    first = store.base.partition(".")[0]
+    code = store.function.__code__
+    if first in code.co_varnames[: code.co_argcount]:
+        if store.owner is not None and first == code.co_varnames[0]:
+            for thing in instances:
+                if store.owner in type(thing).__mro__:
+                    yield _led_to(store.base, {first: thing}, {})
+    elif first not in code.co_varnames and first not in code.co_freevars:
+        yield _led_to(store.base, store.function.__globals__, {})
 
 
 class _Heap:
@@ -254,29 +256,23 @@ class _Heap:
 
     def __init__(self) -> None:
         self._scanned = 0
-        self._found: dict[frozenset[type], list[weakref.ref[Any]]] = {}
-
-    def new_analysis(self) -> None:
-        """Instances may have been made since the last one."""
-        self._found.clear()
+        self.found: dict[frozenset[type], list[weakref.ref[Any]]] = {}
 
     def instances_of(self, owners: frozenset[type]) -> list[object]:
         """Those that can be referenced weakly; no check of a class's own is called."""
-        if owners not in self._found:
-            self._found[owners] = list(self._scan(owners))
-        return [thing for ref in self._found[owners] if (thing := ref()) is not None]
-
-    def _scan(self, owners: frozenset[type]) -> Iterator[weakref.ref[Any]]:
-        things = gc.get_objects() if self._scanned < _MAX_SCANNED else []
-        self._scanned += len(things)
-        kinds: dict[type[Any], bool] = {}
-        for thing in things:
-            kind = cast("type[Any]", type(thing))
-            if kind not in kinds:
-                kinds[kind] = not owners.isdisjoint(kind.__mro__)
-            if kinds[kind]:
-                with contextlib.suppress(TypeError):
-                    yield weakref.ref(thing)
+        if owners not in self.found:
+            references = self.found[owners] = list[weakref.ref[Any]]()
+            things = gc.get_objects() if self._scanned < _MAX_SCANNED else []
+            self._scanned += len(things)
+            kinds: dict[type[Any], bool] = {}
+            for thing in things:
+                kind = cast("type[Any]", type(thing))
+                if kind not in kinds:
+                    kinds[kind] = not owners.isdisjoint(kind.__mro__)
+                if kinds[kind]:
+                    with contextlib.suppress(TypeError):
+                        references.append(weakref.ref(thing))
+        return [thing for ref in self.found[owners] if (thing := ref()) is not None]
 
 
 _heap = _Heap()
@@ -291,32 +287,8 @@ def new_session() -> None:
 
 
 def new_analysis() -> None:
-    """Another recompile is looked at."""
-    _heap.new_analysis()
-
-
-def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]:
-    """The objects whose attribute it assigns, as far as names lead to them now."""
-    first, *rest = store.base.split(".")
-    code = store.function.__code__
-    if first in code.co_varnames[: code.co_argcount]:
-        is_self = store.owner is not None and first == code.co_varnames[0]
-        starts: list[Any] = [
-            thing for thing in instances if is_self and store.owner in type(thing).__mro__
-        ]
-    elif first in code.co_varnames or first in code.co_freevars:
-        return
-    else:
-        starts = [store.function.__globals__.get(first)]
-    for start in starts:
-        yield _led_to(start, rest)
-
-
-def _led_to(start: Any, names: Iterable[str]) -> Any:
-    """What attributes lead to, found without running any code of the program."""
-    for name in names:
-        start = plain_attribute(start, name)
-    return start
+    """Another recompile is looked at: instances may have been made since the last one."""
+    _heap.found.clear()
 
 
 # --- calls in progress -----------------------------------------------------------------------
@@ -332,27 +304,6 @@ def calls_in_progress() -> Iterator[types.FrameType]:
         if not source_locations.is_library(file) and not source_locations.is_ours(file):
             yield frame
         frame = frame.f_back
-
-
-def _container_writes_in_progress(value: Any) -> Iterator[Location]:
-    for frame in calls_in_progress():
-        for name, held in locals_of(frame).items():
-            if held is value:
-                line = mutation_line(frame.f_code, name)
-                if line:
-                    yield Location(frame.f_code.co_filename, line, frame.f_code.co_name)
-
-
-def _attribute_writes_in_progress(holder: object, attribute: str) -> Iterator[Location]:
-    for frame in calls_in_progress():
-        for base, line in attribute_stores(frame.f_code, attribute):
-            if _resolved(base, frame) is holder:
-                yield Location(frame.f_code.co_filename, line, frame.f_code.co_name)
-
-
-def _resolved(base: str, frame: types.FrameType) -> Any:
-    first, *rest = base.split(".")
-    return _led_to(locals_of(frame).get(first, frame.f_globals.get(first)), rest)
 
 
 # --- byte code -------------------------------------------------------------------------------

@@ -67,7 +67,9 @@ def statements(code: types.CodeType) -> Iterator[ast.AST]:
     tree = tree_of(code)
     if tree is None:
         return
-    stack: list[Any] = list(reversed(_body_of(tree)))
+    only = tree.body[0] if len(tree.body) == 1 else None
+    function = isinstance(only, (ast.FunctionDef, ast.AsyncFunctionDef))
+    stack: list[Any] = list(reversed(only.body if function else tree.body))
     while stack:
         node = stack.pop()
         if type(node) is list:
@@ -79,13 +81,6 @@ def statements(code: types.CodeType) -> Iterator[ast.AST]:
 
 
 _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-
-
-def _body_of(tree: ast.Module) -> list[ast.stmt]:
-    only = tree.body[0] if len(tree.body) == 1 else None
-    if isinstance(only, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return only.body
-    return tree.body
 
 
 @cached_by_code
@@ -160,27 +155,23 @@ def store_beside_read(file: str, line: int, attribute: str) -> int | None:
     function = _function_around(file, line)
     if function is None:
         return None
-    nodes = list(ast.walk(function))
-    members = [node for node in nodes if isinstance(node, ast.Attribute) and node.attr == attribute]
-    read = {dotted(node.value) for node in members if _is_read_at(node, line)} - {None}
-    rebound = {
-        node.id
-        for node in nodes
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    }
-    stores = [
-        node.lineno
-        for node in members
-        if isinstance(node.ctx, ast.Store)
-        and (base := dotted(node.value)) in read
-        and base is not None
-        and base.partition(".")[0] not in rebound
+    read: set[str | None] = set()
+    stores: list[tuple[int, str | None]] = []
+    rebound: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            rebound.add(node.id)
+        elif isinstance(node, ast.Attribute) and node.attr == attribute:
+            if isinstance(node.ctx, ast.Store):
+                stores.append((node.lineno, dotted(node.value)))
+            elif isinstance(node.ctx, ast.Load) and node.lineno == line:
+                read.add(dotted(node.value))
+    lines = [
+        at
+        for at, base in stores
+        if base is not None and base in read and base.partition(".")[0] not in rebound
     ]
-    return min(stores, default=None)
-
-
-def _is_read_at(node: ast.Attribute, line: int) -> bool:
-    return isinstance(node.ctx, ast.Load) and node.lineno == line
+    return min(lines, default=None)
 
 
 def conditions_in(tree: ast.AST) -> Iterator[ast.expr]:
@@ -230,7 +221,7 @@ def _innermost(tree: ast.Module | None, line: int) -> ast.AST | None:
         node
         for node in (ast.walk(tree) if tree is not None else ())
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        and node.lineno <= line <= (node.end_lineno or node.lineno)
+        and node.lineno <= line <= (node.end_lineno or 0)
     ]
     return max(around, key=lambda node: (node.lineno, node.col_offset), default=None)
 
@@ -246,13 +237,11 @@ def loop_around(code: types.CodeType, line: int) -> int | None:
     if code.co_name in _COMPREHENSIONS:  # a function of its own before Python 3.12
         return code.co_firstlineno
     tree = tree_of(code)
-    if tree is None:
-        return None
     loops = [
         node.lineno
-        for node in ast.walk(tree)
+        for node in (ast.walk(tree) if tree is not None else ())
         if isinstance(node, ast.expr | ast.stmt)
-        and any(_covers(part, line) for part in _repeated(node))
+        and any(part.lineno <= line <= (part.end_lineno or 0) for part in _repeated(node))
     ]
     return max(loops, default=None)
 
@@ -270,7 +259,3 @@ def _repeated(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
         yield node.value
     for generator in getattr(node, "generators", ()):
         yield from generator.ifs
-
-
-def _covers(node: ast.expr | ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)

@@ -9,9 +9,9 @@ from types import CodeType
 from typing import Any
 
 from compilediag_harness.base.session import Session
-from compilediag_harness.torch_internals import torch_caches, torch_precompiled
+from compilediag_harness.torch_internals import torch_caches
 from compilediag_harness.torch_internals.torch_compiles import current_compile_id
-from compilediag_harness.torch_internals.torch_names import Removers
+from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.wire import (
     FX_GRAPH,
     HIT,
@@ -45,60 +45,32 @@ class CacheCollector:
         """Each lookup of a graph is seen where it happens: its instant would count it again."""
         self._folder_read = False
 
-    # --- installed when what they look at is imported -----------------------------------------
-
-    def events_imported(self) -> Removers:
-        """torch's compile log."""
-        return (torch_caches.on_events(self._instant),)
-
-    def graphs_imported(self) -> Removers:
-        """Inductor's cache of graphs, and of timings."""
+    def watch_graph_loads(self) -> Remover | None:
+        """Watches the loads of compiled graphs."""
         loads = torch_caches.on_graph_loads(self.looked_up)
         self._loads_seen = loads is not None
-        choices = torch_caches.on_choices(self.looked_up)
-        return (loads, choices, *torch_caches.on_graph_writes(self.written))
+        return loads
 
-    def aot_imported(self) -> Removers:
-        """AOTAutograd's cache."""
-        return torch_caches.on_aot_writes(self.written)
-
-    def counts_imported(self) -> Removers:
-        """torch's counts of other caches."""
-        return torch_caches.on_counted(self.looked_up)
-
-    def profile_imported(self) -> Removers:
-        """Profiles of sizes."""
-        return (torch_caches.on_profile(self.looked_up),)
-
-    def artifacts_imported(self) -> Removers:
-        """Caches of another run."""
-        return (torch_caches.on_artifacts(self.looked_up),)
-
-    # --- called by the hooks -------------------------------------------------------------------
-
-    def _instant(self, cache: str, outcome: str, info: Mapping[str, Any], within: str) -> None:
+    def instant(self, cache: str, outcome: str, info: Mapping[str, Any], within: str) -> None:
+        """torch's compile log has a lookup."""
         if not (self._loads_seen and cache == FX_GRAPH and outcome in (HIT, MISS)):
             self.looked_up(cache, outcome, info, within)
 
     def looked_up(self, cache: str, outcome: str, info: Mapping[str, Any], within: str) -> None:
         """torch looked something up."""
         session, started = self._session, time.monotonic()
-        try:
+        with session.shielded("cache lookup"):
             self._read_folder()
             session.emit(self._lookup(cache, outcome, info, within))
-        except Exception as error:
-            session.fault("cache lookup", error)
         session.charge(time.monotonic() - started)
 
     def written(self, cache: str, problem: str) -> None:
         """torch wrote an entry, or could not."""
         session = self._session
-        try:
+        with session.shielded("cache write"):
             problem = plain_text(problem, _PROBLEM_CHARS)
             at = (session.now(), session.step, cache, current_compile_id(), session.epoch)
             session.emit(CacheWritten(*at, problem))
-        except Exception as error:
-            session.fault("cache write", error)
 
     def _lookup(
         self, cache: str, outcome: str, info: Mapping[str, Any], within: str
@@ -145,35 +117,26 @@ MOST = 1000
 
 
 class PrecompiledCollector:
-    """Watches what torch loads in place of compiling."""
+    """What torch loads in place of compiling."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._left = 2 * MOST
 
-    def packages_imported(self) -> Removers:
-        """Watches packages of precompiled functions."""
-        return (torch_precompiled.on_packages(self._loaded, self._called),)
-
-    def aot_imported(self) -> Removers:
-        """Watches functions that were compiled ahead of time."""
-        return (torch_precompiled.on_loaded_functions(self._loaded, self._called),)
-
-    def _loaded(self, code: CodeType, entries: int) -> None:
+    def loaded(self, code: CodeType, entries: int) -> None:
+        """torch loaded compiled code of a function."""
         session = self._session
         self._emit(PrecompiledLoaded(session.now(), session.step, _place(code), entries))
 
-    def _called(self, code: CodeType) -> None:
+    def called(self, code: CodeType) -> None:
+        """It is called for the first time."""
         session = self._session
         self._emit(PrecompiledCalled(session.now(), session.step, _place(code)))
 
     def _emit(self, event: PrecompiledLoaded | PrecompiledCalled) -> None:
-        try:
-            if self._left > 0:
-                self._left -= 1
-                self._session.emit(event)
-        except Exception as error:
-            self._session.fault("precompiled", error)
+        if self._left > 0:
+            self._left -= 1
+            self._session.emit(event)
 
 
 def _place(code: CodeType) -> Location:

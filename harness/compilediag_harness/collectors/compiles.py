@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.source_locations import location_of
@@ -37,53 +37,34 @@ MAX_MODULES = 20_000
 
 MAX_VALUES = 200
 
-
 _MAX_OPEN = 256
-
-
-class CompileMemory:
-    """The compiles in progress of one session, by compile id."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._before: dict[str, Resident] = {}
-
-    def began(self, compile_id: str) -> None:
-        """torch began a compile. Those it does not announce, because another is in progress, have
-        no record."""
-        found = resident()
-        if found is not None and len(self._before) < _MAX_OPEN:
-            self._before[compile_id] = found
-
-    def ended(self, compile_id: str, *, forward: bool) -> None:
-        """Its metrics row was written."""
-        before = self._before.pop(compile_id, None)
-        after = resident() if before is not None else None
-        if before is None or after is None:
-            return
-        session = self._session
-        session.emit(
-            CompileMemoryRead(
-                t=session.now(),
-                step=session.step,
-                compile_id=compile_id,
-                epoch=session.epoch,
-                forward=forward,
-                before=before.now,
-                after=after.now,
-                peak_before=before.peak,
-                peak_after=after.peak,
-            )
-        )
-
-    def forget(self) -> None:
-        """Ids start again."""
-        self._before.clear()
-
 
 _RECORDING = "CUDAGRAPH_RECORDING"
 _REASON_CHARS = 2048
 _CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
+
+
+class _Row(NamedTuple):
+    """One row of torch's metrics; its set of fields grows with every release (79 to 99)."""
+
+    metrics: Any
+
+    def field(self, name: str) -> Any:
+        return getattr(self.metrics, name, None)
+
+    def seconds(self, name: str) -> float | None:
+        value = self.field(name)
+        return None if value is None else value / 1e6
+
+    def text(self, name: str) -> str | None:
+        value = self.field(name)
+        return None if value is None else clip(str(value))
+
+    def cached(self, outcome: str) -> int | None:
+        """Hits or misses of all caches; None where this torch does not count them."""
+        counts = [self.field(f"{cache}_cache_{outcome}_count") for cache in _CACHES]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
 
 
 class CompileCollector:
@@ -102,7 +83,9 @@ class CompileCollector:
         self._phases = phases
         self._entered: dict[str, tuple[UserCall | None, str]] = {}
         """Of compiles that began, by compile id."""
-        self._memory = CompileMemory(session)
+        self._before: dict[str, Resident] = {}
+        """Host memory when they began. Those that torch does not announce, because another is in
+        progress, have no record."""
         self.rows = 0
 
     def started(self, trigger: str, compile_id: str) -> None:
@@ -113,7 +96,9 @@ class CompileCollector:
         found = entered(session)
         if trigger != _RECORDING:  # which has no row
             self._entered[compile_id] = found
-            self._memory.began(compile_id)
+            memory = resident()
+            if memory is not None and len(self._before) < _MAX_OPEN:
+                self._before[compile_id] = memory
         session.emit(
             CompileStarted(
                 session.now(),
@@ -128,24 +113,38 @@ class CompileCollector:
 
     def row(self, metrics: Any) -> None:
         """torch recorded a compile; never raises."""
+        session = self._session
         self.rows += 1
-        self._session.compiled_in_step = True
-        try:
-            self._sizes.ended(str(_field(metrics, "compile_id") or ""))
+        session.compiled_in_step = True
+        with session.shielded("metrics row"):
+            self._sizes.ended(str(getattr(metrics, "compile_id", None) or ""))
             made = self._compiled(metrics)
-            self._session.emit(made)
-            self._memory.ended(made.compile_id, forward=made.forward)
-        except Exception as error:
-            self._session.fault("metrics row", error)
+            session.emit(made)
+            before = self._before.pop(made.compile_id, None)
+            after = resident() if before is not None else None
+            if before is None or after is None:
+                return
+            session.emit(
+                CompileMemoryRead(
+                    t=session.now(),
+                    step=session.step,
+                    compile_id=made.compile_id,
+                    epoch=session.epoch,
+                    forward=made.forward,
+                    before=before.now,
+                    after=after.now,
+                    peak_before=before.peak,
+                    peak_after=after.peak,
+                )
+            )
 
     def reset(self) -> None:
         """`torch._dynamo.reset()`: ids start again."""
         # Invariant: a compile id is unique within an epoch only.
         session = self._session
         session.epoch += 1
-        self._entered.clear()
-        self._memory.forget()
-        self._recompiles.analysis_s.clear()
+        for by_id in (self._entered, self._before, self._recompiles.analysis_s):
+            by_id.clear()
         session.emit(DynamoReset(session.now(), session.step, session.epoch))
 
     def leave_out(self, compile_id: str, seconds: float) -> None:
@@ -155,92 +154,55 @@ class CompileCollector:
         self._phases.leave_out(seconds)
 
     def _compiled(self, metrics: Any) -> Compiled:
+        row = _Row(metrics)
         session = self._session
-        compile_id = str(_field(metrics, "compile_id") or "")
-        # Our own analysis of a recompile lies within torch's times.
+        compile_id = str(row.field("compile_id") or "")
         entered_at, entered_from = self._entered.pop(compile_id, None) or entered(session)
-        seconds = _seconds(metrics) - self._recompiles.analysis_s.pop(compile_id, 0.0)
-        timed = self._phases.take()
+        start, end = row.field("start_time_us"), row.field("end_time_us")
+        if start is not None and end is not None and end >= start:
+            seconds = (end - start) / 1e6
+        else:  # a lazily compiled backward has only its duration
+            seconds = row.seconds("duration_us") or 0.0
+        # Our own analysis of a recompile lies within torch's times.
+        seconds -= self._recompiles.analysis_s.pop(compile_id, 0.0)
+        compiled = torch_compiles.frame_being_compiled() if seconds >= WORTH_S else None
+        timed, reason = self._phases.take(), row.field("recompile_reason")
+        restarts = row.field("restart_reasons") or ()
         return Compiled(
             t=session.now(),
             step=session.step,
             compile_id=compile_id,
             epoch=session.epoch,
             frame=Location(
-                str(_field(metrics, "co_filename") or ""),
-                int(_field(metrics, "co_firstlineno") or 0),
-                str(_field(metrics, "co_name") or ""),
+                str(row.field("co_filename") or ""),
+                int(row.field("co_firstlineno") or 0),
+                str(row.field("co_name") or ""),
             ),
-            forward=_field(metrics, "is_forward") is not False,
-            guarded=bool(_field(metrics, "has_guarded_code")),
+            forward=row.field("is_forward") is not False,
+            guarded=bool(row.field("has_guarded_code")),
             seconds=max(0.0, seconds),
             # AOTAutograd's time holds the backend's; torch calls this one backend_compile_time.
-            backend_s=_microseconds(metrics, "aot_autograd_cumulative_compile_time_us"),
-            graph_ops=_field(metrics, "graph_op_count"),
-            guards=_field(metrics, "guard_count"),
-            cache_size=_field(metrics, "cache_size"),
-            recompile_reason=_reason(metrics),
-            fail_type=_text(metrics, "fail_type"),
-            fail_reason=_text(metrics, "fail_reason"),
-            restart_reasons=tuple(
-                sorted(clip(str(item)) for item in _field(metrics, "restart_reasons") or ())
-            ),
+            backend_s=row.seconds("aot_autograd_cumulative_compile_time_us"),
+            graph_ops=row.field("graph_op_count"),
+            guards=row.field("guard_count"),
+            cache_size=row.field("cache_size"),
+            # With the comment that ends it.
+            recompile_reason=None if reason is None else clip_middle(str(reason), _REASON_CHARS),
+            fail_type=row.text("fail_type"),
+            fail_reason=row.text("fail_reason"),
+            restart_reasons=tuple(sorted(clip(str(item)) for item in restarts)),
             limit=torch_compiles.recompile_limit(),
-            guard_eval_us=_field(metrics, "guard_latency_us"),
-            cache_hits=_cache_count(metrics, "hit"),
-            cache_misses=_cache_count(metrics, "miss"),
+            guard_eval_us=row.field("guard_latency_us"),
+            cache_hits=row.cached("hit"),
+            cache_misses=row.cached("miss"),
             phases=None if timed is None else timed.own,
             phase_spans=() if timed is None else timed.spans,
-            restarted_s=_microseconds(metrics, "dynamo_compile_time_before_restart_us"),
-            blocks=_blocks(seconds),
+            restarted_s=row.seconds("dynamo_compile_time_before_restart_us"),
+            blocks=None if compiled is None else repeated_blocks(compiled.values or {}),
             exported=torch_compiles.exporting(),
             entered_at=entered_at,
             entered_from=entered_from,
         )
-
-
-def _blocks(seconds: float) -> RepeatedBlocks | None:
-    if seconds < WORTH_S:
-        return None
-    compiled = torch_compiles.frame_being_compiled()
-    values = compiled.values if compiled is not None else None
-    return repeated_blocks(values) if values else None
-
-
-def _field(metrics: Any, name: str) -> Any:
-    """A field of a metrics row; the set of fields grows with every release (79 to 99)."""
-    return getattr(metrics, name, None)
-
-
-def _text(metrics: Any, name: str) -> str | None:
-    value = _field(metrics, name)
-    return None if value is None else clip(str(value))
-
-
-def _reason(metrics: Any) -> str | None:
-    """The printed reason, with the comment that ends it."""
-    value = _field(metrics, "recompile_reason")
-    return None if value is None else clip_middle(str(value), _REASON_CHARS)
-
-
-def _cache_count(metrics: Any, outcome: str) -> int | None:
-    """Hits or misses of all caches; None where this torch does not count them."""
-    counts = [_field(metrics, f"{cache}_cache_{outcome}_count") for cache in _CACHES]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
-
-
-def _microseconds(metrics: Any, name: str) -> float | None:
-    value = _field(metrics, name)
-    return None if value is None else value / 1e6
-
-
-def _seconds(metrics: Any) -> float:
-    """Wall seconds of the compile. A lazily compiled backward has only its duration."""
-    start, end = _field(metrics, "start_time_us"), _field(metrics, "end_time_us")
-    if start is not None and end is not None and end >= start:
-        return (end - start) / 1e6
-    return _microseconds(metrics, "duration_us") or 0.0
 
 
 def repeated_blocks(values: Mapping[str, Any]) -> RepeatedBlocks | None:
@@ -255,27 +217,20 @@ def repeated_blocks(values: Mapping[str, Any]) -> RepeatedBlocks | None:
     if module_type is None:
         return None
     found: list[RepeatedBlocks] = []
-    for name, value in list(values.items())[:MAX_VALUES]:
-        if isinstance(value, module_type):
-            found += _groups(name, value)
+    for name, root in list(values.items())[:MAX_VALUES]:
+        modules = list(root.named_modules()) if isinstance(root, module_type) else []
+        for path, module in modules if len(modules) <= MAX_MODULES else ():
+            children = [one for one in module.children() if any(True for _ in one.children())]
+            if len(children) < FEWEST:
+                continue
+            kinds = [_kind(child) for child in children]
+            kind, count = Counter(kinds).most_common(1)[0]
+            if count >= FEWEST:
+                one = children[kinds.index(kind)]
+                parts = count * sum(1 for _ in one.modules())
+                where = f"{name}.{path}" if path else name
+                found.append(RepeatedBlocks(where, type(one).__name__, count, parts))
     return max(found, key=lambda each: each.modules, default=None)
-
-
-def _groups(name: str, root: Any) -> Iterable[RepeatedBlocks]:
-    modules = list(root.named_modules())
-    if len(modules) > MAX_MODULES:
-        return
-    for path, module in modules:
-        children = [child for child in module.children() if any(True for _ in child.children())]
-        if len(children) < FEWEST:
-            continue
-        kinds = Counter(map(_kind, children))
-        kind, count = kinds.most_common(1)[0]
-        if count >= FEWEST:
-            one = next(child for child in children if _kind(child) == kind)
-            parts = count * sum(1 for _ in one.modules())
-            where = f"{name}.{path}" if path else name
-            yield RepeatedBlocks(where, type(one).__name__, count, parts)
 
 
 def _kind(module: Any) -> Hashable:

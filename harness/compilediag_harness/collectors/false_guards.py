@@ -6,12 +6,11 @@ torch prints the first false guard of an entry; all of them must be true to avoi
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import re
 import types
 from collections import Counter
-from collections.abc import Iterable, Set, Sized
+from collections.abc import Set, Sized
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -53,10 +52,9 @@ _SINGLETONS = {id(True): "True", id(False): "False", id(None): "None"}
 
 @dataclass(frozen=True, slots=True)
 class GuardValues:
-    """Whose guards they are: the code object and the locals of its call."""
+    """Whose guards they are: the code object, and what is known of its compiles."""
 
     code: types.CodeType
-    f_locals: dict[str, Any]
     baselines: Baselines
     witness: Witness | None = None
     reach: Reach = field(default_factory=Reach)
@@ -67,49 +65,153 @@ def described(
 ) -> EntryDiff:
     """The false guards of one cache entry. `accepted`: the subjects whose present value another
     entry accepts; None where that is not known."""
-    compile_id = str(examined.entry.compile_id)
-    chosen = _chosen(examined.false)
+    entry = _Entry(examined, given)
+    of_kind: Counter[str] = Counter()
+    guards: list[FalseGuard] = []
+    chosen = 0
+    for leaf in examined.false:
+        of_kind[leaf.kind] += 1
+        if of_kind[leaf.kind] > MAX_OF_A_KIND or chosen >= MAX_GUARDS:
+            continue
+        chosen += 1
+        # A shape condition is about several sizes: another entry that accepts them does so by other
+        # conditions.
+        novel = None if accepted is None or leaf.check is None else leaf.subject not in accepted
+        guards += (replace(guard, novel=novel) for guard in entry.describe(leaf))
     return EntryDiff(
-        compile_id,
-        tuple(
-            replace(guard, novel=_is_novel(leaf, accepted))
-            for leaf in chosen
-            for guard in _describe(leaf, examined, compile_id, given)
-        ),
+        entry.compile_id,
+        tuple(guards),
         examined.checked,
         examined.unevaluated,
-        left_out=len(examined.false) - len(chosen),
+        left_out=len(examined.false) - chosen,
     )
 
 
-def _is_novel(leaf: torch_guards.Leaf, accepted: Set[str] | None) -> bool | None:
-    """None also of a shape condition, which is about several sizes: another entry that accepts them
-    does so by other conditions."""
-    return None if accepted is None or leaf.check is None else leaf.subject not in accepted
+class _Entry:
+    """A cache entry with false guards, and what was noted when it was compiled."""
 
+    def __init__(self, examined: Examined, given: GuardValues) -> None:
+        self.compile_id = str(examined.entry.compile_id)
+        self._given, self._scope, self._values = given, examined.scope, examined.values
+        self._baseline = baseline = given.baselines.of(given.code, self.compile_id)
+        self._compiled = writers.CompiledCode(
+            given.code, examined.scope, baseline.functions, given.reach
+        )
 
-def _chosen(leaves: Iterable[torch_guards.Leaf]) -> list[torch_guards.Leaf]:
-    """Those that are described, in guard order."""
-    of_kind: Counter[str] = Counter()
-    chosen: list[torch_guards.Leaf] = []
-    for leaf in leaves:
-        of_kind[leaf.kind] += 1
-        if of_kind[leaf.kind] <= MAX_OF_A_KIND and len(chosen) < MAX_GUARDS:
-            chosen.append(leaf)
-    return chosen
+    def describe(self, leaf: torch_guards.Leaf) -> list[FalseGuard]:
+        """One, or one for each thing that differs about a tensor."""
+        leaf = self._with_number(leaf)
+        given, scope = self._given, self._scope
+        value, tensor_type = self._values.get(leaf.source, MISSING), given.baselines.tensor_type
+        parts = leaf.parts or [""]  # read once: torch makes them anew each time
+        text = expression_of(parts[0])
+        differences: tuple[leaf_checks.Mismatch, ...] = ()
+        if leaf.kind == "TENSOR_MATCH":
+            differences = leaf_checks.mismatches_of(text, value, tensor_type)
+        elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
+            text = str(leaf.check.check_verbose(value).verbose_code_parts[0]).strip()
+        elif len(parts) > 1:  # dimension markings (mark_dynamic): one text each, find the false one
+            texts = map(expression_of, parts)
+            text = next((p for p in texts if guard_sources.evaluated(p, scope) is False), text)
+        expected, actual = _compared(leaf.kind, text, value, tensor_type)
+        facts, user = GuardFacts(), self._user_line(leaf, parts[0])
+        if value is not MISSING:
+            facts = guard_facts.facts_of(leaf, value, scope, given.code, self._baseline)
+        found = self._writers(leaf, parts[0], value, user)
+        guard = FalseGuard(
+            source=clip(leaf.source, 2048),
+            leaf=leaf.kind,
+            text=clip(text, 2048),
+            expected=expected,
+            actual=actual,
+            user=user,
+            hint=_hint(leaf.kind, parts[0]),
+            facts=facts,
+            writers=found,
+            line_text=None if user is None else source_locations.text_of(user),
+            own=self._own_line(leaf, user),
+            branched_on=_branched_on(leaf, facts, user),
+        )
+        return [
+            replace(
+                guard,
+                text=clip(text, 2048),
+                expected=expected,
+                actual=actual,
+                changed=self._changed(leaf, text, facts, found),
+            )
+            for text, expected, actual in differences
+        ] or [replace(guard, changed=self._changed(leaf, text, facts, found))]
 
+    def _with_number(self, leaf: torch_guards.Leaf) -> torch_guards.Leaf:
+        """A condition on one Python number, `(1.0 + L['a']) == 1.9`, as a leaf with its source."""
+        source = _only_source(expression_of(leaf.condition)) if leaf.kind == "SHAPE" else None
+        value = MISSING if source is None else guard_sources.evaluated(source, self._scope)
+        if source is None or type(value) not in (int, float):
+            return leaf
+        self._values[source] = value
+        return leaf._replace(source=source)
 
-def _with_number(leaf: torch_guards.Leaf, examined: Examined) -> torch_guards.Leaf:
-    """A condition on one Python number, `(1.0 + L['a']) == 1.9`, as a leaf with its source."""
-    source = _only_source(expression_of(leaf.condition)) if leaf.kind == "SHAPE" else None
-    if source is None:
-        return leaf
-    with contextlib.suppress(Exception):
-        value = eval(source, dict(examined.scope))
-        if type(value) in (int, float):
-            examined.values[source] = value
-            return leaf._replace(source=source)
-    return leaf
+    def _user_line(self, leaf: torch_guards.Leaf, text: str) -> Location | None:
+        """The user's line: of this very guard where torch names it, else of any guard of its
+        source; a line inside torch gives way to the user's line that called it."""
+        named = source_locations.location_in_comment(text[-_COMMENT_CHARS:])
+        if named is not None:
+            inlined = (file for file, _ in self._baseline.functions)
+            named = source_locations.with_full_path(named, inlined)
+            # Paths like Windows' "C:\\..." are absolute also where the trace is of another system.
+            is_absolute = named.file.startswith(("/", "<")) or named.file[1:3] == ":\\"
+            if is_absolute and not source_locations.is_library(named.file):
+                return named
+        # 2.7 and 2.8 note the line that called the closure, not that in it that reads the variable.
+        closure_line = guard_facts.closure_line(leaf.source, self._scope, self._given.code)
+        return closure_line or self._baseline.line_of(leaf) or named
+
+    def _own_line(self, leaf: torch_guards.Leaf, user: Location | None) -> UserCall | None:
+        """The program's own line that led to a line of a library, which was compiled with it."""
+        own = self._baseline.own_line_of(leaf)
+        if own is None or user is None or source_locations.is_own(user.file):
+            return None
+        return UserCall(own.file, own.line, own.function, source_locations.text_of(own) or "")
+
+    def _writers(
+        self, leaf: torch_guards.Leaf, text: str, value: Any, user: Location | None
+    ) -> tuple[Location, ...]:
+        """Functions that write the value, first the one of a package that reads it first, where it
+        assigns it too."""
+        holder = guard_sources.holder_of(leaf.source, self._scope)
+        of_member = leaf.kind == "NO_HASATTR"
+        if leaf.kind == "DICT_CONTAINS" and holder is not None and holder.name == "__dict__":
+            of_member, value = True, holder.value
+        member = guard_sources.member_of(text) if of_member else None
+        if member is not None:
+            found = writers.writers_of_attribute(value, member, self._compiled)
+        else:
+            found = guard_facts.writers_of(leaf.source, self._compiled) if leaf.source else ()
+        name = guard_sources.attribute_of(leaf.source)
+        if user is None or name is None or source_locations.is_own(user.file):
+            return found
+        line = store_beside_read(user.file, user.line, name)
+        if line is None or any((item.file, item.line) == (user.file, line) for item in found):
+            return found
+        return (Location(user.file, line, user.function), *found)
+
+    def _changed(
+        self, leaf: torch_guards.Leaf, text: str, facts: GuardFacts, found: tuple[Location, ...]
+    ) -> ValueChange | None:
+        """How the value was seen to change; inside a compiled call by the one line that its source
+        has for it in the functions that were compiled into it, if there is one."""
+        given = self._given
+        if given.witness is None:
+            return None
+        if facts.inference_mode is not None:  # torch has no guard on it: the keys of tensors differ
+            leaf, text = leaf._replace(kind="GLOBAL_STATE"), ": inference_mode"
+        change = given.witness.change_of(leaf, text, self.compile_id, self._scope, given.code)
+        if change is None or not change.in_call:
+            return change
+        inlined = self._baseline.functions
+        lines = [item for item in found if (item.file, item.function.split(".")[-1]) in inlined]
+        return replace(change, stack=(*lines, *change.stack)) if len(lines) == 1 else change
 
 
 @functools.lru_cache(1024)
@@ -132,132 +234,12 @@ def expression_of(text: str) -> str:
     return _COMMENT_START.split(text, maxsplit=1)[0].strip()
 
 
-def _describe(
-    leaf: torch_guards.Leaf, examined: Examined, compile_id: str, given: GuardValues
-) -> list[FalseGuard]:
-    """One, or one for each thing that differs about a tensor."""
-    leaf = _with_number(leaf, examined)
-    scope, value = examined.scope, examined.values.get(leaf.source, MISSING)
-    parts = leaf.parts or [""]  # read once: torch makes them anew each time
-    text = expression_of(parts[0])
-    differences: tuple[leaf_checks.Mismatch, ...] = ()
-    if leaf.kind == "TENSOR_MATCH":
-        differences = leaf_checks.mismatches_of(text, value, given.baselines.tensor_type)
-    elif leaf.kind == "GLOBAL_STATE" and hasattr(leaf.check, "check_verbose"):
-        text = str(leaf.check.check_verbose(value).verbose_code_parts[0]).strip()
-    elif len(parts) > 1:  # dimension markings (mark_dynamic): one text each, find the false one
-        text = next((p for p in map(expression_of, parts) if _part_false(p, scope)), text)
-    compared = _compared(leaf.kind, text, value, given.baselines.tensor_type)
-    user = _user_line(leaf, compile_id, given, scope)
-    facts = _facts(leaf, value, scope, compile_id, given)
-    found = _with_beside(leaf, user, _writers(leaf, value, examined, given))
-    guard = FalseGuard(
-        source=clip(leaf.source, 2048),
-        leaf=leaf.kind,
-        text=clip(text, 2048),
-        expected=compared[0],
-        actual=compared[1],
-        user=user,
-        hint=_hint(leaf.kind, parts[0]),
-        facts=facts,
-        writers=found,
-        line_text=None if user is None else source_locations.text_of(user),
-        own=_own_line(leaf, compile_id, given, user),
-        branched_on=_branched_on(leaf, facts, user),
-    )
-    return [
-        replace(
-            guard,
-            text=clip(text, 2048),
-            expected=expected,
-            actual=actual,
-            changed=_changed(leaf, text, facts, found, examined, given),
-        )
-        for text, expected, actual in differences
-    ] or [replace(guard, changed=_changed(leaf, text, facts, found, examined, given))]
-
-
 def _branched_on(leaf: torch_guards.Leaf, facts: GuardFacts, user: Location | None) -> bool | None:
     if user is None or leaf.kind not in _VALUE_LEAVES:
         return None
     found = _LAST_NAME.search(leaf.source)
     name = facts.free_variable or (None if found is None else found["name"])
     return None if name is None else branches_on(user.file, user.line, name)
-
-
-def _changed(
-    leaf: torch_guards.Leaf,
-    text: str,
-    facts: GuardFacts,
-    found: tuple[Location, ...],
-    examined: Examined,
-    given: GuardValues,
-) -> ValueChange | None:
-    """How the value was seen to change; inside a compiled call by the one line that its source has
-    for it in the functions that were compiled into it, if there is one."""
-    if given.witness is None:
-        return None
-    compile_id = str(examined.entry.compile_id)
-    if facts.inference_mode is not None:  # torch has no guard on it: the keys of tensors differ
-        leaf, text = leaf._replace(kind="GLOBAL_STATE"), ": inference_mode"
-    change = given.witness.change_of(leaf, text, compile_id, examined.scope, given.code)
-    if change is None or not change.in_call:
-        return change
-    inlined = given.baselines.functions_in(given.code, compile_id)
-    lines = [item for item in found if (item.file, item.function.split(".")[-1]) in inlined]
-    return replace(change, stack=(*lines, *change.stack)) if len(lines) == 1 else change
-
-
-def _with_beside(
-    leaf: torch_guards.Leaf, user: Location | None, found: tuple[Location, ...]
-) -> tuple[Location, ...]:
-    """The function of a package that reads the attribute first, where it assigns it too."""
-    name = guard_sources.attribute_of(leaf.source)
-    if user is None or name is None or source_locations.is_own(user.file):
-        return found
-    line = store_beside_read(user.file, user.line, name)
-    if line is None or any((item.file, item.line) == (user.file, line) for item in found):
-        return found
-    return (Location(user.file, line, user.function), *found)
-
-
-def _writers(
-    leaf: torch_guards.Leaf, value: Any, examined: Examined, given: GuardValues
-) -> tuple[Location, ...]:
-    inlined = given.baselines.functions_in(given.code, str(examined.entry.compile_id))
-    compiled = writers.CompiledCode(given.code, examined.scope, inlined, given.reach)
-    found = guard_sources.holder_of(leaf.source, examined.scope)
-    if leaf.kind == "DICT_CONTAINS" and found is not None and found.name == "__dict__":
-        member, value = guard_sources.member_of(leaf.parts[0]), found.value
-    else:
-        member = guard_sources.member_of(leaf.parts[0]) if leaf.kind == "NO_HASATTR" else None
-    if member is not None:
-        return writers.writers_of_attribute(value, member, compiled)
-    return guard_facts.writers_of(leaf.source, compiled) if leaf.source else ()
-
-
-def _facts(
-    leaf: torch_guards.Leaf, value: Any, scope: dict[str, Any], compile_id: str, given: GuardValues
-) -> GuardFacts:
-    if value is MISSING:
-        return GuardFacts()
-    root = guard_sources.root_name(leaf.source)
-    value_now = given.f_locals.get(root) if root is not None else None
-    changed = given.baselines.instance_changed(given.code, compile_id, root, value_now)
-    facts = guard_facts.facts_of(leaf.source, value, scope, given.code, changed)
-    if leaf.kind == "TENSOR_MATCH":
-        mode = given.baselines.inference_mode_changed(given.code, compile_id)
-        return replace(facts, inference_mode=mode)
-    if leaf.kind not in ("NO_HASATTR", "DICT_CONTAINS"):
-        return facts
-    return replace(facts, member_type=guard_facts.member_type(leaf.parts[0], value))
-
-
-def _part_false(text: str, scope: dict[str, Any]) -> bool:
-    try:
-        return eval(text, dict(scope)) is False
-    except Exception:
-        return False
 
 
 def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str | None, str | None]:
@@ -284,41 +266,6 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
         held = int(found["id"])
         return _SINGLETONS.get(held) or guard_facts.enum_member(value, held), actual
     return _CONSTANTS.get(kind), actual
-
-
-def _user_line(
-    leaf: torch_guards.Leaf, compile_id: str, given: GuardValues, scope: dict[str, Any]
-) -> Location | None:
-    """The user's line: of this very guard where torch names it, else of any guard of its source;
-    a line inside torch gives way to the user's line that called it."""
-    baseline = given.baselines.of(given.code, compile_id)
-    lines = baseline.lines if baseline else {}
-    known = lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
-    text = leaf.parts[0] if leaf.parts else ""
-    named = source_locations.location_in_comment(text[-_COMMENT_CHARS:])
-    if named is not None:
-        inlined = given.baselines.functions_in(given.code, compile_id)
-        named = source_locations.with_full_path(named, (file for file, _ in inlined))
-        # Paths like Windows' "C:\\..." are absolute also where the trace is of another system.
-        is_absolute = named.file.startswith(("/", "<")) or named.file[1:3] == ":\\"
-        if is_absolute and not source_locations.is_library(named.file):
-            return named
-    # 2.7 and 2.8 note the line that called the closure, not the one in it that reads the variable.
-    return guard_facts.closure_line(leaf.source, scope, given.code) or known or named
-
-
-def _own_line(
-    leaf: torch_guards.Leaf, compile_id: str, given: GuardValues, user: Location | None
-) -> UserCall | None:
-    """The program's own line that led to a line of a library, which was compiled with it."""
-    baseline = given.baselines.of(given.code, compile_id)
-    if baseline is None or user is None or source_locations.is_own(user.file):
-        return None
-    lines = baseline.own_lines
-    own = lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
-    if own is None:
-        return None
-    return UserCall(own.file, own.line, own.function, source_locations.text_of(own) or "")
 
 
 def _hint(kind: str, text: str) -> str | None:

@@ -33,18 +33,20 @@ _LinesByGuard = dict[tuple[str, str], Location]
 
 @dataclass(slots=True)
 class FactsAtCompile:
-    """One compile of one code object."""
+    """One compile of one code object; nothing but its `functions` where it was not seen."""
 
-    roots: dict[str, weakref.ref[Any]]
-    """Locals at compile time that can be referenced weakly, tensors left out."""
-    root_types: dict[str, type]
-    inference_mode: bool | None
+    functions: set[tuple[str, str]]
+    """(file, name) of the functions whose code went into it, as far as guards are of their lines:
+    its own, and those that the user's lines are in."""
+    roots: dict[str, tuple[weakref.ref[Any], type]] = field(
+        default_factory=dict[str, tuple["weakref.ref[Any]", type]]
+    )
+    """Locals at compile time that can be referenced weakly, tensors left out, and their types."""
+    inference_mode: bool | None = None
     lines: _LinesByGuard = field(default_factory=_LinesByGuard)
     """(source, kind of guard) to the user's line; kind "" is any guard of the source."""
     own_lines: _LinesByGuard = field(default_factory=_LinesByGuard)
     """By the same, the innermost line of the program's own, where that is another one."""
-    functions: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    """(file, name) of the functions that the user's lines are in."""
     lengths: dict[str, int] = field(default_factory=dict[str, int])
     """Of guarded containers, by their source."""
 
@@ -64,10 +66,28 @@ class FactsAtCompile:
         if length is not None:
             self.lengths[source] = length
 
+    def line_of(self, leaf: torch_guards.Leaf) -> Location | None:
+        """The user's line of a guard, or of another one of its source."""
+        return self.lines.get((leaf.source, leaf.kind)) or self.lines.get((leaf.source, ""))
+
+    def own_line_of(self, leaf: torch_guards.Leaf) -> Location | None:
+        """The same of the program's own lines."""
+        lines = self.own_lines
+        return lines.get((leaf.source, leaf.kind)) or lines.get((leaf.source, ""))
+
+    def instance_changed(self, name: str | None, value: Any) -> bool | None:
+        """Whether local `name` held another object of the same type then."""
+        reference, kind = self.roots.get(name or "", (None, None))
+        return None if reference is None or kind is not type(value) else reference() is not value
+
 
 def _note(lines: _LinesByGuard, source: str, kind: str, location: Location) -> None:
     lines.setdefault((source, kind), location)
     lines.setdefault((source, ""), location)
+
+
+def _unseen(code: types.CodeType) -> FactsAtCompile:
+    return FactsAtCompile({(code.co_filename, code.co_name)})
 
 
 class Baselines:
@@ -83,30 +103,21 @@ class Baselines:
         self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
     ) -> None:
         """Records one compile."""
-        values = {name: v for name, v in scope.items() if not isinstance(v, self.tensor_type)}
-        roots: dict[str, weakref.ref[Any]] = {}
-        for name, value in values.items():
-            with contextlib.suppress(TypeError):  # integers, tuples... have no weak references
-                roots[name] = weakref.ref(value)
-        root_types: dict[str, type] = {name: type(value) for name, value in values.items()}
-        baseline = FactsAtCompile(roots, root_types, torch_guards.inference_mode())
+        baseline = self._by_code.setdefault(code, {})[compile_id] = _unseen(code)
+        baseline.inference_mode = torch_guards.inference_mode()
+        for name, value in scope.items():
+            if not isinstance(value, self.tensor_type):
+                with contextlib.suppress(TypeError):  # integers, tuples... cannot be referenced
+                    baseline.roots[name] = weakref.ref(value), type(value)
         known: dict[Location, Location] = {}
         for guard in guards:
             with contextlib.suppress(Exception):
                 baseline.add(guard, known)
-        self._by_code.setdefault(code, {})[compile_id] = baseline
         self._fresh.append(weakref.ref(code))
 
-    def of(self, code: types.CodeType, compile_id: str) -> FactsAtCompile | None:
+    def of(self, code: types.CodeType, compile_id: str) -> FactsAtCompile:
         """The baseline of one cache entry."""
-        return (self._by_code.get(code) or {}).get(compile_id)
-
-    def functions_in(self, code: types.CodeType, compile_id: str) -> set[tuple[str, str]]:
-        """(file, name) of the functions whose code went into one cache entry, as far as its guards
-        are of their lines."""
-        baseline = self.of(code, compile_id)
-        found = baseline.functions if baseline is not None else set[tuple[str, str]]()
-        return found | {(code.co_filename, code.co_name)}
+        return (self._by_code.get(code) or {}).get(compile_id) or _unseen(code)
 
     def newest(self, code: types.CodeType) -> FactsAtCompile | None:
         """The baseline of the newest compile of `code`."""
@@ -119,51 +130,41 @@ class Baselines:
         self._fresh.clear()
         return list(dict.fromkeys(taken))
 
-    def instance_changed(
-        self, code: types.CodeType, compile_id: str, name: str | None, value: Any
-    ) -> bool | None:
-        """Whether local `name` held another object of the same type when the entry was compiled."""
-        baseline = self.of(code, compile_id)
-        if baseline is None or name is None or name not in baseline.roots:
-            return None
-        if baseline.root_types[name] is not type(value):
-            return None
-        return baseline.roots[name]() is not value
-
-    def inference_mode_changed(self, code: types.CodeType, compile_id: str) -> bool | None:
-        """Whether inference mode is on, where it is not as when the entry was compiled."""
-        baseline, now = self.of(code, compile_id), torch_guards.inference_mode()
-        return None if baseline is None or baseline.inference_mode == now else now
-
 
 _PASSED_ON = re.compile(r"L\['args'\]\[(\d{1,4})\]")
 _SCALARS = (bool, int, float, complex, str, bytes, type(None))
 
 
 def facts_of(
-    source: str,
+    leaf: torch_guards.Leaf,
     value: Any,
     scope: Mapping[str, Any],
     code: types.CodeType,
-    instance_changed: bool | None,
+    baseline: FactsAtCompile,
 ) -> GuardFacts:
-    """All facts of the guarded value at `source`."""
-    holder = holder_of(source, scope)
+    """All facts of the value that a false guard is about."""
+    source, now = leaf.source, torch_guards.inference_mode()
+    holder, name = holder_of(source, scope), root_name(source)
+    root = scope["L"].get(name)
+    if name is None:
+        begins = "global" if "G[" in source else None
+    else:
+        begins = "free_variable" if name in code.co_freevars else "argument"
+    checks_member = leaf.kind in ("NO_HASATTR", "DICT_CONTAINS")
+    checks_mode = leaf.kind == "TENSOR_MATCH" and baseline.inference_mode is not None
     return GuardFacts(
-        root=_root_kind(source, code),
-        instance_changed=instance_changed,
+        root=begins,
+        instance_changed=baseline.instance_changed(name, root),
         free_variable=cell_variable(source, scope),
         holder_kind=None if holder is None else _holder_kind(holder.value),
         holder_type=None if holder is None else type(holder.value).__name__,
         value_type=type_name(value),
         is_enum=isinstance(value, enum.Enum) or None,
-        root_type=_module_type(scope["L"].get(root_name(source))),
+        member_type=_member_type(leaf.parts[0], value) if checks_member else None,
+        inference_mode=now if checks_mode and now != baseline.inference_mode else None,
+        root_type=type(root).__name__ if _holder_kind(root) == "module" else None,
         parameter=_parameter(source, scope["L"], code),
     )
-
-
-def _module_type(root: Any) -> str | None:
-    return type(root).__name__ if root is not None and _holder_kind(root) == "module" else None
 
 
 def _parameter(source: str, f_locals: Mapping[str, Any], code: types.CodeType) -> str | None:
@@ -182,8 +183,8 @@ def _parameter(source: str, f_locals: Mapping[str, Any], code: types.CodeType) -
     return named[index] if index < len(named) else None
 
 
-def member_type(text: str, container: Any) -> str | None:
-    """The type of that attribute or key, when it is there now."""
+def _member_type(text: str, container: Any) -> str | None:
+    """The type of the attribute or key that a guard is about, when it is there now."""
     name = member_of(text)
     is_dict = isinstance(container, dict)
     members = cast(dict[str, Any], container if is_dict else getattr(container, "__dict__", {}))
@@ -192,13 +193,6 @@ def member_type(text: str, container: Any) -> str | None:
         if isinstance(table, dict) and name in table:
             return type_name(cast(dict[Any, Any], table)[name])
     return None
-
-
-def _root_kind(source: str, code: types.CodeType) -> str | None:
-    name = root_name(source)
-    if name is not None:
-        return "free_variable" if name in code.co_freevars else "argument"
-    return "global" if "G[" in source else None
 
 
 def _holder_kind(holder: Any) -> str:
@@ -227,8 +221,7 @@ def writers_of(source: str, compiled: writers.CompiledCode) -> tuple[Location, .
     closure = closure_of(source, scope, compiled.code)
     if closure is not None:
         function, index = closure
-        cells, inner = function.__closure__ or (), function.__code__
-        return writers.writers_of_cell(cells[index], inner.co_freevars[index], inner)
+        return writers.writers_of_cell((function.__closure__ or ())[index], function.__code__)
     holder = holder_of(source, scope)
     if holder is None:
         return ()
@@ -249,13 +242,8 @@ def closure_line(source: str, scope: Mapping[str, Any], code: types.CodeType) ->
 
 def enum_member(value: Any, object_id: int) -> str | None:
     """The member with this `id` of the enumeration that `value` is of, as `shown` writes it."""
-    if not isinstance(value, enum.Enum):
-        return None
-    return next((_enum_text(each) for each in type(value) if id(each) == object_id), None)
-
-
-def _enum_text(member: enum.Enum) -> str:
-    return f"{type(member).__name__}.{member.name}"
+    members = type(value) if isinstance(value, enum.Enum) else ()
+    return next((f"{type(value).__name__}.{m.name}" for m in members if id(m) == object_id), None)
 
 
 def shown(value: Any, tensor_type: type) -> str:
@@ -264,7 +252,7 @@ def shown(value: Any, tensor_type: type) -> str:
     if isinstance(value, tensor_type):
         return f"Tensor {list(value.shape)} {value.dtype}"
     if isinstance(value, enum.Enum):
-        return _enum_text(value)
+        return f"{type(value).__name__}.{value.name}"
     if type(value) in _SCALARS:
         return clip(repr(value), 120)
     if type(value) is tuple and all(type(item) in _SCALARS for item in cast(Any, value)):

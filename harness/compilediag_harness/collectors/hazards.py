@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from compilediag_harness.base.object_graph import WeakByIdentity
 from compilediag_harness.base.session import Session
@@ -77,14 +77,14 @@ class HazardCollector:
         entries = torch_guards.cache_entries(code)
         if not entries:
             return False
-        f_locals = {name: v for name, ref in baseline.roots.items() if (v := ref()) is not None}
+        roots = {name: ref() for name, (ref, _) in baseline.roots.items()}
+        f_locals = {name: value for name, value in roots.items() if value is not None}
         # A guard on a local that is not at hand cannot be evaluated: `unevaluated` counts it.
-        known = self._baselines.of(code, str(entries[0].compile_id))
-        lengths = None if known is None else known.lengths
+        lengths = self._baselines.of(code, str(entries[0].compile_id)).lengths
         examined = LeafChecks(f_locals, deadline).of(entries[0], lengths)
         if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
-        diff = described(examined, GuardValues(code, f_locals, self._baselines, self._witness))
+        diff = described(examined, GuardValues(code, self._baselines, self._witness))
         armed = tuple(guard for guard in diff.guards if _will_fail(guard))
         session.emit(
             HazardsChecked(
@@ -102,14 +102,8 @@ def _will_fail(guard: FalseGuard) -> bool:
     return bool(guard.source) and guard.source not in ("L", "G") and guard.leaf != "SHAPE"
 
 
+_FORWARD = ("forward_hook", "forward_pre_hook")
 _MAX_HOOKS = 512
-
-
-class _Found(NamedTuple):
-    kind: str
-    target: str
-    function: Location
-    disabled: bool
 
 
 _MAX_MODULES = 5000
@@ -185,35 +179,26 @@ class UnguardedCollector:
         return snapshot
 
     def _compare(self, root: Any, before: _Snapshot, step: int) -> None:
+        location_of = source_locations.location_of
         for path, module in root.named_modules():
             had = before.hooks.get(path)
-            if had is not None and not (path == "" and before.root_forward):
-                self._compare_hooks(path or type(root).__name__, module, had, before, step)
+            if had is None or (path == "" and before.root_forward):
+                continue
+            # Only a module without hooks is unguarded: torch guards the hooks that were there.
+            # Read from the registries, never called: the hooks are the program's.
+            for kind, none, some in zip(_FORWARD, had, torch_api.module_hooks(module), strict=True):
+                if none == 0 and some > 0:
+                    hook = next(iter(getattr(module, f"_{kind}s").values()))
+                    code = getattr(hook, "__code__", None)
+                    where = None if code is None else location_of(code)
+                    self._report(kind, path or type(root).__name__, where, before, step)
         for (owner, name), code in before.methods.items():
-            value = vars(owner).get(name)
-            now = getattr(value, "__code__", None)
+            now = getattr(vars(owner).get(name), "__code__", None)
             if now is not None and now is not code:
                 target = f"{owner.__name__}.{name}"
-                self._report(
-                    "class_method", target, source_locations.location_of(now), before, step
-                )
+                self._report("class_method", target, location_of(now), before, step)
         if before.global_hooks == (0, 0) and any(torch_api.global_forward_hooks()):
             self._report("global_forward_hook", "torch.nn.modules.module", None, before, step)
-
-    def _compare_hooks(
-        self, path: str, module: Any, before: tuple[int, int], snapshot: _Snapshot, step: int
-    ) -> None:
-        """Only a module without hooks is unguarded: torch guards the hooks that were there."""
-        names = ("forward_hook", "forward_pre_hook")
-        registries = ("_forward_hooks", "_forward_pre_hooks")
-        now = torch_api.module_hooks(module)
-        # Read from the registries, never called: the hooks are the program's.
-        for what, registry, had, has in zip(names, registries, before, now, strict=True):
-            if had == 0 and has > 0:
-                hook = next(iter(getattr(module, registry).values()))
-                code = getattr(hook, "__code__", None)
-                where = source_locations.location_of(code) if code is not None else None
-                self._report(what, path, where, snapshot, step)
 
     def _report(
         self, what: str, target: str, where: Location | None, before: _Snapshot, step: int
@@ -228,36 +213,28 @@ class UnguardedCollector:
 def hooks_of(roots: Iterable[Any], now: float) -> HooksFound | None:
     """The hooks on compiled modules and their parameters; None where there is none."""
     deadline = time.thread_time() + BUDGET_S
-    found: dict[_Found, None] = {}
+    found: dict[tuple[str, str, Location, bool], None] = {}
     seen: set[int] = set()
     # A part of a compiled module may have been compiled by itself: it is listed under the whole.
     for root in sorted(roots, key=lambda module: -sum(1 for _ in module.modules())):
-        for path, owner in _owners(root):
+        for path, owner in (*root.named_modules(), *root.named_parameters()):
             if id(owner) in seen:
                 continue
             seen.add(id(owner))
             if time.thread_time() > deadline or len(found) >= _MAX_HOOKS:
                 break
-            for kind, registry in torch_api.hook_registries(owner):
-                found.update(dict.fromkeys(_of(kind, path, registry)))
+            found.update(dict.fromkeys(_hooks_on(owner, path or type(root).__name__)))
     if not found:
         return None
     kinds, targets, functions, disabled = zip(*found, strict=True)
     return HooksFound(now, kinds, targets, functions, disabled)
 
 
-def _owners(root: Any) -> Iterator[tuple[str, Any]]:
-    name = type(root).__name__
-    for path, module in root.named_modules():
-        yield path or name, module
-    for path, parameter in root.named_parameters():
-        yield path, parameter
-
-
-def _of(kind: str, path: str, registry: Mapping[Any, Any]) -> Iterator[_Found]:
-    for hook in list(registry.values()):
-        code = code_of(hook)
-        if code is not None and not source_locations.is_library(code.co_filename):
-            yield _Found(
-                kind, path, source_locations.definition_of(code), torch_api.is_disabled(hook)
-            )
+def _hooks_on(owner: Any, path: str) -> Iterator[tuple[str, str, Location, bool]]:
+    """Kind, path and function of each, and whether it is disabled."""
+    for kind, registry in torch_api.hook_registries(owner):
+        for hook in list(registry.values()):
+            code = code_of(hook)
+            if code is not None and not source_locations.is_library(code.co_filename):
+                where = source_locations.definition_of(code)
+                yield kind, path, where, torch_api.is_disabled(hook)

@@ -14,7 +14,7 @@ import types
 import weakref
 from typing import Any, cast
 
-from compilediag_harness.base.session import BATCH_S, Session, SessionSink, SessionSinks
+from compilediag_harness.base.session import Session, SessionSink, SessionSinks
 from compilediag_harness.blame.source_locations import definition_of, is_library, is_ours
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.torch_internals import (
@@ -94,9 +94,7 @@ class ShapeReader:
         any code."""
         # type() and not isinstance(): a proxy's `__class__` may be the program's code.
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-        if kind in self._plain:
-            found.append((path, _sizes(value)))
-        elif kind is list or kind is tuple:
+        if kind is list or kind is tuple:
             for member in value[:MAX_ITEMS]:
                 self._add_tensor(path, member, found)
         elif kind is dict:
@@ -173,11 +171,6 @@ class Invocations(SessionSink):
         except Exception as error:
             self.session.fault("compiled call", error)
 
-    def step_ended(self, _step: int, _compiled: bool) -> None:
-        """Writes a batch that is due."""
-        if self._sums and self.session.now() - self.written >= BATCH_S:
-            self.finish()
-
     def finish(self) -> None:
         with self.lock:
             sums, order, padded, eager = self._sums, self._order, self._padded, self._eager
@@ -234,9 +227,7 @@ class Invocations(SessionSink):
     def _index(self, key: int, call: torch_open_calls.CalledWith) -> int:
         """The index of a callable. Keys are addresses: one of another object, made after the
         first was freed, is another callable."""
-        function = call.function
-        owner = getattr(function, "__self__", None)
-        it = torch_open_calls.callable_of(function)
+        it = torch_open_calls.callable_of(call.function)
         known = self._known.get(key)
         if known is not None and (known[1] is None or known[1]() is it):
             return known[0]
@@ -247,22 +238,18 @@ class Invocations(SessionSink):
             reference = weakref.ref(it)
         except TypeError:
             reference = None
-        self._locations.append(defined_at(function, self._module_type))
-        function = _code_of(function, self._module_type)
-        self._tensors.append(self._tensor_names(function, owner is not None, call))
+        self._locations.append(defined_at(call.function, self._module_type))
+        # Its tensors by the parameters that they are passed to.
+        code = getattr(_code_of(call.function, self._module_type), "__code__", None)
+        bound = getattr(call.function, "__self__", None) is not None
+        parameters = () if code is None else code.co_varnames[int(bound) : code.co_argcount]
+        tensors: Shapes = ()
+        if len(call.args) <= len(parameters):
+            arguments = {**dict(zip(parameters, call.args, strict=False)), **call.kwargs}
+            tensors = self._reader.read((), arguments)
+        self._tensors.append(tuple(path for path, _ in tensors))
         self._known[key] = (index, reference)
         return index
-
-    def _tensor_names(
-        self, function: Any, bound: bool, call: torch_open_calls.CalledWith
-    ) -> tuple[str, ...]:
-        """The tensors of a call by the parameters they are passed to."""
-        code = getattr(function, "__code__", None)
-        parameters = () if code is None else code.co_varnames[int(bound) : code.co_argcount]
-        if len(call.args) > len(parameters):
-            return ()
-        arguments = {**dict(zip(parameters, call.args, strict=False)), **call.kwargs}
-        return tuple(path for path, _ in self._reader.read((), arguments))
 
 
 def defined_at(function: Any, module_type: type) -> Location:
@@ -312,17 +299,15 @@ def to_text(shapes: Shapes) -> str:
 def samples(shapes: Shapes | None) -> int | None:
     """The leading size of the first tensor that has one; None where there is none."""
     first = _first(shapes)
-    return None if first is None else first[0]
+    return first[0] if first else None
 
 
 def elements(shapes: Shapes | None) -> int | None:
     """The number of elements of that tensor: tokens, where it holds token ids."""
     first = _first(shapes)
-    return None if first is None else math.prod(first)
+    return math.prod(first) if first else None
 
 
-def _first(shapes: Shapes | None) -> tuple[int, ...] | None:
-    for _, sizes in shapes or ():
-        if sizes:
-            return sizes if all(type(size) is int for size in sizes) else None
-    return None
+def _first(shapes: Shapes | None) -> tuple[int, ...]:
+    first = next((sizes for _, sizes in shapes or () if sizes), ())
+    return first if all(type(size) is int for size in first) else ()

@@ -15,6 +15,7 @@ import re
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -70,18 +71,19 @@ _kept: weakref.WeakKeyDictionary[Any, _Leaves] = weakref.WeakKeyDictionary()
 """By torch's guard manager, which goes with its cache entry."""
 
 
-class Examined(NamedTuple):
+@dataclass(slots=True)
+class Examined:
     """The false leaves of one cache entry, in guard order."""
 
     entry: Any
-    false: tuple[torch_guards.Leaf, ...]
     scope: dict[str, Any]
     """The names its guards are written in."""
     values: dict[str, Any]
     """The live value of each source, `MISSING` where it could not be evaluated."""
-    checked: int
-    unevaluated: int
-    finished: bool
+    false: list[torch_guards.Leaf] = field(default_factory=list[torch_guards.Leaf])
+    checked: int = 0
+    unevaluated: int = 0
+    finished: bool = False
     """False: the deadline came before all leaves were checked."""
 
 
@@ -99,21 +101,19 @@ class LeafChecks:
         self.accepted: set[str] = set()
         """Subjects whose present value some entry accepts with all its leaves on them."""
 
-    def of(self, entry: Any, lengths: Mapping[str, int] | None = None) -> Examined:
+    def of(self, entry: Any, lengths: Mapping[str, int]) -> Examined:
         """Every false leaf of an entry; `lengths`: of its guarded containers, by their source."""
         scope = torch_guards.scope_of(entry, self._locals)
         values = self._values.setdefault(id(scope["G"]), {"L": self._locals, "G": scope["G"]})
+        found = Examined(entry, scope, values)
         if time.thread_time() > self._deadline:
-            return Examined(entry, (), scope, values, 0, 0, finished=False)
-        false: list[torch_guards.Leaf] = []
+            return found
         failed: set[str] = set()
-        checked = unevaluated = 0
         leaves = self._leaves_of(entry, lengths)
         for leaf in leaves.all:
-            checked += 1
-            if not checked % 64 and time.thread_time() > self._deadline:
-                found = (tuple(false), scope, values, checked, unevaluated)
-                return Examined(entry, *found, finished=False)
+            found.checked += 1
+            if not found.checked % 64 and time.thread_time() > self._deadline:
+                return found
             source, _, check, _ = leaf
             value = values.get(source, MISSING)
             if check is not None and value is not MISSING:
@@ -123,25 +123,31 @@ class LeafChecks:
                 except Exception:
                     holds = None
             else:
-                holds = _evaluated(leaf, entry, scope, values)
+                holds = _evaluated(leaf, found)
             if holds:
                 continue
             failed.add(leaf.subject)
             if holds is None:
-                unevaluated += 1
+                found.unevaluated += 1
             else:
-                false.append(leaf)
+                found.false.append(leaf)
         self.accepted |= leaves.subjects - failed
-        found = (tuple(false), scope, values, checked, unevaluated)
-        return Examined(entry, *found, finished=True)
+        found.finished = True
+        return found
 
-    def _leaves_of(self, entry: Any, lengths: Mapping[str, int] | None) -> _Leaves:
+    def _leaves_of(self, entry: Any, lengths: Mapping[str, int]) -> _Leaves:
         """Read one by one, for there may be very many; kept where there are few of each entry."""
         manager = entry.guard_manager
         if self._keeps and (known := _kept.get(manager)) is not None:
             return known
         subjects: set[str] = set()
-        read = _noting(torch_guards.leaves_of(entry, lengths), subjects)
+
+        def noted() -> Iterator[torch_guards.Leaf]:
+            for leaf in torch_guards.leaves_of(entry, lengths):
+                subjects.add(leaf.subject)
+                yield leaf
+
+        read = noted()
         if not self._keeps:
             return _Leaves(read, subjects)
         first = tuple(islice(read, _KEPT_LEAVES + 1))
@@ -151,21 +157,14 @@ class LeafChecks:
         return found
 
 
-def _noting(leaves: Iterable[torch_guards.Leaf], subjects: set[str]) -> Iterator[torch_guards.Leaf]:
-    for leaf in leaves:
-        subjects.add(leaf.subject)
-        yield leaf
-
-
-def _evaluated(
-    leaf: torch_guards.Leaf, entry: Any, scope: dict[str, Any], values: dict[str, Any]
-) -> bool | None:
+def _evaluated(leaf: torch_guards.Leaf, found: Examined) -> bool | None:
     """Whether a leaf is true now, whose source was not evaluated before or could not be, or which
     is a shape condition; None when it cannot be evaluated (a missing argument, an object whose
     attribute access fails)."""
+    scope, values = found.scope, found.values
     try:
         if leaf.check is None:
-            names = dict(getattr(entry.guard_manager, "global_scope", None) or {})
+            names = dict(getattr(found.entry.guard_manager, "global_scope", None) or {})
             # torch evaluates the same text in the same scopes to find its reason.
             result = eval(as_code(leaf.condition), names, scope)
             return result if isinstance(result, bool) else None
@@ -190,60 +189,49 @@ def mismatches_of(text: str, value: Any, tensor_type: type) -> tuple[Mismatch, .
         expected, actual = f"torch.{guard['type']}", type_name(value)
         message = f"expected type of '{source}' to be <class '{expected}'>, but found "
         return (Mismatch(f"{message}<class '{actual}'>", expected, actual),)
-    found = tuple(_mismatches(guard, value)) or tuple(_key_mismatch(guard, value))
-    return tuple(each._replace(text=f"tensor '{source}' {each.text}") for each in found)
-
-
-def _mismatches(guard: re.Match[str], value: Any) -> Iterator[Mismatch]:
+    found: list[Mismatch] = []
     dtype = str(value.dtype).removeprefix("torch.")
     if dtype != guard["dtype"]:
         names = [_SCALAR_NAMES.get(name, name.capitalize()) for name in (guard["dtype"], dtype)]
         text = f"dtype mismatch. expected {names[0]}, actual {names[1]}"
-        yield Mismatch(text, f"torch.{guard['dtype']}", f"torch.{dtype}")
+        found.append(Mismatch(text, f"torch.{guard['dtype']}", f"torch.{dtype}"))
     device = str(value.device.index)
     if device != guard["device"]:
-        text = (
-            "Tensor device index mismatch. Expected device index to be "
-            f"{guard['device']}, actual {device}"
-        )
-        yield Mismatch(text, f"device index {guard['device']}", str(value.device))
+        text = "Tensor device index mismatch. Expected device index to be "
+        text += f"{guard['device']}, actual {device}"
+        found.append(Mismatch(text, f"device index {guard['device']}", str(value.device)))
     if str(bool(value.requires_grad)) != guard["grad"]:
-        expected = int(guard["grad"] == "True")
-        text = f"requires_grad mismatch. expected requires_grad={expected}"
+        text = f"requires_grad mismatch. expected requires_grad={int(guard['grad'] == 'True')}"
         shown = f"requires_grad={value.requires_grad}"
-        yield Mismatch(text, f"requires_grad={guard['grad']}", shown)
-    yield from _size_mismatches(guard, value)
-    if device == guard["device"]:
-        yield from (each for each in _key_mismatch(guard, value) if each.expected != each.actual)
-
-
-def _key_mismatch(guard: re.Match[str], value: Any) -> Iterator[Mismatch]:
-    """The dispatch keys: device type, inference mode, autocast, functorch, subclass."""
+        found.append(Mismatch(text, f"requires_grad={guard['grad']}", shown))
+    found += _size_mismatches(guard, value)
+    # The dispatch keys: device type, inference mode, autocast, functorch, subclass.
     keys = torch_guards.dispatch_keys(value)
-    if keys is not None:
+    if keys is not None and (not found or (device == guard["device"] and keys != guard["keys"])):
         text = f"dispatch key set mismatch. expected {guard['keys']}, actual {keys}"
-        yield Mismatch(text, guard["keys"], keys)
+        found.append(Mismatch(text, guard["keys"], keys))
+    return tuple(each._replace(text=f"tensor '{source}' {each.text}") for each in found)
 
 
-def _size_mismatches(guard: re.Match[str], value: Any) -> Iterator[Mismatch]:
+def _size_mismatches(guard: re.Match[str], value: Any) -> list[Mismatch]:
     """Rank, then size, then stride; `None` in the guard stands for a dynamic dimension."""
     sizes, actual = _sizes(guard["size"]), list(value.shape)
     if sizes is None:
-        return
+        return []
     if len(sizes) != len(actual):
         text = f"rank mismatch. expected {len(sizes)}, actual {len(actual)}"
-        yield Mismatch(text, _shown(sizes), _shown(actual))
-        return
-    resized = list(_first_difference("size", sizes, actual))
-    yield from resized
+        return [Mismatch(text, _shown(sizes), _shown(actual))]
+    resized = _first_difference("size", sizes, actual)
     strides = _sizes(guard["stride"])
-    if strides is not None and hasattr(value, "stride"):
-        try:
-            actual = list(value.stride())
-        except (RuntimeError, NotImplementedError):  # sparse and nested tensors have none
-            return
-        if not resized or not _is_ordered_alike(strides, actual):
-            yield from _first_difference("stride", strides, actual)
+    if strides is None or not hasattr(value, "stride"):
+        return resized
+    try:
+        actual = list(value.stride())
+    except (RuntimeError, NotImplementedError):  # sparse and nested tensors have none
+        return resized
+    if resized and _is_ordered_alike(strides, actual):
+        return resized
+    return [*resized, *_first_difference("stride", strides, actual)]
 
 
 def _is_ordered_alike(one: list[int | None], other: list[int]) -> bool:
@@ -264,15 +252,13 @@ def _sizes(text: str) -> list[int | None] | None:
     return [int(item) if item.lstrip("-").isdigit() else None for item in items]
 
 
-def _first_difference(
-    what: str, expected: list[int | None], actual: list[int]
-) -> Iterator[Mismatch]:
+def _first_difference(what: str, expected: list[int | None], actual: list[int]) -> list[Mismatch]:
     prefix = "" if what == "size" else f"{what} "
     for index, (size, found) in enumerate(zip(expected, actual, strict=False)):
         if len(expected) == len(actual) and size is not None and size != found:
             text = f"{what} mismatch at index {index}. expected {size}, actual {found}"
-            yield Mismatch(text, f"{prefix}{_shown(expected)}", f"{prefix}{_shown(actual)}")
-            return
+            return [Mismatch(text, f"{prefix}{_shown(expected)}", f"{prefix}{_shown(actual)}")]
+    return []
 
 
 def _shown(sizes: Sequence[int | None]) -> str:

@@ -17,8 +17,7 @@ import os
 import re
 import textwrap
 import traceback
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compilediag_harness.base.session import Session
@@ -105,8 +104,7 @@ _ORDINARY_SKIPS = (
 
 
 class LogCollector:
-    """Turns what torch says of its compiles into events and lines of torch_logs.txt. What calls it
-    is torch at work: nothing here raises."""
+    """Turns what torch says of its compiles into events and lines of torch_logs.txt."""
 
     def __init__(self, session: Session, text_file: str | None) -> None:
         self._session = session
@@ -115,30 +113,12 @@ class LogCollector:
         self._last_reason = ""
         self.break_records = 0
 
-    # --- installed when what they look at is imported -----------------------------------------
+    def shielded(self, action: Callable[..., None]) -> Callable[..., None]:
+        """One of what follows, for a function of torch to call."""
 
-    def translator_imported(self) -> torch_names.Removers:
-        """The part of Dynamo that meets graph breaks."""
-        return (torch_logs.on_graph_break(self._shielded(self._broke)),)
-
-    def convert_frame_imported(self) -> torch_names.Removers:
-        """The part of Dynamo that gives frames up."""
-        return (
-            torch_logs.on_frame_failed(self._shielded(self._failed)),
-            torch_logs.on_frame_skipped(self._shielded(self._skipped)),
-            torch_logs.on_recompile_limit(self._shielded(self._limited)),
-        )
-
-    def cudagraphs_imported(self) -> torch_names.Removers:
-        """The part of inductor that says why something runs without CUDA graphs."""
-        return torch_logs.on_cudagraph_skip(self._shielded(partial(self._warn, _CUDAGRAPHS)))
-
-    def _shielded(self, action: Any) -> Any:
         def act(*given: Any) -> None:
-            try:
+            with self._session.shielded("torch's messages"):
                 action(*given)
-            except Exception as error:
-                self._session.fault("torch's messages", error)
 
         return act
 
@@ -157,22 +137,25 @@ class LogCollector:
         head = f"Recompiling function {place}\n    triggered by the following guard failure(s):\n"
         self._write(_RECOMPILES, head + failed)
 
-    def _broke(self, head: str, stack: str) -> None:
+    def broke(self, head: str, stack: str) -> None:
+        """A graph break."""
         repeated = head in self._seen
         if not repeated:
             self._seen.add(head)
         text = clip(head, _REPEATED_CHARS) if repeated else clip(head + "\n" + stack)
         self._report_break(text, torch_compiles.current_compile_id(), _BREAKS, repeated=repeated)
 
-    def _failed(self, code: Any, error: BaseException, message: str) -> None:
+    def failed(self, code: Any, error: BaseException, message: str) -> None:
+        """Dynamo gives a frame up because of an error."""
         report = torch_logs.skip_report(error, code)
         if report is not None:
             compile_id = str(getattr(error, "compile_id", "") or "")
             self._report_break(clip(report), compile_id, _SKIPS)
         reason = "".join(traceback.format_exception_only(type(error), error)).strip()
-        self._skipped(code, reason)
+        self.skipped(code, reason)
 
-    def _skipped(self, code: Any, reason: str) -> None:
+    def skipped(self, code: Any, reason: str) -> None:
+        """Dynamo does not compile a frame."""
         is_module_of_torch = code.co_name == "forward" and _TORCH_MODULE.search(code.co_filename)
         if any(word in reason for word in _ORDINARY_SKIPS) and not is_module_of_torch:
             return  # of a module of torch's own it may be why nothing was compiled
@@ -181,7 +164,12 @@ class LogCollector:
         at = (session.now(), session.step)
         session.emit(FrameSkipped(*at, where, clip(reason, 2048), *entered(session)))
 
-    def _limited(self, limit: str, value: Any) -> None:
+    def without_cudagraph(self, message: str) -> None:
+        """Something runs without CUDA graphs."""
+        self._warn(_CUDAGRAPHS, message)
+
+    def limited(self, limit: str, value: Any) -> None:
+        """The frame that is being compiled has reached a limit."""
         frame = torch_compiles.frame_being_compiled()
         code = None if frame is None else frame.code
         place = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,8 +57,8 @@ class RecompileCollector:
         self,
         session: Session,
         baselines: Baselines,
-        witness: Witness | None = None,
-        phases: PhaseTimes | None = None,
+        witness: Witness | None,
+        phases: PhaseTimes,
     ) -> None:
         self._session = session
         self._baselines = baselines
@@ -83,8 +82,7 @@ class RecompileCollector:
         spent = time.monotonic() - started
         compile_id = torch_compiles.current_compile_id()
         self.analysis_s[compile_id] = self.analysis_s.get(compile_id, 0.0) + spent
-        if self._phases is not None:
-            self._phases.leave_out(spent)
+        self._phases.leave_out(spent)
         self._session.charge(spent)
         self._session.emit(
             Recompiled(
@@ -109,15 +107,18 @@ class RecompileCollector:
         examined: list[Examined] = []
         problem = None
         for entry in entries[:_EXAMINED]:
-            known = self._baselines.of(frame.f_code, str(entry.compile_id))
-            found = checks.of(entry, None if known is None else known.lengths)
+            baseline = self._baselines.of(frame.f_code, str(entry.compile_id))
+            found = checks.of(entry, baseline.lengths)
             if not found.finished and len(examined) >= most:
                 break  # the nearest are chosen of those used last
             examined.append(found)
             if not found.finished:
                 problem = f"stopped after {_BUDGET_S:g} s at entry {entry.compile_id}"
                 break
-        nearest = _nearest(examined, most)
+        # Those with the fewest false guards, of equals those used last, in torch's order. An entry
+        # without a false leaf fails by something that has no leaf: one guard at least.
+        distances = ((max(1, len(item.false)), at) for at, item in enumerate(examined))
+        nearest = [examined[at] for at in sorted(at for _, at in heapq.nsmallest(most, distances))]
         ids = {str(item.entry.compile_id) for item in nearest}
         kept = [
             clip_middle(reason, _REASON_CHARS)
@@ -126,7 +127,7 @@ class RecompileCollector:
         ]
         printed = dict(map(_split, reversed(kept)))
         writers.new_analysis()
-        given = GuardValues(frame.f_code, frame.f_locals, self._baselines, self._witness)
+        given = GuardValues(frame.f_code, self._baselines, self._witness)
         of_all = problem is None and len(examined) == len(entries)
         accepted = checks.accepted if of_all else None
         diffs = [described(item, given, accepted) for item in nearest]
@@ -137,13 +138,6 @@ class RecompileCollector:
             problem,
             tuple(kept),
         )
-
-
-def _nearest(examined: Sequence[Examined], most: int) -> list[Examined]:
-    """The entries with the fewest false guards, of equals those used last, in torch's order."""
-    # An entry without a false leaf fails by something that has no leaf: one guard at least.
-    distances = ((max(1, len(item.false)), at) for at, item in enumerate(examined))
-    return [examined[at] for at in sorted(at for _, at in heapq.nsmallest(most, distances))]
 
 
 def _split(reason: str) -> tuple[str, str]:
@@ -160,23 +154,17 @@ def _with_printed(diff: EntryDiff, printed: str | None) -> EntryDiff:
         return diff
     head = printed.split("\nUser stack trace:")[0]
     expression = expression_of(head)
-    if any(_same(expression, guard) for guard in diff.guards):
-        return diff
+    tensor = _TENSOR.match(expression)
+    named = None if tensor is None else tensor["a"] or tensor["b"]
+    for guard in diff.guards:  # printed without torch's `L[...]`
+        text = strip_local_scope(guard.text)
+        same = text[:_COMPARED_CHARS] == expression[:_COMPARED_CHARS]
+        if same or (named is not None and strip_local_scope(guard.source) == named):
+            return diff
     guard = FalseGuard(
         source="", leaf="PRINTED", text=clip(expression, 2048), user=_printed_line(printed, head)
     )
     return replace(diff, guards=(guard, *diff.guards))
-
-
-def _same(expression: str, guard: FalseGuard) -> bool:
-    """Whether the printed expression (without torch's `L[...]`) is this guard."""
-    text = strip_local_scope(guard.text)
-    if text[:_COMPARED_CHARS] == expression[:_COMPARED_CHARS]:
-        return True
-    tensor = _TENSOR.match(expression)
-    if tensor is None:
-        return False
-    return strip_local_scope(guard.source) == (tensor["a"] or tensor["b"])
 
 
 def strip_local_scope(text: str) -> str:

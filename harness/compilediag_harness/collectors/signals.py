@@ -31,7 +31,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from compilediag_harness.base.journal import moved_up
-from compilediag_harness.base.session import Session
+from compilediag_harness.base.session import Session, in_forks
 from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.wire import InterruptLost, ProfileEnded
@@ -66,7 +66,7 @@ def arm() -> None:
     _armed = True
     signal.signal(signal.SIGUSR1, _received)
     signal.signal(signal.SIGUSR2, _received)
-    os.register_at_fork(after_in_child=_forked)
+    in_forks.append(_forked)
 
 
 def _received(signum: int, _frame: FrameType | None) -> None:
@@ -105,23 +105,23 @@ class Profiling:
             _requested = False
             return
         self._windows += 1
-        if torch_api.profiler_enabled():
-            _requested = False
-            self._report(step, step, None, "the program profiles itself")
-            return
-        activities = [self._torch.profiler.ProfilerActivity.CPU]
-        if torch_api.cuda_in_use(self._torch):
-            activities.append(self._torch.profiler.ProfilerActivity.CUDA)
-        profiler = self._torch.profiler.profile(activities=activities)
-        try:
-            profiler.start()
-        except Exception as error:
-            _requested = False
-            self._report(step, step, None, f"torch.profiler did not start: {error}")
-            return
-        self._profiler, self._thread = profiler, threading.get_ident()
-        self._first, self._began = step, time.monotonic()
-        self.session.watched_until = max(self.session.watched_until, step + MAX_STEPS)
+        problem = "the program profiles itself"
+        if not torch_api.profiler_enabled():
+            activities = [self._torch.profiler.ProfilerActivity.CPU]
+            if torch_api.cuda_in_use(self._torch):
+                activities.append(self._torch.profiler.ProfilerActivity.CUDA)
+            profiler = self._torch.profiler.profile(activities=activities)
+            try:
+                profiler.start()
+            except Exception as error:
+                problem = f"torch.profiler did not start: {error}"
+            else:
+                self._profiler, self._thread = profiler, threading.get_ident()
+                self._first, self._began = step, time.monotonic()
+                self.session.watched_until = max(self.session.watched_until, step + MAX_STEPS)
+                return
+        _requested = False
+        self._report(step, step, None, problem)
 
     def end(self, step: int) -> None:
         """Ends the window, if there is one; torch lets only the thread that began it do so."""
@@ -130,19 +130,16 @@ class Profiling:
         if profiler is None or threading.get_ident() != self._thread:
             return
         self._profiler, _requested = None, False
-        name = f"profile-{os.getpid()}-{self._windows}.json.gz"
-        path = os.path.join(self._folder, name)
+        name, problem = f"profile-{os.getpid()}-{self._windows}.json.gz", None
         try:
             profiler.stop()
             os.makedirs(self._folder, exist_ok=True)
-            size = _export(profiler, path)
+            size = _export(profiler, os.path.join(self._folder, name))
+            if size > MAX_BYTES:
+                problem = f"the trace had {size} bytes and was removed"
         except Exception as error:
-            self._report(self._first, step, None, f"the trace could not be written: {error}")
-            return
-        if size > MAX_BYTES:
-            self._report(self._first, step, None, f"the trace had {size} bytes and was removed")
-            return
-        self._report(self._first, step, name, None)
+            problem = f"the trace could not be written: {error}"
+        self._report(self._first, step, None if problem else name, problem)
 
     def forget(self) -> None:
         """This process is a fork: the window is the parent's."""
@@ -236,7 +233,6 @@ class InterruptWatch:
         if _python_acts() and hasattr(os, "memfd_create"):
             self._fd = moved_up(os.memfd_create("compilediag-interrupts"))
             faulthandler.register(signal.SIGINT, file=self._fd, all_threads=False, chain=True)
-            os.register_at_fork(after_in_child=self.uninstall)
 
     def look(self) -> None:
         """Called in the user's loop: whether an interrupt came, and was lost."""
@@ -288,20 +284,20 @@ class InterruptWatch:
     def _loop(self) -> list[types.CodeType]:
         """The code of the user's frames, where they are those that the interrupt came in, and no
         handler of it is in progress; else nothing."""
-        if not _python_acts():
-            return []
-        if _handles_interrupt(sys.exc_info()[1]):
+        if not _python_acts() or _handles_interrupt(sys.exc_info()[1]):
             return []
         frame: types.FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage]
-        here: list[tuple[StackRow, types.CodeType]] = []
+        rows: list[StackRow] = []
+        codes: list[types.CodeType] = []
         while frame is not None:
-            code = frame.f_code
-            here.append((StackRow(code.co_filename, code.co_name, frame.f_lineno), code))
+            row = StackRow(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno)
+            if self._is_users(row):
+                rows.insert(0, row)
+                codes.insert(0, frame.f_code)
             frame = frame.f_back
-        users = [(row, code) for row, code in reversed(here) if self._is_users(row)]
-        rows, arrived = [row for row, _ in users], self._arrived_in
+        arrived = self._arrived_in
         same = len(rows) == len(arrived) and rows[:-1] == arrived[:-1]
-        return [code for _, code in users] if same and rows[-1][:2] == arrived[-1][:2] else []
+        return codes if same and rows[-1][:2] == arrived[-1][:2] else []
 
 
 def _python_acts() -> bool:

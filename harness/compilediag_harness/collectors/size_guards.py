@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,27 +50,33 @@ class SizeGuardCollector:
 
     def added(self, env: Any, condition: torch_sizes.SizeCondition) -> None:
         """torch guards a condition; never raises."""
-        try:
+        with self._session.shielded("size condition"):
             attempt = self._attempt(env)
             attempt.recent = len(attempt.guards) < MAX_GUARDS
-            if attempt.recent:
-                attempt.guards.append(_guard_of(condition))
-            else:
+            if not attempt.recent:
                 attempt.left_out += 1
-        except Exception as error:
-            self._session.fault("size condition", error)
+                return
+            lines = _lines_of(condition)
+            texts = (clip(source_locations.text_of(line) or "", _TEXT_CHARS) for line in lines)
+            attempt.guards.append(
+                SizeGuard(
+                    expression=clip(condition.expression, 1024),
+                    sizes=condition.sizes[:32],
+                    fixed=(),
+                    torch_calls=tuple(_until_traced(condition.frames[:_CALLS])),
+                    stack=tuple(lines),
+                    texts=tuple(texts),
+                )
+            )
 
     def fixed(self, env: Any, sources: tuple[str, ...]) -> None:
         """The condition added last made sizes constants; never raises."""
-        try:
+        with self._session.shielded("size made constant"):
             attempt = self._attempt(env)
             if attempt.recent and attempt.guards:
                 last = attempt.guards[-1]
-                attempt.guards[-1] = replace(
-                    last, fixed=tuple(dict.fromkeys((*last.fixed, *sources)))
-                )
-        except Exception as error:
-            self._session.fault("size made constant", error)
+                fixed = tuple(dict.fromkeys((*last.fixed, *sources)))
+                attempt.guards[-1] = replace(last, fixed=fixed)
 
     def ended(self, compile_id: str) -> None:
         """An attempt to compile ended: its conditions are reported."""
@@ -108,21 +114,7 @@ class SizeGuardCollector:
         return attempt
 
 
-def _guard_of(condition: torch_sizes.SizeCondition) -> SizeGuard:
-    stack, texts = _stack_of(condition)
-    return SizeGuard(
-        expression=clip(condition.expression, 1024),
-        sizes=condition.sizes[:32],
-        fixed=(),
-        torch_calls=_calls_of(condition.frames),
-        stack=stack,
-        texts=texts,
-    )
-
-
-def _stack_of(
-    condition: torch_sizes.SizeCondition,
-) -> tuple[tuple[Location, ...], tuple[str, ...]]:
+def _lines_of(condition: torch_sizes.SizeCondition) -> list[Location]:
     """The traced code. `torch.export` runs it instead: there it is what is no part of torch among
     the calls in progress. The calls below a compiled function are not about its sizes."""
     if condition.traced or torch_compiles.current_compile_id():
@@ -133,18 +125,13 @@ def _stack_of(
             for code, line in reversed(condition.frames)
             if not source_locations.is_library(code.co_filename)
         ]
-    lines = lines[-_STACK:]
-    texts = tuple(clip(source_locations.text_of(line) or "", _TEXT_CHARS) for line in lines)
-    return tuple(lines), texts
+    return lines[-_STACK:]
 
 
-def _calls_of(frames: Sequence[tuple[types.CodeType, int]]) -> tuple[str, ...]:
-    return tuple(_until_traced((code.co_name, code.co_filename) for code, _ in frames[:_CALLS]))
-
-
-def _until_traced(frames: Iterable[tuple[str, str]]) -> Iterable[str]:
+def _until_traced(frames: Iterable[tuple[types.CodeType, int]]) -> Iterable[str]:
     name_of_step, file_of_step = _TRACED_FROM
-    for name, file in frames:
+    for code, _ in frames:
+        name, file = code.co_name, code.co_filename
         if name == name_of_step and file.endswith(file_of_step):
             return
         if not source_locations.is_torch(file):

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness import extension_points
-from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.writes_in_source import loop_around
 from compilediag_harness.torch_internals import torch_guards
@@ -235,9 +234,3 @@ class SyncSample:
             if kind in _TO_HOST:
                 self._on_host.add(storage)
         return True
-
-
-def schedule_of(session: Session) -> SyncSchedule:
-    """The schedule of an ordinary run, or of a variant of a probe."""
-    moved = session.options.sync_steps
-    return SyncSchedule() if moved is None else ProbeSchedule(*moved)

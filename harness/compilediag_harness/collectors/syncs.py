@@ -23,14 +23,13 @@ Other ways to see them change what the program does, or see less (the first is a
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from typing import Any
 
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import tensor_reads
-from compilediag_harness.collectors.sync_sample import SyncSample, schedule_of
+from compilediag_harness.collectors.sync_sample import ProbeSchedule, SyncSample, SyncSchedule
 from compilediag_harness.steps import disabled_calls, steps
 from compilediag_harness.torch_internals import torch_calls, torch_disabling, torch_open_calls
 
@@ -43,18 +42,15 @@ Reentrant, as a finaliser or a signal handler may call a compiled callable meanw
 
 _get_ident = threading.get_ident
 
-_live: tuple[SyncCollector, ...] = ()
-_watches_forks = False
-
 
 class SyncCollector:
     """Samples the steps of one session."""
 
     def __init__(self, session: Session, torch_module: Any) -> None:
-        global _live, _watches_forks
         self._session = session
         self._torch = torch_module
-        self._schedule = schedule_of(session)
+        moved = session.options.sync_steps
+        self._schedule = SyncSchedule() if moved is None else ProbeSchedule(*moved)
         self._sample: SyncSample | None = None
         self._placed: SyncSample | None = None
         """The sample that receives reads now; None between its windows."""
@@ -64,58 +60,44 @@ class SyncCollector:
         self._windows = 0
         self._forget = [torch_calls.on_outermost_call(self._call_begins, self._call_ends)]
         self._forget.append(torch_disabling.on_function_disabled(self._watch_disabled))
-        _live = (*_live, self)
-        if hasattr(os, "register_at_fork") and not _watches_forks:
-            _watches_forks = True
-            os.register_at_fork(after_in_child=_forked)
 
     def step_ended(self, step: int, compiled: bool) -> None:
         """Reports the step, when it was sampled."""
-        sample = self._sample
+        sample, session = self._sample, self._session
         if sample is not None:
             started = time.monotonic()
             self.stop()
-            fault = tensor_reads.take_fault()
+            fault, clock = tensor_reads.take_fault(), steps.clock_of(session)
             if fault is not None:  # the sample misses a read: a fault, no count
-                self._session.fault("reads of tensors", fault)
-            elif not compiled and self._covers_one_step(sample):
-                self._report(sample, step, started)
-            self._session.charge(time.monotonic() - started)
+                session.fault("reads of tensors", fault)
+            elif (
+                not compiled
+                and sample.whole
+                and clock is not None
+                # With tentative ends left, several steps end at once: the sample spans them all.
+                and clock.tentative == 0
+                and clock.thread == sample.thread
+            ):
+                self._schedule.sampled(step)
+                middle = session.at((sample.began + started) / 2)
+                session.emit(sample.event(middle, step))
+            session.charge(time.monotonic() - started)
         self._quiet = 0 if compiled else self._quiet + 1
 
     def step_begins(self, step: int) -> None:
         """Samples this step, when it is due. Called last: what our own collectors look at
         between two steps is torch's own."""
-        if self._quiet >= QUIET_STEPS and self._schedule.due(step):
-            self._start()
-            if self._sample is not None:
-                until = self._schedule.watched_until(step)
-                self._session.watched_until = max(self._session.watched_until, until)
-
-    def stop(self) -> None:
-        """Ends the sample in progress; nothing of it is reported from here."""
-        with _lock:
-            self._take_away()
-            self._sample = None
-
-    def uninstall(self) -> None:
-        """Puts everything back."""
-        global _live
-        self.stop()
-        for forget in self._forget:
-            forget()
-        _live = tuple(live for live in _live if live is not self)
-
-    # --- windows: the parts of a sampled step in which no compiled callable is called ---
-
-    def _start(self) -> None:
-        clock, schedule = steps.clock_of(self._session), self._schedule
-        limit_reached = (
-            schedule.samples >= schedule.max_samples or self._windows >= schedule.max_windows
-        )
-        if clock is None or limit_reached:
+        session, schedule = self._session, self._schedule
+        if self._quiet < QUIET_STEPS or not schedule.due(step):
             return
-        if not torch_calls.sees_compiled_calls() or not clock.here:
+        clock = steps.clock_of(session)
+        if (
+            clock is None
+            or not clock.here
+            or schedule.samples >= schedule.max_samples
+            or self._windows >= schedule.max_windows
+            or not torch_calls.sees_compiled_calls()
+        ):
             return
         phases = clock.phases
         sample = SyncSample(
@@ -127,6 +109,21 @@ class SyncCollector:
         with _lock:
             self._sample = sample
             self._put()
+        session.watched_until = max(session.watched_until, schedule.watched_until(step))
+
+    def stop(self) -> None:
+        """Ends the sample in progress; nothing of it is reported from here."""
+        with _lock:
+            self._take_away()
+            self._sample = None
+
+    def uninstall(self) -> None:
+        """Puts everything back."""
+        self.stop()
+        for forget in self._forget:
+            forget()
+
+    # --- windows: the parts of a sampled step in which no compiled callable is called ---
 
     def _put(self) -> None:
         sample = self._sample
@@ -187,34 +184,13 @@ class SyncCollector:
 
     def forked(self) -> None:
         """This process is a fork: it has one thread, and its reads are not the session's."""
+        global _lock
+        _lock = threading.RLock()  # a thread that is not here may have held it
         self._take_away()
         self._sample = None
         self._calling.clear()
-
-    # --- reporting ---
-
-    def _covers_one_step(self, sample: SyncSample) -> bool:
-        clock = steps.clock_of(self._session)
-        # With tentative ends left, several steps end at once: the sample spans them all.
-        return (
-            sample.whole
-            and clock is not None
-            and clock.tentative == 0
-            and clock.thread == sample.thread
-        )
-
-    def _report(self, sample: SyncSample, step: int, ended: float) -> None:
-        self._schedule.sampled(step)
-        self._session.emit(sample.event(self._session.at((sample.began + ended) / 2), step))
 
 
 def _in_own_function() -> bool:
     """Whether this thread is in a function of the program's that is not compiled on purpose."""
     return disabled_calls.own_code_of(torch_open_calls.disabled_function()) is not None
-
-
-def _forked() -> None:
-    global _lock
-    _lock = threading.RLock()  # a thread that is not here may have held it
-    for collector in _live:
-        collector.forked()

@@ -168,18 +168,16 @@ def _examine(name: str, code: types.CodeType, at: int) -> tuple[str, bool]:
     whether nothing else is computed before the call, so that it can be timed from the look-up."""
     rest = [item for item in dis.get_instructions(code) if item.offset >= at]
     lookup = rest.pop(0) if rest and rest[0].offset == at else None
+    opname = "" if lookup is None else lookup.opname
     if name in _SLOTS:  # by name nothing is known of when it is called
-        return "", lookup is not None and lookup.opname not in ("LOAD_ATTR", "LOAD_METHOD")
-    kind = name if lookup is not None and _looks_up_a_method(lookup) else ""
+        return "", opname not in ("", "LOAD_ATTR", "LOAD_METHOD")
+    # From Python 3.12 on a method is looked up by LOAD_ATTR with its lowest bit set.
+    is_method = opname == "LOAD_ATTR" and sys.version_info >= (3, 12)
+    is_method = is_method and lookup is not None and bool((lookup.arg or 0) & 1)
+    kind = name if is_method or opname == "LOAD_METHOD" else ""
     if kind == "to":
         kind = "to_cpu" if rest and rest[0].argval == "cpu" else ""
     return kind, _calls_at_once(rest)
-
-
-def _looks_up_a_method(instruction: dis.Instruction) -> bool:
-    # From Python 3.12 on a method is looked up by LOAD_ATTR with its lowest bit set.
-    is_method = sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
-    return instruction.opname == "LOAD_METHOD" or (instruction.opname == "LOAD_ATTR" and is_method)
 
 
 def _calls_at_once(rest: list[dis.Instruction]) -> bool:
@@ -204,10 +202,11 @@ def put(tensor_type: Any, listener: Listener) -> None:
     if _unread_s is None:
         _measure_unread()
     _listeners = (*_listeners, listener)
+    bases: tuple[type, ...] = tensor_type.__mro__[1:]
     for name in (*_METHODS, "to", *_SLOTS):
-        original = _inherited(tensor_type, name)
-        if original is not None and name not in vars(tensor_type):
-            setattr(tensor_type, name, _Reading(name, original))
+        base = next((base for base in bases if name in vars(base)), None)
+        if base is not None and name not in vars(tensor_type):
+            setattr(tensor_type, name, _Reading(name, vars(base)[name]))
 
 
 def take_fault() -> Exception | None:
@@ -228,8 +227,3 @@ def names_of(tensor_type: Any) -> list[str]:
     """The methods that a descriptor of ours stands in front of now."""
     own: dict[str, Any] = dict(vars(tensor_type))  # pyright: ignore[reportUnknownArgumentType]
     return [name for name, value in own.items() if isinstance(value, _Reading)]
-
-
-def _inherited(tensor_type: Any, name: str) -> Any:
-    bases: tuple[type, ...] = tensor_type.__mro__[1:]
-    return next((vars(base)[name] for base in bases if name in vars(base)), None)

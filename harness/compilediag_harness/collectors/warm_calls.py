@@ -135,6 +135,10 @@ class WarmCalls:
         self._sums: dict[Location, _Sum] = {}
         self._keys: Counter[int] = Counter()
         self._left = MAX_CALLS
+        self._removers: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        """Looks at calls from now on."""
         self._removers = [
             torch_calls.on_outermost_call(self._begins, self._ended),
             torch_calls.on_disabled_call(_nothing, self._disabled_begins),
@@ -188,7 +192,8 @@ class WarmCalls:
             wrapper = calls[-1].frame
             ran = torch_disabling.graph_of(wrapper, function)
             if ran is None:  # one of torch's own, which come first, or the program's
-                own = not source_locations.is_library(_file_of(function))
+                file = getattr(getattr(function, "__code__", None), "co_filename", "")
+                own = not source_locations.is_library(file)
                 sample.direct = sample.direct and (sample.before_graph_ns is not None or not own)
                 return
             if sample.before_graph_ns is None:
@@ -203,27 +208,22 @@ class WarmCalls:
         sample, self._thread.sample = self._thread.sample, None
         if sample is None or sample.before_graph_ns is None:
             return
-        try:
-            self._add(key, sample)
-        except Exception as error:
-            self._session.fault("warm call", error)
-
-    def _add(self, key: int, sample: _Sample) -> None:
         if self._attempts() != sample.attempts:
             return  # it compiled something
-        where = invocations.defined_at(sample.function, self._module_type)
-        with self._lock:
-            self._left -= 1
-            self._keys[key] += 1
-            found = self._sums.setdefault(where, _Sum())
-            found.calls += 1
-            found.before_us.append((sample.before_graph_ns or 0) / 1000)
-            found.direct = found.direct and sample.direct
-            found.runs.update(map(source_locations.location_of, sample.graphs))
-            done = self._left <= 0
-        if done:
-            self.uninstall()
-            self.finish()
+        with self._session.shielded("warm call"):
+            where = invocations.defined_at(sample.function, self._module_type)
+            with self._lock:
+                self._left -= 1
+                self._keys[key] += 1
+                found = self._sums.setdefault(where, _Sum())
+                found.calls += 1
+                found.before_us.append(sample.before_graph_ns / 1000)
+                found.direct = found.direct and sample.direct
+                found.runs.update(map(source_locations.location_of, sample.graphs))
+                done = self._left <= 0
+            if done:
+                self.uninstall()
+                self.finish()
 
 
 def _only_torch_between(wrapper: FrameType, outermost: FrameType) -> bool:
@@ -236,11 +236,6 @@ def _only_torch_between(wrapper: FrameType, outermost: FrameType) -> bool:
             return False
         frame = frame.f_back
     return frame is outermost
-
-
-def _file_of(function: Any) -> str:
-    code = getattr(function, "__code__", None)
-    return "" if code is None else code.co_filename
 
 
 def _nothing(_function: Any, _began: float, _ended: float) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compilediag_harness.base.object_graph import cached_by_code
+from compilediag_harness.base.object_graph import cached_by_code, class_of
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.writes_in_source import dotted, loop_around, statements, tree_of
 from compilediag_harness.torch_internals import torch_guards
@@ -184,7 +184,7 @@ def _size_of(node: ast.expr, names: Mapping[str, Any]) -> int | None:
         return len(value)
     if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
         return len(value)
-    facts = torch_guards.memory_of(value) if torch_guards.is_tensor(value) else None
+    facts = torch_guards.memory_of(value) if torch_guards.is_tensor_type(class_of(value)) else None
     return facts.shape[0] if facts is not None and facts.shape else None
 
 
@@ -281,5 +281,5 @@ def _elements(packing: Packing, shape: tuple[int, ...], frame: types.FrameType) 
     if elements is not None or packing.value is None:
         return elements
     value = names.get(packing.value)
-    facts = torch_guards.memory_of(value) if torch_guards.is_tensor(value) else None
+    facts = torch_guards.memory_of(value) if torch_guards.is_tensor_type(class_of(value)) else None
     return facts.elements if facts is not None else None

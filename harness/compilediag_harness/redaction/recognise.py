@@ -10,7 +10,6 @@ import functools
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-from functools import lru_cache
 
 from compilediag_harness.redaction.token_rules import Span, tokens_in
 
@@ -52,10 +51,7 @@ _SPECIAL = re.compile(
 
 @functools.lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
-    """Whether the value of a variable, option or environment variable of this name is secret.
-
-    Cached: the receipts of many ranks hold the same names.
-    """
+    """Whether the value of a variable, option or environment variable of this name is secret."""
     parts = _parts(name)
     if parts & _ALWAYS_SECRET:
         return True
@@ -80,11 +76,6 @@ def _parts(name: str) -> frozenset[str]:
 def is_harmless_literal(value: str) -> bool:
     """Numbers, booleans and None are no secrets, whatever their name is."""
     return bool(_LITERAL.match(value.strip()))
-
-
-def names_special_token(text: str, start: int) -> bool:
-    """Whether the word before a "token" makes it one of a tokenizer: "pad_token"."""
-    return bool(_SPECIAL.search(text[max(0, start - 24) : start]))
 
 
 MARK = "<redacted:"
@@ -113,9 +104,8 @@ _OPTION = re.compile(
 )
 """An option and its value, on a command line or in a list of its words."""
 
-_NAME_WORDS = (
-    *("key", "password", "passwd", "passphrase", "passcode", "secret", "credential", "token"),
-)
+_WORDS = "key password passwd passphrase passcode secret credential token"
+_NAME_WORDS = _WORDS.split()
 _KEY_BEFORE = re.compile(
     r"(?i)(?:api[_\s-]?|(?:access|secret|private|signing|encryption|account|shared|auth|ssh|hf)[_-]?)$"
 )
@@ -130,14 +120,8 @@ _SAID = (
     r"(?:['\"]?\s{1,4}|\s{0,4}\()(?:[a-z]{1,12}[\s:]{1,4}){0,3}\\{0,3}"
     r"(?P<quote>['\"`])(?P<value>[^'\"`\n]{3,512})(?P=quote)"
 )
-_PLURAL = {"credential": "s?"}  # `tokens` are those of a text
-_NAMED_VALUE, _SPOKEN = (
-    {
-        word: re.compile(rf"(?i:{word}{_PLURAL.get(word, '')})(?![A-Za-z]){rest}")
-        for word in _NAME_WORDS
-    }
-    for rest in (_GAP + _NAMED, _SAID)
-)
+_NAME = rf"(?i:{'|'.join(_NAME_WORDS)}|credentials)(?![A-Za-z])"  # `tokens` are those of a text
+_NAMED_VALUE, _SPOKEN = re.compile(_NAME + _GAP + _NAMED), re.compile(_NAME + _SAID)
 """From the last word of the name on: `api_key == 'x'`, `"token": "x"`, `HF_TOKEN=x1234`,
 `G['PASSWORD'] == 'x'`, also where quotes are escaped, as in JSON; and `wrong password 'x'`, `the
 password is "x"`, in the text of an exception."""
@@ -161,36 +145,19 @@ def secrets_in(text: str) -> tuple[Span, ...]:
     return (_secrets if len(text) <= MAX_REMEMBERED else _secrets.__wrapped__)(text)
 
 
-@lru_cache(maxsize=2048)
+@functools.lru_cache(maxsize=2048)
 def _secrets(text: str) -> tuple[Span, ...]:
-    found = list(_all(text, _lowered(text)))
-    if not found:
-        return ()
-    if MARK in text:
-        done = [match.span() for match in PLACEHOLDER.finditer(text)]
-        found = [span for span in found if not _overlaps(span, done)]
-    return _joined(found)
-
-
-def _overlaps(span: Span, done: list[tuple[int, int]]) -> bool:
-    """Whether a span holds a part of one of these, which are in their order."""
-    after = bisect_left(done, (span[1], 0))
-    return after > 0 and done[after - 1][1] > span[0]
-
-
-def _lowered(text: str) -> str:
-    """A text in lower case, character by character: a few letters become two in it."""
     lowered = text.lower()
-    if len(lowered) == len(text):
-        return lowered
-    return "".join(char.lower() if len(char.lower()) == 1 else char for char in text)
-
-
-def _joined(found: list[Span]) -> tuple[Span, ...]:
-    """Spans that overlap as one, so that no end of a secret is left."""
+    if len(lowered) != len(text):  # a few letters become two in lower case
+        lowered = "".join(char.lower() if len(char.lower()) == 1 else char for char in text)
+    found = sorted(_all(text, lowered), key=lambda span: (span[0], -span[1]))
+    done = [match.span() for match in PLACEHOLDER.finditer(text)] if found and MARK in text else []
     joined: list[Span] = []
-    for start, end, kind in sorted(found, key=lambda span: (span[0], -span[1])):
-        if joined and start < joined[-1][1]:
+    for start, end, kind in found:
+        after = bisect_left(done, (end, 0))
+        if after and done[after - 1][1] > start:  # it holds a part of a placeholder
+            continue
+        if joined and start < joined[-1][1]:  # as one: no end of a secret is left
             first, last, name = joined[-1]
             joined[-1] = (first, max(last, end), name)
         else:
@@ -204,61 +171,45 @@ def _all(text: str, lowered: str) -> Iterator[Span]:
         at = lowered.find(word)
         while at >= 0:
             found = _named(text, at, word)
-            yield from found
-            at = lowered.find(word, max([at, *(end for _, end, _ in found)]) + 1)
+            if found is not None:
+                yield found
+            at = lowered.find(word, at + 1 if found is None else max(at, found[1]) + 1)
     if "=" in text and ("?" in text or "&" in text):
         yield from ((*match.span(1), "query_parameter") for match in _PARAMETER.finditer(text))
-    if "--" in text:
-        yield from _after_options(text)
-    if "wandb" in lowered or "biases" in lowered:
-        yield from _hex_keys(text)
-
-
-def _named(text: str, at: int, word: str) -> list[Span]:
-    """What stands beside a name that ends with a word of secrets."""
-    before = text[max(at - 24, 0) : at]
-    if word == "key" and not _KEY_BEFORE.search(before):
-        return []
-    if word == "token" and names_special_token(text, at):
-        return []
-    match = _NAMED_VALUE[word].match(text, at)
-    if match is None and word != "token":
-        match = _SPOKEN[word].match(text, at)
-    if match is None:
-        return []
-    start, end = _inner(match)
-    value = text[start:end]
-    if match[0][-1] not in "'\"`" and _is_code(value, text[end : end + 1], word):
-        return []
-    return [(start, end, "secret_name")] if value and not is_harmless_literal(value) else []
-
-
-def _is_code(value: str, following: str, word: str) -> bool:
-    """Whether an unquoted value is an expression: a call, a subscript, `token = torch.float32`."""
-    if following in ("(", "["):
-        return True
-    return word in ("key", "token") and _DOTTED_NAME.match(value) is not None
-
-
-def _inner(match: re.Match[str]) -> tuple[int, int]:
-    """A value without its quotes, and without a backslash that belongs to the closing one."""
-    start, value = match.start("value"), match["value"]
-    if "quote" not in match.re.groupindex and value[0] in "\"'":
-        start, value = start + 1, value[1:].removesuffix(value[0])
-    return start, start + len(value.rstrip("\\"))
-
-
-def _after_options(text: str) -> Iterator[Span]:
-    for match in _OPTION.finditer(text):
+    for match in _OPTION.finditer(text) if "--" in text else ():
         value = match["secret"]
         shown = value.isupper() and value.isalpha()  # "--token TOKEN" of a help text
         if is_secret_name(match["option"]) and not shown and not is_harmless_literal(value):
             yield *match.span("secret"), "secret_name"
-
-
-def _hex_keys(text: str) -> Iterator[Span]:
-    """Bare keys of W&B: 40 hex digits, like a commit, so only beside its name."""
-    for match in _HEX_KEY.finditer(text):
+    # Bare keys of W&B: 40 hex digits, like a commit, so only beside its name.
+    beside = "wandb" in lowered or "biases" in lowered
+    for match in _HEX_KEY.finditer(text) if beside else ():
         before = text[max(match.start() - _CONTEXT_CHARS, 0) : match.start()]
         if _HEX_CONTEXT.search(before) and not _DIGEST_BEFORE.search(before):
             yield *match.span(), "wandb"
+
+
+def _named(text: str, at: int, word: str) -> Span | None:
+    """What stands beside a name that ends with a word of secrets."""
+    before = text[max(at - 24, 0) : at]
+    if word == "key" and not _KEY_BEFORE.search(before):
+        return None
+    if word == "token" and _SPECIAL.search(before):
+        return None
+    match = _NAMED_VALUE.match(text, at)
+    if match is None and word != "token":
+        match = _SPOKEN.match(text, at)
+    if match is None:
+        return None
+    # Without its quotes, and without a backslash that belongs to the closing one.
+    start, value = match.start("value"), match["value"]
+    if match.re is _NAMED_VALUE and value[0] in "\"'":
+        start, value = start + 1, value[1:].removesuffix(value[0])
+    value = value.rstrip("\\")
+    end = start + len(value)
+    if match[0][-1] not in "'\"`":
+        # An unquoted expression is none: a call, a subscript, `token = torch.float32`.
+        dotted = word in ("key", "token") and _DOTTED_NAME.match(value) is not None
+        if dotted or text[end : end + 1] in ("(", "["):
+            return None
+    return (start, end, "secret_name") if value and not is_harmless_literal(value) else None

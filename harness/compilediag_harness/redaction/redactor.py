@@ -53,7 +53,16 @@ def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tup
         elif option is not None and is_secret_option(option, argument, arguments):
             found.append(argument)
     for text in (*variables.values(), *arguments):
-        found += _of_address(text)
+        if "://" not in text:
+            continue
+        # Passwords and tokens in URLs, as they are written and as they are meant.
+        given = [match[1] for match in _USERINFO.finditer(text)]
+        given.extend(
+            value
+            for name, value in _PARAMETER.findall(text)
+            if is_secret_name(name) or name.lower() == "sig"
+        )
+        found += (spelling for value in given for spelling in (value, unquote(value)))
     return tuple(value for value in dict.fromkeys(found) if _is_distinct(value))
 
 
@@ -73,17 +82,6 @@ def is_secret_option(option: str, value: str, arguments: Sequence[str]) -> bool:
         return is_secret_name(option)
     of_pytest = any(os.path.basename(word) in ("pytest", "py.test") for word in arguments)
     return not of_pytest and not is_harmless_literal(value) and value not in _SHORT_VALUES
-
-
-def _of_address(text: str) -> Iterator[str]:
-    """Passwords and tokens in URLs, as they are written and as they are meant."""
-    if "://" not in text:
-        return
-    for match in _USERINFO.finditer(text):
-        yield from {match[1], unquote(match[1])}
-    for match in _PARAMETER.finditer(text):
-        if is_secret_name(match[1]) or match[1].lower() == "sig":
-            yield from {match[2], unquote(match[2])}
 
 
 def _is_distinct(value: str) -> bool:
@@ -178,7 +176,7 @@ class Redactor:
         self._known_values |= new
         self._harmless.clear()
         longest = sorted(self._known_values, key=lambda value: (-len(value), value))
-        self._known = tuple((value, _pattern_of(value)) for value in longest)
+        self._known = tuple((value, re.compile(_pattern_of(value))) for value in longest)
 
     def text(self, text: str) -> str:
         """One string."""
@@ -284,9 +282,8 @@ class Redactor:
         return self._placeholders.setdefault(value, f"{MARK}{kind}#{next(self._numbers)}>")
 
 
-def _pattern_of(value: str) -> re.Pattern[str]:
+def _pattern_of(value: str) -> str:
     """The spellings of a known value; of a plain word only where it stands alone."""
     either = "|".join(re.escape(spelling) for spelling in spellings(value))
-    if value.isalpha() and len(value) < 16:
-        return re.compile(rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])")
-    return re.compile(either)
+    is_word = value.isalpha() and len(value) < 16
+    return rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])" if is_word else either

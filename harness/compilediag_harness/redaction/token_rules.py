@@ -62,15 +62,13 @@ class TokenRule(NamedTuple):
                 continue
             group = match.lastindex and next(i for i in range(1, 99) if match[i] is not None)
             start, end = match.span(group or 0)
-            if self._is_secret(text[start:end]):
+            secret = text[start:end]
+            if self.digits and not any(character.isdigit() for character in secret):
+                continue
+            if self.entropy and entropy(secret) < self.entropy:
+                continue
+            if not any(_compiled(pattern).search(secret) for pattern in self.allowed):
                 yield start, end, self.kind
-
-    def _is_secret(self, secret: str) -> bool:
-        if self.digits and not any(character.isdigit() for character in secret):
-            return False
-        if self.entropy and entropy(secret) < self.entropy:
-            return False
-        return not any(_compiled(pattern).search(secret) for pattern in self.allowed)
 
 
 def _at(pattern: re.Pattern[str], text: str, lowered: str, word: str) -> Iterator[re.Match[str]]:
@@ -169,16 +167,6 @@ _SURROUNDED_WORDS = ("-----begin", "://", "eyj", "bearer", "authorization", "pas
 _HF = re.compile(r"(?:hf|api_org)_([A-Za-z0-9]{8,})(?![A-Za-z0-9_])")
 
 
-def _hugging_face(text: str, lowered: str, word: str) -> Iterator[Span]:
-    """Tokens of any length; `hf_transfer` and `hf_LlamaForCausalLM` are names."""
-    for match in _at(_HF, text, lowered, word):
-        body = match[1]
-        if not _STARTS.match(text, match.start()):
-            continue
-        if len(body) >= 20 or any(character.isdigit() for character in body):
-            yield match.start(), match.end(), "hugging-face"
-
-
 @functools.cache
 def _by_keyword() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
     """All rules by each of their keywords, which are in lower case."""
@@ -189,7 +177,9 @@ def _by_keyword() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
         for word in words.split():
             rule = TokenRule(kind, shape, anywhere=kind in _KEYWORD_INSIDE)
             found.setdefault(word, []).append(rule)
-    for item in _read_rules():
+    with open(RULES_FILE, encoding="utf-8") as file:
+        document: dict[str, Any] = json.load(file)
+    for item in document["rules"]:
         rule = TokenRule(
             item["id"],
             item["pattern"],
@@ -204,17 +194,16 @@ def _by_keyword() -> tuple[tuple[str, tuple[TokenRule, ...]], ...]:
     return tuple((word, tuple(rules)) for word, rules in found.items())
 
 
-def _read_rules() -> list[dict[str, Any]]:
-    with open(RULES_FILE, encoding="utf-8") as file:
-        return json.load(file)["rules"]
-
-
 def tokens_in(text: str, lowered: str) -> Iterator[Span]:
     """Tokens of known shapes in a text; `lowered` is the text in lower case."""
     for word, rules in _by_keyword():
         if word in lowered:
             for rule in rules:
                 yield from rule.find(text, lowered, word)
+    # Of Hugging Face, of any length; `hf_transfer` and `hf_LlamaForCausalLM` are names.
     for word in ("hf_", "api_org_"):
-        if word in lowered:
-            yield from _hugging_face(text, lowered, word)
+        for match in _at(_HF, text, lowered, word):
+            body = match[1]
+            long_or_random = len(body) >= 20 or any(character.isdigit() for character in body)
+            if long_or_random and _STARTS.match(text, match.start()):
+                yield match.start(), match.end(), "hugging-face"

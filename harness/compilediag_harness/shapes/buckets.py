@@ -4,9 +4,8 @@ The choice is exact. A size runs in the cheapest chosen bucket that holds it, so
 fall with the size: it is first replaced by its minimum over the sizes that are not smaller. What is
 left are groups of neighbouring sizes.
 
-A group of neighbours costs a straight line in the price of its largest member: the lower envelope
-of those lines gives each step of a shortest path in constant time, and k groups of n members in
-O(k n).
+Where the best group up to a size begins never falls from size to size: halves are searched between
+the begins of their neighbours, and k groups of n members cost O(k n log n).
 
 Pure, standard library only.
 """
@@ -92,11 +91,14 @@ def plan(
             bucket holds the largest batch.
     """
     _check(counts, k, multiple)
-    top = _largest(max(size for size, count in counts.items() if count), cost, multiple, cap)
-    seen = _split(counts, top)
-    candidates = _candidates(seen, top, cost, multiple)
+    candidates = _candidates(counts, cost, multiple, cap)
+    seen = _split(counts, candidates[-1])
     cheapest = _cheapest_not_smaller(candidates, cost)
-    weights = _weights(seen, candidates)
+    # Calls of sizes that fit a candidate and no smaller one. Those above the first that holds every
+    # size are needed for their cost only.
+    weights = [0] * (bisect_left(candidates, max(seen)) + 1)
+    for size, count in seen.items():
+        weights[bisect_left(candidates, size)] += count
     prices = [price for price, _ in cheapest[: len(weights)]]
     tops = largest_of_groups(prices, weights, k, per_graph_cost)
     return _planned(seen, sorted({cheapest[index][1] for index in tops}), cost)
@@ -219,33 +221,26 @@ def _check(counts: Mapping[int, int], k: int, multiple: int) -> None:
         raise BucketsImpossible("no size was seen: there is nothing to choose buckets for")
 
 
-def _largest(needed: int, cost: Cost | None, multiple: int, cap: int | None) -> int:
-    """The largest size that may become a bucket: it holds the largest batch, or is what the cap
-    leaves of it."""
+def _candidates(
+    counts: Mapping[int, int], cost: Cost | None, multiple: int, cap: int | None
+) -> list[int]:
+    """The sizes that may become a bucket, ascending; the last one holds the largest batch, or is
+    what the cap leaves of it."""
+    needed = max(size for size, count in counts.items() if count)
     upper = math.inf if cap is None else cap // multiple * multiple
     if upper < MIN_SIZE:
         raise BucketsImpossible(f"no multiple of {multiple} from {MIN_SIZE} to {cap} exists")
     if cost is None or callable(cost):
-        return int(min(_round_up(max(MIN_SIZE, needed), multiple), upper))
-    known = max((size for size in cost if _allowed(size, multiple) and size <= upper), default=0)
-    if not known or (cap is None and known < needed):
+        top = int(min(_round_up(max(MIN_SIZE, needed), multiple), upper))
+        rounded = (_round_up(max(MIN_SIZE, size), multiple) for size in _split(counts, top))
+        return sorted({size for size in rounded if size <= top} | {top})
+    known = sorted(size for size in cost if MIN_SIZE <= size <= upper and size % multiple == 0)
+    if not known or (cap is None and known[-1] < needed):
         raise BucketsImpossible(
             f"no size with a known cost holds a batch of {needed}: measure one that does, or "
             "give a cap, so that larger batches are split"
         )
     return known
-
-
-def _candidates(seen: Iterable[int], top: int, cost: Cost | None, multiple: int) -> list[int]:
-    """The sizes that may become a bucket, ascending."""
-    if cost is None or callable(cost):
-        rounded = (_round_up(max(MIN_SIZE, size), multiple) for size in seen)
-        return sorted({size for size in rounded if size <= top} | {top})
-    return sorted(size for size in cost if _allowed(size, multiple) and size <= top)
-
-
-def _allowed(size: int, multiple: int) -> bool:
-    return size >= MIN_SIZE and size % multiple == 0
 
 
 def _round_up(size: int, multiple: int) -> int:
@@ -282,15 +277,6 @@ def _cheapest_not_smaller(candidates: Sequence[int], cost: Cost | None) -> list[
         best = min(best, (_price(cost, size), size))
         cheapest.append(best)
     return cheapest[::-1]
-
-
-def _weights(seen: Mapping[int, int], candidates: Sequence[int]) -> list[int]:
-    """For each candidate the calls of sizes that fit it and no smaller one; those above the first
-    that holds every size are needed for their cost only."""
-    weights = [0] * (bisect_left(candidates, max(seen)) + 1)
-    for size, count in seen.items():
-        weights[bisect_left(candidates, size)] += count
-    return weights
 
 
 def _planned(seen: Mapping[int, int], buckets: Sequence[int], cost: Cost | None) -> BucketPlan:
@@ -336,7 +322,12 @@ def largest_of_groups(
         total = least[-1] + per_group * groups
         if total < best:
             best, best_groups = total, groups
-    return _traced(choices[:best_groups])
+    tops: list[int] = []
+    end = len(prices)
+    for chosen in reversed(choices[:best_groups]):
+        tops.append(end - 1)
+        end = chosen[end]
+    return tops[::-1]
 
 
 def _one_more(
@@ -344,58 +335,20 @@ def _one_more(
 ) -> tuple[list[float], list[int]]:
     """The least cost of the first 1, 2... members with one group more, and where that group begins.
 
-    A group from i to j costs prices[j] * (before[j + 1] - before[i]): over i these are lines in
-    prices[j]. Later lines fall more steeply and prices never fall, so a line that was left behind
-    is never best again.
+    A group from i to j costs prices[j] * (before[j + 1] - before[i]). Prices never fall, so neither
+    does the last of the best begins.
     """
-    result, chosen = [math.inf], [0]
-    lines: list[int] = []
-    best = 0
-    for end in range(1, len(least)):
-        if least[end - 1] < math.inf:
-            _add_line(lines, end - 1, least, before)
-        best = min(best, max(len(lines) - 1, 0))
-        price = prices[end - 1]
-        while best + 1 < len(lines) and _value(lines[best + 1], price, least, before) <= _value(
-            lines[best], price, least, before
-        ):
-            best += 1
-        if lines:
-            start = lines[best]
-            result.append(least[start] + price * (before[end] - before[start]))
-            chosen.append(start)
-        else:
-            result.append(math.inf)
-            chosen.append(0)
+    result, chosen = [math.inf] * len(least), [0] * len(least)
+    waiting = [(1, len(least) - 1, 0, len(least) - 2)]
+    while waiting:
+        first, last, low, high = waiting.pop()
+        if first > last:
+            continue
+        end = (first + last) // 2
+        for start in range(low, min(high, end - 1) + 1):
+            cost = least[start] + prices[end - 1] * (before[end] - before[start])
+            if cost <= result[end]:
+                result[end], chosen[end] = cost, start
+        waiting.append((first, end - 1, low, chosen[end]))
+        waiting.append((end + 1, last, chosen[end], high))
     return result, chosen
-
-
-def _value(line: int, price: float, least: Sequence[float], before: Sequence[float]) -> float:
-    return least[line] - price * before[line]
-
-
-def _add_line(lines: list[int], new: int, least: Sequence[float], before: Sequence[float]) -> None:
-    """Adds the steepest line and drops those that are nowhere the lowest any more."""
-    while lines and before[lines[-1]] == before[new] and least[lines[-1]] >= least[new]:
-        lines.pop()
-    if lines and before[lines[-1]] == before[new]:
-        return
-    while len(lines) >= 2:
-        first, middle = lines[-2], lines[-1]
-        # Where `new` passes below `first` against where `middle` does, without dividing.
-        passes_new = (least[new] - least[first]) * (before[middle] - before[first])
-        passes_middle = (least[middle] - least[first]) * (before[new] - before[first])
-        if passes_new > passes_middle:
-            break
-        lines.pop()
-    lines.append(new)
-
-
-def _traced(choices: Sequence[Sequence[int]]) -> list[int]:
-    """From the last member back: the largest member of each group."""
-    tops: list[int] = []
-    end = len(choices[0]) - 1
-    for chosen in reversed(choices):
-        tops.append(end - 1)
-        end = chosen[end]
-    return tops[::-1]

@@ -92,10 +92,15 @@ def dims_of_leaves(
         if named is not None:
             met.add(named)
             if isinstance(leaf, tensor):
-                its = tuple(
-                    (dims.axes.index(axis), _dim(path, leaf, dim))
-                    for axis, dim in dims.paths[named].items()
-                )
+                rank = int(leaf.dim())
+                for axis, dim in dims.paths[named].items():
+                    if not -rank <= dim < rank:
+                        raise ShapeUnusable(
+                            f"argument {path!r} has no dimension {dim}: its shape is "
+                            f"{list(leaf.shape)}; correct its entry in dims, or name only the "
+                            "tensors that have it"
+                        )
+                    its = (*its, (dims.axes.index(axis), dim % rank))
             elif path == named:
                 raise ShapeUnusable(
                     f"argument {path!r} is named in dims but is a {type(leaf).__name__}: name the "
@@ -107,13 +112,3 @@ def dims_of_leaves(
             known = ", ".join(paths) or "no argument"
             raise ShapeUnusable(f"dims names {path!r}, but the call has: {known}")
     return found
-
-
-def _dim(path: str, leaf: Any, dim: int) -> int:
-    rank = int(leaf.dim())
-    if not -rank <= dim < rank:
-        raise ShapeUnusable(
-            f"argument {path!r} has no dimension {dim}: its shape is {list(leaf.shape)}; "
-            "correct its entry in dims, or name only the tensors that have it"
-        )
-    return dim % rank

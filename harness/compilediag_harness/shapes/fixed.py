@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from compilediag_harness.blame.source_locations import location_of
 from compilediag_harness.shapes.buckets import Cost, plan_buckets
@@ -22,12 +22,9 @@ from compilediag_harness.shapes.padding_check import check_padding
 from compilediag_harness.shapes.padding_report import PaddingReport
 from compilediag_harness.shapes.settings import FixedShapeSettings, read_buckets
 from compilediag_harness.shapes.shape_log import DeclaredFixedShape
-from compilediag_harness.shapes.warming import warm
+from compilediag_harness.shapes.warming import Knee, knee_of, warm
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
 from compilediag_harness.wire import Location
-
-if TYPE_CHECKING:
-    from compilediag_harness.shapes.knee import Knee
 
 _numbers = itertools.count()
 
@@ -176,8 +173,6 @@ class FixedShape:
         Raises:
             ShapeUnusable: the example has no rows, or there are several axes.
         """
-        from compilediag_harness.shapes.knee import knee_of
-
         return knee_of(self._ready(), args, kwargs, cap=cap, rounds=rounds)
 
     def until_done(

@@ -24,7 +24,7 @@ from compilediag_harness.shapes.trees import Structure, is_plain, paths_of
 from compilediag_harness.torch_internals import torch_api
 
 MAX_SHAPES = 4096
-"""Shapes of one leaf that are remembered as matching."""
+"""Of one leaf, those that are remembered as matching."""
 
 _CONSTANTS = (type(None), bool, int, float, complex, str, bytes, enum.Enum)
 
@@ -47,6 +47,8 @@ class Layout:
 
     paths: tuple[str, ...]
     padded: tuple[PaddedLeaf, ...]
+    matched: list[set[Any]] = field(default_factory=list[set[Any]], compare=False)
+    """Of each leaf: shapes, types and devices of tensors that were as in the first call."""
 
 
 class FlatCall(NamedTuple):
@@ -142,74 +144,40 @@ class _TensorFact(NamedTuple):
         return f"a tensor [{shape}] of {self.dtype} on {self.device}"
 
 
-@dataclass(slots=True)
-class _Known:
-    """One leaf as it was in the first call."""
-
-    path: str
-    fact: Any
-    padded: frozenset[int]
-    shapes: set[Any] = field(default_factory=set[Any])
-    """Shapes that were found to match."""
-
-
-class Facts:
-    """What the leaves of the first call were, by path, besides the named sizes."""
-
-    def __init__(self) -> None:
-        self._by_path: dict[str, Any] | None = None
-        self._known: dict[int, list[_Known]] = {}
-
-    def check(self, layout: Layout, leaves: Sequence[Any], tensor: type) -> None:
-        """Remembers the first call; compares every other with it."""
-        known = self._known.get(id(layout))
-        if known is None:
-            known = self._known[id(layout)] = self._learn(layout, leaves, tensor)
-        for leaf, item in zip(leaves, known, strict=True):
-            is_tensor = isinstance(leaf, tensor)
-            matched = is_tensor and leaf.shape in item.shapes
-            if matched and item.fact[1:] == (leaf.dtype, leaf.device):
-                continue  # the usual case: nothing is built to be compared
-            now = _fact(leaf, tensor, item.padded)
-            if not _same(item.fact, now):
-                raise _changed(item.path, item.fact, now)
-            if is_tensor and len(item.shapes) < MAX_SHAPES:
-                item.shapes.add(leaf.shape)
-
-    def _learn(self, layout: Layout, leaves: Sequence[Any], tensor: type) -> list[_Known]:
-        padded = [frozenset[int]()] * len(leaves)
-        for leaf in layout.padded:
-            padded[leaf.index] = frozenset(dim for _, dim in leaf.dims)
-        known = [
-            _Known(path, _fact(leaf, tensor, dims), dims)
-            for path, leaf, dims in zip(layout.paths, leaves, padded, strict=True)
-        ]
-        if self._by_path is None:
-            self._by_path = {item.path: item.fact for item in known}
-        elif surplus := sorted(set(layout.paths) ^ self._by_path.keys()):
+def check_facts(first: dict[str, Any], layout: Layout, leaves: Sequence[Any], tensor: type) -> None:
+    """Remembers in `first` what the leaves of the first call were, by path, but for the named sizes;
+    compares every other call with it."""
+    if not layout.matched:
+        layout.matched.extend(set[Any]() for _ in leaves)
+        if first and (surplus := sorted(set(layout.paths) ^ first.keys())):
             there = "has" if surplus[0] in layout.paths else "lacks"
             raise ShapeUnusable(
                 f"this call {there} {surplus[0]!r}, other than the first: wrap the callable once "
                 "for each form of call"
             )
-        for item in known:
-            item.fact = self._by_path[item.path]
-        return known
+    for index, (leaf, matched) in enumerate(zip(leaves, layout.matched, strict=True)):
+        is_tensor = isinstance(leaf, tensor)
+        seen = (leaf.shape, leaf.dtype, leaf.device) if is_tensor else None
+        if seen in matched:
+            continue  # the usual case: nothing is built to be compared
+        padded = {dim for each in layout.padded if each.index == index for _, dim in each.dims}
+        now = _fact(leaf, tensor, padded)
+        before = first.setdefault(layout.paths[index], now)
+        # True == 1, but torch compiles for one of them; and NaN is as it was.
+        same = before == now or (before != before and now != now)  # noqa: PLR0124
+        if not same or type(before) is not type(now):
+            raise _changed(layout.paths[index], before, now)
+        if is_tensor and len(matched) < MAX_SHAPES:
+            matched.add(seen)
 
 
-def _fact(leaf: Any, tensor: type, padded: frozenset[int]) -> Any:
+def _fact(leaf: Any, tensor: type, padded: set[int]) -> Any:
     if isinstance(leaf, tensor):
         value: Any = leaf
         shape = tuple(-1 if dim in padded else int(size) for dim, size in enumerate(value.shape))
         return _TensorFact(shape, value.dtype, value.device)
     kind: Any = type(leaf)  # pyright: ignore[reportUnknownVariableType]
     return leaf if isinstance(leaf, _CONSTANTS) else kind
-
-
-def _same(before: Any, now: Any) -> bool:
-    if type(before) is not type(now):  # True == 1, but torch compiles for one of them
-        return False
-    return before == now or (before != before and now != now)  # noqa: PLR0124 - NaN is as it was
 
 
 def _changed(path: str, before: Any, now: Any) -> ShapeUnusable:

@@ -49,67 +49,41 @@ class Outputs:
     _shapes: dict[Sizes, list[Any]] = field(default_factory=dict[Sizes, "list[Any]"])
     """Of each leaf, by the sizes that the callable ran at."""
 
-    def name_of(self, index: int) -> str:
-        """The output in a message."""
-        return _name(self.paths[index])
-
     def taken(
         self, result: Any, sizes: Sizes, bucket: Sizes, must_copy: Callable[[Any], bool]
     ) -> list[Any]:
-        """The leaves of a result, without padding."""
+        """The leaves of a result, without padding, copied where `must_copy`."""
         leaves: list[Any] = []
         if flatten(result, leaves) != self.structure:
             raise another_structure()
-        return self.cut(leaves, sizes, bucket, must_copy)
-
-    def cut(
-        self,
-        leaves: Sequence[Any],
-        sizes: Sizes,
-        bucket: Sizes,
-        must_copy: Callable[[Any], bool],
-    ) -> list[Any]:
-        """The leaves without padding, copied where `must_copy`."""
-        shapes = self._shapes.get(bucket) or self._shapes_at(bucket)
-        result: list[Any] = []
+        shapes = self._shapes.get(bucket)
+        if shapes is None:
+            # Of each leaf at these sizes; None for one that is no tensor.
+            shapes = [
+                None if empty is None else _shape(empty, dims, bucket)
+                for empty, dims in zip(self.empty, self.dims, strict=True)
+            ]
+            if len(self._shapes) < MAX_BUCKETS:
+                self._shapes[bucket] = shapes
         for index, (leaf, shape) in enumerate(zip(leaves, shapes, strict=True)):
             if shape is None:
                 if not is_plain(leaf):
                     raise _not_understood(self.paths[index], leaf)
-                result.append(leaf)
                 continue
             if getattr(leaf, "shape", None) != shape:
-                raise self._of_another_shape(index, leaf, shape)
+                if not hasattr(leaf, "shape"):
+                    raise _not_understood(self.paths[index], leaf, "a tensor")
+                raise ShapeUnusable(
+                    f"{_name(self.paths[index])} has the shape {list(leaf.shape)}, not "
+                    f"{list(shape)} as at other sizes or with other values: padding cannot be cut "
+                    "off; return one entry a row"
+                )
             kept = leaf
             for axis, dim in self.dims[index]:
                 if sizes[axis] != bucket[axis]:
                     kept = kept.narrow(dim, 0, sizes[axis])
-            result.append(kept.clone() if must_copy(leaf) else kept)
-        return result
-
-    def _shapes_at(self, bucket: Sizes) -> list[Any]:
-        """The shape of each leaf at these sizes; None for one that is no tensor."""
-        shapes: list[Any] = []
-        for empty, dims in zip(self.empty, self.dims, strict=True):
-            if empty is None:
-                shapes.append(None)
-                continue
-            shape = list(empty.shape)
-            for axis, dim in dims:
-                shape[dim] = bucket[axis]
-            shapes.append(tuple(shape))
-        if len(self._shapes) < MAX_BUCKETS:
-            self._shapes[bucket] = shapes
-        return shapes
-
-    def _of_another_shape(self, index: int, leaf: Any, shape: tuple[int, ...]) -> ShapeUnusable:
-        name = self.name_of(index)
-        if not hasattr(leaf, "shape"):
-            return _not_understood(self.paths[index], leaf, "a tensor")
-        return ShapeUnusable(
-            f"{name} has the shape {list(leaf.shape)}, not {list(shape)} as at other sizes or with "
-            "other values: padding cannot be cut off; return one entry a row"
-        )
+            leaves[index] = kept.clone() if must_copy(leaf) else kept
+        return leaves
 
     def joined(self, torch: Any, parts: Sequence[Sequence[Any]]) -> list[Any]:
         """The leaves of the parts of a split batch put together along the first axis."""
@@ -120,9 +94,9 @@ class Outputs:
                 result.append(torch.cat(column, row_dim))
             elif isinstance(column[0], torch.Tensor) or any(item != column[0] for item in column):
                 raise ShapeUnusable(
-                    f"{self.name_of(index)} has no rows, so its {len(column)} values of a split "
-                    "batch are not one: return it row by row and reduce it outside, add a larger "
-                    'bucket, or set overflow="error"'
+                    f"{_name(self.paths[index])} has no rows, so its {len(column)} values of a "
+                    "split batch are not one: return it row by row and reduce it outside, add a "
+                    'larger bucket, or set overflow="error"'
                 )
             else:
                 result.append(column[0])
@@ -137,15 +111,19 @@ class Outputs:
                 continue
             if row_dim_of(dims) is None:
                 raise ShapeUnusable(
-                    f"{self.name_of(index)} has no rows, so an empty batch has no value for it: "
-                    "skip empty batches"
+                    f"{_name(self.paths[index])} has no rows, so an empty batch has no value for "
+                    "it: skip empty batches"
                 )
-            shape = list(leaf.shape)
-            for axis, dim in dims:
-                shape[dim] = sizes[axis]
-            empty = leaf.new_empty(shape)
+            empty = leaf.new_empty(_shape(leaf, dims, sizes))
             leaves[index] = empty.requires_grad_() if grad and leaf.requires_grad else empty
         return rebuilt(self.template, iter(leaves))
+
+
+def _shape(leaf: Any, dims: AxisDims, sizes: Sizes) -> tuple[int, ...]:
+    shape = list(leaf.shape)
+    for axis, dim in dims:
+        shape[dim] = sizes[axis]
+    return tuple(shape)
 
 
 def infer_outputs(
@@ -197,25 +175,23 @@ def _outputs(
     tensor: type,
 ) -> Outputs:
     paths = tuple(paths_of(structure))
-    for path, leaf in zip(paths, leaves, strict=True):
-        if not (_is_strided(leaf) if isinstance(leaf, tensor) else is_plain(leaf)):
+    small: list[Any] = []
+    for path, leaf, its in zip(paths, leaves, dims, strict=True):
+        if not isinstance(leaf, tensor):
+            if not is_plain(leaf):
+                raise _not_understood(path, leaf)
+            small.append(leaf)
+            continue
+        rows: Any = leaf
+        if str(rows.layout) != "torch.strided" or rows.is_nested:
             raise _not_understood(path, leaf)
-    template = rebuilt(value, _emptied(leaves, dims, tensor))
-    empty: list[Any] = []
-    flatten(template, empty)
-    outputs = Outputs(
-        structure,
-        paths,
-        tuple(map(tuple, dims)),
-        template,
-        tuple(leaf if isinstance(leaf, tensor) else None for leaf in empty),
-    )
-    _check_complete(value, outputs, leaves, tensor)
-    return outputs
-
-
-def _check_complete(value: Any, outputs: Outputs, leaves: Sequence[Any], tensor: type) -> None:
-    """Raises ShapeUnusable where the leaves are not all there is to the output."""
+        empty = rows.detach()
+        for _, dim in its:
+            empty = empty.narrow(dim, 0, 0)
+        small.append(empty.clone().requires_grad_(bool(rows.requires_grad)))
+    template = rebuilt(value, iter(small))
+    flat: list[Any] = []
+    flatten(template, flat)
     known = {id(leaf) for leaf in leaves}
     hidden = [path for path, item in tensors_in(value, tensor) if id(item) not in known]
     if hidden:
@@ -223,23 +199,18 @@ def _check_complete(value: Any, outputs: Outputs, leaves: Sequence[Any], tensor:
             f"the output, a {kind_name(value)}, holds a tensor at {hidden[0]!r} that is none of "
             "its members: return it as one, in a tuple, dict or dataclass"
         )
-    if is_rebuilt_by_others(outputs.structure):
+    if is_rebuilt_by_others(structure):
         again: list[Any] = []
-        taken = flatten(rebuilt(outputs.template, iter(leaves)), again)
-        same = len(again) == len(leaves) and all(map(_is, again, leaves))
-        if not same or taken != outputs.structure:
+        taken = flatten(rebuilt(template, iter(leaves)), again)
+        pairs = zip(again, leaves, strict=False)
+        same = all(one is other or (is_plain(one) and one == other) for one, other in pairs)
+        if not same or len(again) != len(leaves) or taken != structure:
             raise ShapeUnusable(
                 f"the output, a {kind_name(value)}, is not the same when it is put together again "
                 "from its members: return a tuple, dict or dataclass of tensors"
             )
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other or (is_plain(one) and one == other)
-
-
-def _is_strided(leaf: Any) -> bool:
-    return str(leaf.layout) == "torch.strided" and not leaf.is_nested
+    empty_leaves = tuple(leaf if isinstance(leaf, tensor) else None for leaf in flat)
+    return Outputs(structure, paths, tuple(map(tuple, dims)), template, empty_leaves)
 
 
 def another_structure() -> ShapeUnusable:
@@ -291,16 +262,3 @@ def _following(
 
 def _name(path: str) -> str:
     return f"output {path!r}" if path else "the output"
-
-
-def _emptied(
-    leaves: Sequence[Any], dims: Sequence[Sequence[tuple[int, int]]], tensor: type
-) -> Iterator[Any]:
-    for leaf, its in zip(leaves, dims, strict=True):
-        if not isinstance(leaf, tensor):
-            yield leaf
-            continue
-        small: Any = leaf.detach()
-        for _, dim in its:
-            small = small.narrow(dim, 0, 0)
-        yield small.clone().requires_grad_(bool(leaf.requires_grad))

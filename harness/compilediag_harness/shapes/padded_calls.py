@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable, Sizes
 from compilediag_harness.shapes.layouts import (
-    Facts,
     FlatCall,
     Layout,
     PaddedLeaf,
+    check_facts,
     layout_of,
     parameters_of,
     sizes_of,
 )
 from compilediag_harness.shapes.outputs import Outputs, given_outputs, infer_outputs
 from compilediag_harness.shapes.padding import Buffer, pad_of_leaf, padded
-from compilediag_harness.shapes.random_states import restored_states
 from compilediag_harness.shapes.settings import FixedShapeSettings, Part, Planner
-from compilediag_harness.shapes.side_effects import restored_eager
+from compilediag_harness.shapes.side_effects import restored_eager, restored_states
 from compilediag_harness.shapes.trees import Structure, flatten, rebuilt
 from compilediag_harness.torch_internals import torch_api, torch_compiles, torch_cudagraphs
 from compilediag_harness.wire import Event, FixedShapeCompiled
@@ -30,7 +30,6 @@ _begun: dict[int, list[str]] = {}
 """What began, by thread, in order."""
 
 _listening = False
-
 
 Ended = Callable[[Any, bool], None]
 """Gets what a call gives to its caller, and whether it gives anything: it may raise."""
@@ -64,7 +63,8 @@ class PaddedCalls:
         self._tensor: type = torch.Tensor
         self._parameters = parameters_of(settings.function, torch.nn.Module)
         self._layouts: dict[tuple[Structure, Structure], Layout] = {}
-        self._facts = Facts()
+        self._first: dict[str, Any] = {}
+        """What the leaves of the first call were."""
         self._outputs: Outputs | None = None
         self.plan = Planner(settings).plan
         self._buffers = _Buffers()
@@ -102,17 +102,22 @@ class PaddedCalls:
 
     def run_batch(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool) -> Any:
         """`run`, without a word to its listeners."""
+        torch, seed = self.torch, self.settings.seed_per_chunk
         call = self.read(args, kwargs)
         outputs = self.outputs_of(call)
         if call.sizes[0] == 0:
-            grad = self.torch.is_grad_enabled()
+            grad = torch.is_grad_enabled()
             return outputs.without_rows(call.sizes, self._tensor, grad=grad)
         parts: list[list[Any]] = []
         template: Any = None
         for index, part in enumerate(self.plan(call.sizes)):
-            template, leaves = self._seeded(call, part, outputs, index, counted=counted)
+            own = contextlib.nullcontext()  # generators, where that was asked for
+            if seed is not None:
+                own = restored_states(torch, seed + index)
+            with own:
+                template, leaves = self._run_part(call, part, outputs, counted=counted)
             parts.append(leaves)
-        leaves = parts[0] if len(parts) == 1 else outputs.joined(self.torch, parts)
+        leaves = parts[0] if len(parts) == 1 else outputs.joined(torch, parts)
         return leaves[0] if outputs.structure is None else rebuilt(template, iter(leaves))
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatCall:
@@ -123,7 +128,7 @@ class PaddedCalls:
         if layout is None:
             dims = self.settings.dims
             layout = layout_of(dims, structure, leaves, self._parameters, self._tensor)
-        self._facts.check(layout, leaves, self._tensor)
+        check_facts(self._first, layout, leaves, self._tensor)
         sizes = sizes_of(layout, leaves, self.settings.dims.axes)
         self._layouts.setdefault(structure, layout)
         return FlatCall(args, kwargs, leaves, layout, sizes)
@@ -136,16 +141,6 @@ class PaddedCalls:
         if 0 in call.sizes:
             raise ShapeUnusable(f"{user} needs an example with at least one row{why}")
         return call
-
-    def _seeded(
-        self, call: FlatCall, part: Part, outputs: Outputs, index: int, *, counted: bool
-    ) -> tuple[Any, list[Any]]:
-        """`_run_part`, with generators of its own where that was asked for."""
-        seed = self.settings.seed_per_chunk
-        if seed is None:
-            return self._run_part(call, part, outputs, counted=counted)
-        with restored_states(self.torch, seed + index):
-            return self._run_part(call, part, outputs, counted=counted)
 
     def _run_part(
         self, call: FlatCall, part: Part, outputs: Outputs, *, counted: bool
@@ -163,7 +158,13 @@ class PaddedCalls:
             given, buffers = self._padded_leaves(call, part, fresh=fresh)
             args, kwargs = self.arguments(call, given, sizes, bucket, fresh=fresh)
             result = self.settings.function(*args, **kwargs)
-            _check_unchanged(call.layout, given, buffers)
+            for index, leaf in enumerate(call.layout.padded):
+                if buffers[index].written if buffers else given[leaf.index]._version > 0:
+                    raise ShapeUnusable(
+                        f"argument {leaf.path!r} is changed in place by the callable, which "
+                        "works on a padded copy: the caller would not see it; return the new value "
+                        "instead"
+                    )
         finally:
             shape_log.inside.depth -= 1
             local.busy = was_busy
@@ -208,20 +209,17 @@ class PaddedCalls:
                 pad = pad_of_leaf(self.settings.pad, leaf.path)
                 tensor = padded(self.torch, rows, leaf.dims, sizes, bucket, pad)
             else:
-                buffer = self._buffer(leaf, rows, bucket)
+                key = leaf.path, tuple([bucket[axis] for axis, _ in leaf.dims])
+                buffer = self._buffers.by_leaf.get(key)
+                if buffer is None:
+                    pad = pad_of_leaf(self.settings.pad, leaf.path)
+                    buffer = Buffer(self.torch, rows, leaf.dims, bucket, pad)
+                    self._buffers.by_leaf[key] = buffer
+                    self._buffers.storages.add(buffer.tensor.untyped_storage().data_ptr())
                 buffers.append(buffer)
                 tensor = buffer.fill(rows, sizes)
             leaves[leaf.index] = tensor
         return leaves, buffers
-
-    def _buffer(self, leaf: PaddedLeaf, like: Any, bucket: Sizes) -> Buffer:
-        key = leaf.path, tuple([bucket[axis] for axis, _ in leaf.dims])
-        buffer = self._buffers.by_leaf.get(key)
-        if buffer is None:
-            pad = pad_of_leaf(self.settings.pad, leaf.path)
-            buffer = self._buffers.by_leaf[key] = Buffer(self.torch, like, leaf.dims, bucket, pad)
-            self._buffers.storages.add(buffer.tensor.untyped_storage().data_ptr())
-        return buffer
 
     def _mask(self, call: FlatCall, real: int, bucket: int, *, fresh: bool) -> Any:
         """True for the rows that are real."""
@@ -272,8 +270,15 @@ class PaddedCalls:
         base, other = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
 
         def run(bucket: Sizes) -> Any:
+            """The callable as it was written, on as much of the batch as fits."""
+            sizes = tuple(map(min, call.sizes, bucket))
+
+            def pad(leaf: PaddedLeaf, rows: Any) -> Any:
+                how = pad_of_leaf(self.settings.pad, leaf.path)
+                return padded(self.torch, rows, leaf.dims, sizes, bucket, how)
+
             try:
-                return self._run_small(call, bucket)
+                return self.run_eagerly(call, cut_leaves(call, sizes, pad), sizes, bucket)
             except Exception as error:
                 if bucket == base:  # it would fail in the call itself too
                     raise
@@ -292,16 +297,6 @@ class PaddedCalls:
                 self._outputs = given_outputs(dims, axes, run(base), self._tensor)
         return self._outputs
 
-    def _run_small(self, call: FlatCall, bucket: Sizes) -> Any:
-        """The callable as it was written, on as much of the batch as fits."""
-        sizes = tuple(map(min, call.sizes, bucket))
-
-        def pad(leaf: PaddedLeaf, rows: Any) -> Any:
-            how = pad_of_leaf(self.settings.pad, leaf.path)
-            return padded(self.torch, rows, leaf.dims, sizes, bucket, how)
-
-        return self.run_eagerly(call, cut_leaves(call, sizes, pad), sizes, bucket)
-
     def run_eagerly(self, call: FlatCall, leaves: list[Any], sizes: Sizes, bucket: Sizes) -> Any:
         """The callable as it was written, with leaves padded from `sizes` to `bucket`."""
         args, kwargs = self.arguments(call, leaves, sizes, bucket)
@@ -317,16 +312,6 @@ def cut_leaves(call: FlatCall, sizes: Sizes, pad: Callable[[PaddedLeaf, Any], An
             rows = rows.narrow(dim, 0, sizes[axis])
         leaves[leaf.index] = pad(leaf, rows)
     return leaves
-
-
-def _check_unchanged(layout: Layout, given: Sequence[Any], buffers: Sequence[Buffer]) -> None:
-    """Raises ShapeUnusable when the callable wrote to a padded tensor."""
-    for index, leaf in enumerate(layout.padded):
-        if buffers[index].written if buffers else given[leaf.index]._version > 0:
-            raise ShapeUnusable(
-                f"argument {leaf.path!r} is changed in place by the callable, which works on "
-                "a padded copy: the caller would not see it; return the new value instead"
-            )
 
 
 def _two_sizes(sizes: tuple[int, ...]) -> tuple[int, int]:

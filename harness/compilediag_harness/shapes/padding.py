@@ -76,24 +76,21 @@ class Buffer:
             self._marked = torch_api.mark_fixed(tensor, address=True)
         views = self._views.get(sizes) or self._views_of(sizes)
         views.real.copy_(rows)
-        if len(self._dims) > 1:
+        (axis, dim), *others = self._dims
+        if others:
             _fill(tensor, self._dims, sizes, self._bucket, self._pad)
         elif views.last is not None:
             views.tail.copy_(views.last)
         elif views.tail is not None:
-            self._clear(sizes, views.tail)
+            # With a value only the rows of the last call are written again.
+            value = 0 if self._pad == REPEAT else self._pad
+            if self._filled is None:
+                views.tail.fill_(value)
+            elif self._filled[axis] > sizes[axis]:
+                views.tail.narrow(dim, 0, self._filled[axis] - sizes[axis]).fill_(value)
         self._filled = sizes
         self._version = tensor._version
         return tensor
-
-    def _clear(self, sizes: Sizes, tail: Any) -> None:
-        """With a value only the rows of the last call are written again."""
-        axis, dim = self._dims[0]
-        value = 0 if self._pad == REPEAT else self._pad
-        if self._filled is None:
-            tail.fill_(value)
-        elif self._filled[axis] > sizes[axis]:
-            tail.narrow(dim, 0, self._filled[axis] - sizes[axis]).fill_(value)
 
     def _views_of(self, sizes: Sizes) -> _Views:
         """The views that are written to; kept, because making them costs more than copying."""

@@ -7,7 +7,6 @@ Every run begins in the same state, everything runs eagerly, and afterwards all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,22 +119,26 @@ class _Trials:
             AGAIN: self._run(padded_trial),
         }
         problems: dict[str, str] = {}
-        for name, trial in _fills(size, bucket):
+        # Gradients of NaN are NaN for every function that multiplies: they show nothing.
+        without = replace(padded_trial, padding=padding_report.NAN, gradients=False)
+        trials = {name: _Trial(bucket, size, name) for name in padding_report.FINITE[1:]}
+        if size[0] > 1:
+            less = (size[0] - 1, *size[1:])
+            trials = {ONE_LESS: _Trial(less, less, gradients=False), **trials}
+        for name, trial in {**trials, padding_report.NAN: without}.items():
             found = self._try(trial)
             if isinstance(found, CheckedRun):
                 by_name[name] = found
             elif found is not None and name in padding_report.FINITE:
                 problems[name] = str(found)
-        return Runs(by_name, problems, tuple(self._batches(unpadded, padded_trial)))
-
-    def _batches(self, unpadded: _Trial, padded_trial: _Trial) -> Iterator[RunPair]:
-        for name in padding_report.BATCHES:
-            pair = self._pair(
+        batches = [
+            self._pair(
                 replace(unpadded, rows=name, gradients=False),
                 replace(padded_trial, rows=name, gradients=False),
             )
-            if pair is not None:
-                yield pair
+            for name in padding_report.BATCHES
+        ]
+        return Runs(by_name, problems, tuple(pair for pair in batches if pair is not None))
 
     def repeated(self, size: Sizes, bucket: Sizes) -> tuple[RunPair, ...]:
         """Batches that end with rows of all kinds, the last of which is then repeated. () where one
@@ -151,12 +154,10 @@ class _Trials:
     def _pair(self, unpadded: _Trial, padded_trial: _Trial) -> RunPair | None:
         """None where the function takes no such rows."""
         first = self._try(unpadded)
-        second = self._try(padded_trial) if isinstance(first, CheckedRun) else None
-        return (
-            RunPair(first, second)
-            if isinstance(first, CheckedRun) and isinstance(second, CheckedRun)
-            else None
-        )
+        if not isinstance(first, CheckedRun):
+            return None
+        second = self._try(padded_trial)
+        return (first, second) if isinstance(second, CheckedRun) else None
 
     def _try(self, trial: _Trial) -> CheckedRun | ShapeUnusable | None:
         """None where the function raises; an error where its outputs are not as they were."""
@@ -175,7 +176,16 @@ class _Trials:
         with torch.set_grad_enabled(self._grad):
             result = self._calls.run_eagerly(call, leaves, trial.real, trial.run_at)
             cut = self._outputs.taken(result, trial.real, trial.run_at, lambda _: False)
-            gradients = self._gradients(trial, cut, leaves)
+            gradients: dict[str, Any] = {}
+            if self._grad and trial.gradients:
+                named = {leaf.path: leaves[leaf.index] for leaf in call.layout.padded}
+                inputs = {path: leaf for path, leaf in named.items() if leaf.requires_grad}
+                gradients = gradients_of(torch, cut, state.modules, inputs)
+                for leaf in call.layout.padded:
+                    if leaf.path in gradients and leaf.path in inputs:
+                        for axis, dim in leaf.dims:
+                            found = gradients[leaf.path]
+                            gradients[leaf.path] = found.narrow(dim, 0, trial.real[axis])
         written = tuple(
             leaf.path
             for leaf in call.layout.padded
@@ -199,31 +209,6 @@ class _Trials:
         if trial.padding != padding_report.PAD and leaf.path not in self._kept:
             padding_report.fill(torch, tensor, leaf.dims, trial.real, trial.padding)
         return tensor.requires_grad_(bool(rows.requires_grad))
-
-    def _gradients(self, trial: _Trial, cut: list[Any], leaves: list[Any]) -> dict[str, Any]:
-        if not self._grad or not trial.gradients:
-            return {}
-        inputs = {
-            leaf.path: leaves[leaf.index]
-            for leaf in self._call.layout.padded
-            if leaves[leaf.index].requires_grad
-        }
-        found = gradients_of(self._torch, cut, self._state.modules, inputs)
-        for leaf in self._call.layout.padded:
-            if leaf.path in found and leaf.path in inputs:
-                for axis, dim in leaf.dims:
-                    found[leaf.path] = found[leaf.path].narrow(dim, 0, trial.real[axis])
-        return found
-
-
-def _fills(size: Sizes, bucket: Sizes) -> Iterator[tuple[str, _Trial]]:
-    if size[0] > 1:
-        less = (size[0] - 1, *size[1:])
-        yield ONE_LESS, _Trial(less, less, gradients=False)
-    for probe in padding_report.FINITE[1:]:
-        yield probe, _Trial(bucket, size, probe)
-    # Gradients of NaN are NaN for every function that multiplies: they show nothing.
-    yield padding_report.NAN, _Trial(bucket, size, padding_report.NAN, gradients=False)
 
 
 def _copies(torch: Any, leaves: list[Any]) -> list[Any]:

@@ -12,6 +12,7 @@ import datetime as dt
 import functools
 import io
 import logging
+import operator
 import pathlib
 import queue
 import random
@@ -196,28 +197,23 @@ class _Reader:
             )
         self._attributes(path, value)
 
-    def read_sequence(self, path: Path, value: Any) -> None:
-        of: Any = list if is_a(value, list) else collections.deque
-        self._hold(lambda its: refill(of, value, its), lambda: list(value), list(value))
-        self._items(path, value, list(value))
-
-    def read_tuple(self, path: Path, value: Any) -> None:
-        self._items(path, value, list(value))
-
-    def read_set(self, path: Path, value: Any) -> None:
-        if is_a(value, set):
-            self._hold(lambda its: refill(set, value, its), lambda: set(value), set(value))
-        items: set[Any] = set(value)
-        if all(map(is_plain, items)):
-            self.read_value(path.member("*"), items)
-            self._attributes(path, value)
-        else:
-            self._items(path, value, list(items))
-
-    def _items(self, path: Path, value: Any, items: list[Any]) -> None:
-        self.read_value(path, kind_and_size(value))
-        if len(items) > MANY and all(map(is_plain, items)):
-            self.read_value(path.member("*"), items)
+    def read_items(self, path: Path, value: Any) -> None:
+        """Of a list, deque, tuple or set; plain items of a set have no order, and are one value."""
+        is_set = is_a(value, (set, frozenset))
+        copied: Any = set if is_set else list
+        of: Any = next((kind for kind in (list, collections.deque, set) if is_a(value, kind)), None)
+        if of is not None:
+            self._hold(
+                functools.partial(refill, of, value),
+                functools.partial(copied, value),
+                copied(value),
+            )
+        items: list[Any] = list(value)
+        as_one = (is_set or len(items) > MANY) and all(map(is_plain, items))
+        if not (is_set and as_one):
+            self.read_value(path, kind_and_size(value))
+        if as_one:
+            self.read_value(path.member("*"), copied(value))
         else:
             self._follow((path.item(index), item) for index, item in enumerate(items))
         self._attributes(path, value)
@@ -229,28 +225,15 @@ class _Reader:
         self._attributes(path, value)
         kind = class_of(value)
         for name, member in slots_of(kind):
-            self._slot(path.member(name), value, member)
+            self._place(
+                path.member(name),
+                functools.partial(member.__get__, value),
+                functools.partial(member.__set__, value),
+                functools.partial(member.__delete__, value),
+            )
         if is_a(value, self._torch.nn.Module):
             self._found.modules.append(value)
         self._waiting.append((Path("class", kind.__qualname__), kind))
-
-    def _slot(self, path: Path, value: Any, member: Any) -> None:
-        def now() -> Any:
-            try:
-                return member.__get__(value)
-            except AttributeError:
-                return ABSENT
-
-        def put_back(its: Any) -> None:
-            if its is ABSENT:
-                member.__delete__(value)
-            else:
-                member.__set__(value, its)
-
-        item = now()
-        self._hold(put_back, now, item)
-        if item is not ABSENT:
-            self._waiting.append((path, item))
 
     def _attributes(self, path: Path, value: Any) -> None:
         inside: Any = getattr(value, "__dict__", None)
@@ -265,16 +248,17 @@ class _Reader:
             if name not in of_torch:
                 self._waiting.append((path.member(name), item))
             elif name in _OF_MODULES and is_a(item, dict):
-                self._module_table(path, item, _OF_MODULES[name])
+                # Parameters, buffers or submodules, by torch's names for them.
+                table = cast(dict[str, Any], item)
+                self._hold(functools.partial(refill, dict, table), table.copy, table.copy())
+                label = _OF_MODULES[name] or path.label
+                self._waiting += [
+                    (Path(label, path.member(key).dotted), each)
+                    for key, each in table.items()
+                    if each is not None
+                ]
             elif item:  # most other tables of most modules are empty
                 self._waiting.append((path.member(name), item))
-
-    def _module_table(self, path: Path, table: dict[str, Any], label: str) -> None:
-        """Parameters, buffers or submodules, by torch's names for them."""
-        self._hold(lambda its: refill(dict, table, its), lambda: dict(table), dict(table))
-        for name, item in table.items():
-            if item is not None:
-                self._waiting.append((Path(label or path.label, path.member(name).dotted), item))
 
     def read_fixed(self, path: Path, value: Any) -> None:
         self._waiting.append((path, value.wrapped))
@@ -303,7 +287,11 @@ class _Reader:
         code = value.__code__
         self.read_value(path, f"{value.__module__}.{value.__qualname__}")
         for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=False):
-            self._cell(Path("variable", name), cell)
+            self._place(
+                Path("variable", name),  # which may not be assigned yet
+                functools.partial(getattr, cell, "cell_contents"),
+                functools.partial(setattr, cell, "cell_contents"),
+            )
         named: dict[str, Any] = value.__kwdefaults__ or {}
         defaults: list[Any] = [*(value.__defaults__ or ()), *named.values()]
         default = Path("default", value.__qualname__)
@@ -311,22 +299,6 @@ class _Reader:
         self._attributes(path, value)
         if is_own(code.co_filename):
             self._globals(value.__globals__, names_in(code), "")
-
-    def _cell(self, path: Path, cell: Any) -> None:
-        def now() -> Any:
-            try:
-                return cell.cell_contents
-            except ValueError:  # its variable is not assigned yet
-                return ABSENT
-
-        def put_back(its: Any) -> None:
-            if its is not ABSENT:
-                cell.cell_contents = its
-
-        item = now()
-        self._hold(put_back, now, item)
-        if item is not ABSENT:
-            self._waiting.append((path, item))
 
     def _globals(
         self,
@@ -345,18 +317,12 @@ class _Reader:
             if (id(table), name) in self._named:
                 continue
             self._named.add((id(table), name))
-            self._hold_global(table, name, item)
-            if item is not ABSENT:
-                self._waiting.append((Path("global", f"{prefix}{name}"), item))
-
-    def _hold_global(self, table: dict[str, Any], name: str, item: Any) -> None:
-        def put_back(its: Any) -> None:
-            if its is ABSENT:
-                table.pop(name, None)
-            else:
-                table[name] = its
-
-        self._hold(put_back, lambda: table.get(name, ABSENT), item)
+            self._place(
+                Path("global", f"{prefix}{name}"),
+                functools.partial(operator.getitem, table, name),
+                functools.partial(operator.setitem, table, name),
+                functools.partial(table.pop, name, None),
+            )
 
     def read_method(self, path: Path, value: Any) -> None:
         self._follow(((path, value.__self__), (path, value.__func__)))
@@ -379,6 +345,32 @@ class _Reader:
 
     def _follow(self, items: Iterable[tuple[Path, Any]]) -> None:
         self._waiting.extend(list(items)[::-1])
+
+    def _place(
+        self,
+        path: Path,
+        get: Callable[[], Any],
+        give: Callable[[Any], None],
+        empty: Callable[[], object] | None = None,
+    ) -> None:
+        """What may hold nothing: a slot, a variable of a closure, a global."""
+
+        def now() -> Any:
+            try:
+                return get()
+            except (AttributeError, ValueError, KeyError):
+                return ABSENT
+
+        def put_back(its: Any) -> None:
+            if its is not ABSENT:
+                give(its)
+            elif empty is not None:
+                empty()
+
+        item = now()
+        self._hold(put_back, now, item)
+        if item is not ABSENT:
+            self._waiting.append((path, item))
 
     def _hold(self, put_back: Callable[[Any], None], now: Callable[[], Any], before: Any) -> None:
         self._found.holders.append(Holder(put_back, now, before))
@@ -417,9 +409,7 @@ def _readers() -> Iterator[tuple[Any, _Read | None]]:
     yield weakref.ReferenceType, _Reader.read_weak
     yield _WITHOUT_STATE, None
     yield (dict, types.MappingProxyType), _Reader.read_mapping
-    yield (list, collections.deque), _Reader.read_sequence
-    yield tuple, _Reader.read_tuple
-    yield (set, frozenset), _Reader.read_set
+    yield (list, collections.deque, tuple, set, frozenset), _Reader.read_items
     yield threading.local, _Reader.read_object
     yield (queue.Queue, queue.SimpleQueue), _Reader.read_unseen  # other threads wait for them
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,25 +58,31 @@ class Planner:
     """Which calls a batch takes."""
 
     def __init__(self, settings: FixedShapeSettings) -> None:
-        self._axes, self._buckets = settings.dims.axes, settings.buckets
-        self._overflow, self._cost = settings.overflow, settings.cost
+        self._settings, self._axes = settings, settings.dims.axes
         self._splitter: Splitter | None = None
 
     def plan(self, sizes: Sizes) -> list[Part]:
         """The calls of a batch."""
         rows, *rest = sizes
-        others = [self._holding(axis, size) for axis, size in enumerate(rest, 1)]
-        row_sizes = self._buckets[0]
+        row_sizes, *other_sizes = self._settings.buckets
+        others: list[int] = []
+        for axis, (size, fixed) in enumerate(zip(rest, other_sizes, strict=True), 1):
+            if (bucket := holding(size, fixed)) is None:
+                raise ShapeUnusable(
+                    f"the batch has {size} in {self._axes[axis]!r}, the largest size is "
+                    f"{fixed[-1]}: add a larger bucket; only {self._axes[0]!r} can be split"
+                )
+            others.append(bucket)
         bucket = holding(rows, row_sizes)
         if bucket is not None:
             return [Part(0, sizes, (bucket, *others))]
-        if self._overflow == "error":
+        if self._settings.overflow == "error":
             raise ShapeUnusable(
                 f"the batch has {rows} in {self._axes[0]!r}, the largest size is {row_sizes[-1]}: "
                 'add a larger bucket, or set overflow="chunk" to split it'
             )
         if self._splitter is None:
-            self._splitter = Splitter(row_sizes, self._cost)
+            self._splitter = Splitter(row_sizes, self._settings.cost)
         parts: list[Part] = []
         start = 0
         for bucket in self._splitter.split(rows):
@@ -83,16 +90,6 @@ class Planner:
             parts.append(Part(start, (real, *rest), (bucket, *others)))
             start += real
         return parts
-
-    def _holding(self, axis: int, size: int) -> int:
-        bucket = holding(size, self._buckets[axis])
-        if bucket is None:
-            raise ShapeUnusable(
-                f"the batch has {size} in {self._axes[axis]!r}, the largest size is "
-                f"{self._buckets[axis][-1]}: add a larger bucket; only {self._axes[0]!r} can be "
-                "split"
-            )
-        return bucket
 
 
 def read_buckets(given: Any, axes: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
@@ -115,7 +112,14 @@ def read_buckets(given: Any, axes: Sequence[str]) -> tuple[tuple[int, ...], ...]
 def _sizes(given: Any, axis: str) -> tuple[int, ...]:
     of = f"buckets of {axis!r}"
     if isinstance(given, str):
-        return _by_rule(given, of)
+        match = _RULE.fullmatch(given)
+        if match is None or int(match[3]) < MIN_SIZE or match[2] in ("0", "1"):
+            raise ShapeUnusable(
+                f'{of} is {given!r}: write "powers_of_two:512", "multiples_of_8:512", a list of '
+                'sizes, or "auto" for one axis'
+            )
+        largest = int(match[3])
+        return powers_of_two(largest) if match[1] else multiples_of(int(match[2]), largest)
     if not isinstance(given, Iterable):
         raise ShapeUnusable(f"{of} must be a list of sizes such as [8, 64, 512], not {given!r}")
     sizes = tuple(cast(Iterable[Any], given))
@@ -130,17 +134,6 @@ def _sizes(given: Any, axis: str) -> tuple[int, ...]:
     if any(after <= before for before, after in pairwise(sizes)):
         raise ShapeUnusable(f"{of} must ascend without repeats: {sorted(set(sizes))}")
     return sizes
-
-
-def _by_rule(text: str, of: str) -> tuple[int, ...]:
-    match = _RULE.fullmatch(text)
-    if match is None or int(match[3]) < MIN_SIZE or match[2] in ("0", "1"):
-        raise ShapeUnusable(
-            f'{of} is {text!r}: write "powers_of_two:512", "multiples_of_8:512", a list of sizes, '
-            'or "auto" for one axis'
-        )
-    largest = int(match[3])
-    return powers_of_two(largest) if match[1] else multiples_of(int(match[2]), largest)
 
 
 def holding(size: int, sizes: Sequence[int]) -> int | None:
@@ -171,24 +164,20 @@ class Splitter:
         whole = max(0, -(-(rows - self._max_exact) // self._best))
         chosen = [self._best] * whole
         rest = rows - whole * self._best
-        self._extend(rest)
-        while rest > 0:
-            chosen.append(self._choice[rest])
-            rest -= self._choice[rest]
-        return sorted(chosen, reverse=True)
-
-    def _extend(self, rows: int) -> None:
-        """Unbounded knapsack, kept between calls."""
         least, choice = self._least, self._choice
-        for held in range(len(least), rows + 1):
-            best, taken = (float("inf"), 0), 0
+        for held in range(len(least), rest + 1):  # an unbounded knapsack, kept between calls
+            best, taken = (math.inf, 0), 0
             for size, price in self._options:
-                before = least[held - size] if held > size else least[0]
+                before = least[max(held - size, 0)]
                 after = (before[0] + price, before[1] + 1)
                 if after < best or (after == best and size > taken):
                     best, taken = after, size
             least.append(best)
             choice.append(taken)
+        while rest > 0:
+            chosen.append(choice[rest])
+            rest -= choice[rest]
+        return sorted(chosen, reverse=True)
 
 
 def _price(size: int, largest: int, cost: Cost | None) -> float:

@@ -5,15 +5,18 @@ Saved, compared and put back, so that a function can be tried without an effect 
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import random
+import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.object_graph import ABSENT, put_back
 from compilediag_harness.shapes import reachable
-from compilediag_harness.shapes.random_states import RandomStates, is_generator, set_state, state_of
 from compilediag_harness.shapes.trees import class_of
 from compilediag_harness.torch_internals import torch_api, torch_names
 
@@ -52,7 +55,11 @@ class SavedState:
             if not only_modules or path.startswith(_OF_MODULES)
         }
         self._before = self._copies(values)
-        self._changeable = {path: value for path, value in values.items() if _is_changeable(value)}
+        self._changeable = {
+            path: value
+            for path, value in values.items()
+            if hasattr(value, "nbytes") or is_generator(class_of(value))
+        }
         """What can be written to where it is."""
 
     @property
@@ -100,13 +107,14 @@ class SavedState:
                 copies[path] = state_of(value)
             elif hasattr(value, "nbytes"):
                 room -= 0 if path.startswith(_OF_MODULES) else value.nbytes
-                copies[path] = self._copy(value) if room >= 0 else _TooLarge(value.nbytes)
                 if room < 0:
+                    copies[path] = _TooLarge(value.nbytes)
                     self._unseen.setdefault(path, f"{value.nbytes} bytes, too many to be copied")
+                elif isinstance(value, self._torch.Tensor):
+                    copies[path] = value.detach().clone()
+                else:
+                    copies[path] = value.copy()
         return copies
-
-    def _copy(self, value: Any) -> Any:
-        return value.detach().clone() if isinstance(value, self._torch.Tensor) else value.copy()
 
     def _write(self, path: str, value: Any) -> None:
         before = self._before[path]
@@ -134,10 +142,6 @@ MAX_BYTES = 1 << 30
 _OF_MODULES = ("buffer ", "parameter ")
 
 
-def _is_changeable(value: Any) -> bool:
-    return hasattr(value, "nbytes") or is_generator(class_of(value))
-
-
 @dataclass(frozen=True, slots=True)
 class _TooLarge:
     nbytes: int
@@ -148,29 +152,21 @@ def equal(torch: Any, one: Any, other: Any) -> bool:
     if one is other:
         return True
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return _equal_tensors(torch, one, other)
+        if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+            return False
+        first, second = one.detach(), other.detach()
+        if torch.equal(first, second):
+            return True
+        return bool(((first == second) | (first.isnan() & second.isnan())).all())
     if class_of(one) is not class_of(other):
         return False
     if hasattr(one, "tobytes"):
         alike = one.shape == other.shape and one.dtype == other.dtype
         return alike and one.tobytes() == other.tobytes()
     try:
-        return bool(one == other) or (_is_nan(one) and _is_nan(other))
+        return bool(one == other) or (one != one and other != other)  # noqa: PLR0124 - NaN
     except Exception:  # of an object's own comparison
         return False
-
-
-def _equal_tensors(torch: Any, one: Any, other: Any) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
-        return False
-    if torch.equal(one, other):
-        return True
-    first, second = one.detach(), other.detach()
-    return bool(((first == second) | (first.isnan() & second.isnan())).all())
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value  # noqa: PLR0124 - NaN is no other
 
 
 @contextmanager
@@ -221,3 +217,108 @@ def _everything_eager(torch: Any) -> Generator[None]:
             if not _eager_blocks and _stance is not None:
                 _stance.__exit__(None, None, None)
                 _stance = None
+
+
+# --- generators of random numbers: their states kept, compared and put back ----------------------
+
+MAX_DEVICES = 64
+
+
+class RandomStates(NamedTuple):
+    """States of the generators that a program usually draws from, by name: "random", "numpy" once
+    the program has imported it, "torch", and "cuda:0"... once CUDA is in use."""
+
+    by_name: dict[str, Any]
+
+    @classmethod
+    def now(cls, torch: Any) -> RandomStates:
+        numpy = sys.modules.get("numpy.random")
+        cuda = torch.cuda.get_rng_state_all() if torch_api.cuda_in_use(torch) else ()
+        states: dict[str, Any] = {"random": random.getstate()}
+        if numpy is not None:
+            states["numpy"] = numpy.get_state()
+        states["torch"] = torch.get_rng_state()
+        return cls(states | {f"cuda:{i}": its for i, its in enumerate(cuda[:MAX_DEVICES])})
+
+    def put_back(self, torch: Any) -> None:
+        random.setstate(self.by_name["random"])
+        torch.set_rng_state(self.by_name["torch"])
+        for name, state in self.by_name.items():
+            if name.startswith("cuda:"):
+                torch.cuda.set_rng_state(state, name)
+        if "numpy" in self.by_name:
+            sys.modules["numpy.random"].set_state(self.by_name["numpy"])
+
+    def same(self, other: RandomStates) -> bool:
+        return comparable(self.by_name) == comparable(other.by_name)
+
+    @property
+    def digests(self) -> tuple[tuple[str, str], ...]:
+        """A digest of each state."""
+        texts = {name: repr(comparable(state)).encode() for name, state in self.by_name.items()}
+        return tuple((n, hashlib.blake2b(t, digest_size=16).hexdigest()) for n, t in texts.items())
+
+
+def comparable(state: Any) -> Any:
+    """A state without the arrays and tensors in it, which cannot be compared as they are."""
+    if hasattr(state, "tobytes"):
+        return state.tobytes()
+    if hasattr(state, "tolist"):
+        return bytes(state.tolist())
+    if isinstance(state, dict):
+        items = cast(dict[Any, Any], state).items()
+        return tuple((key, comparable(item)) for key, item in items)
+    if type(state) is tuple and any(hasattr(item, "tobytes") for item in cast(Any, state)):
+        return tuple(map(comparable, cast("tuple[Any, ...]", state)))
+    return cast(Any, state)
+
+
+@contextmanager
+def restored_states(torch: Any, seed: int | None = None) -> Generator[None]:
+    """A block after which the generators go on as if nothing had been drawn in it; with a seed it
+    draws from that one."""
+    states = RandomStates.now(torch)
+    if seed is not None:
+        torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        states.put_back(torch)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_generator(kind: type) -> bool:
+    """Whether instances are generators of random numbers."""
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy.random")
+    more = () if numpy is None else (numpy.Generator, numpy.RandomState)
+    return issubclass(kind, (torch.Generator, random.Random, *more))
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorState:
+    """The state of one generator, which can be compared."""
+
+    comparable: Any
+    raw: Any = field(compare=False)
+
+    def __repr__(self) -> str:
+        return "a state of a generator"
+
+
+def state_of(generator: Any) -> GeneratorState:
+    """The state of a generator now."""
+    if hasattr(generator, "bit_generator"):
+        raw = generator.bit_generator.state
+    else:
+        read = generator.getstate if hasattr(generator, "getstate") else generator.get_state
+        raw = read()
+    return GeneratorState(comparable(raw), raw)
+
+
+def set_state(generator: Any, state: GeneratorState) -> None:
+    """Puts a generator back to a state."""
+    if hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state.raw
+    else:
+        write = generator.setstate if hasattr(generator, "setstate") else generator.set_state
+        write(state.raw)

@@ -68,16 +68,8 @@ def flatten(value: Any, leaves: list[Any]) -> Structure:
     if known <= _UNKNOWN:
         leaves.append(value)
         return None
-    if known == _SEQUENCE:
-        return kind, len(value), tuple([flatten(item, leaves) for item in value])
-    if known == _MAPPING:
-        names = tuple(value)
-        return kind, names, tuple([flatten(value[name], leaves) for name in names])
-    if known == _REGISTERED:
-        names, items, context = torch_api.members_of(value)
-        return kind, _Context(names, context), tuple([flatten(item, leaves) for item in items])
-    members = _members_of(value)
-    return kind, tuple(members), tuple([flatten(item, leaves) for item in members.values()])
+    names, items = _parts(value, known)
+    return kind, names, tuple([flatten(item, leaves) for item in items])
 
 
 def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
@@ -86,22 +78,41 @@ def rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
     known = _kind_of(kind)
     if known <= _UNKNOWN:
         return next(leaves)
+    names, parts = _parts(value, known)
+    items = [rebuilt(item, leaves) for item in parts]
     if known == _SEQUENCE:
-        items = [rebuilt(item, leaves) for item in value]
         return kind._make(items) if hasattr(kind, "_make") else kind(items)
-    if kind is dict:
-        return {name: rebuilt(item, leaves) for name, item in value.items()}
     if known == _REGISTERED:
-        _, items, context = torch_api.members_of(value)
-        return torch_api.remade(value, [rebuilt(item, leaves) for item in items], context)
+        return torch_api.remade(value, items, names.value)
     if known == _MAPPING:
-        other = copy.copy(value)
-        for name in tuple(value):
-            other[name] = rebuilt(value[name], leaves)
+        other: Any = {} if kind is dict else copy.copy(value)
+        other.update(zip(names, items, strict=True))
         return other
-    return _with_members(
-        value, {at: rebuilt(item, leaves) for at, item in _members_of(value).items()}
-    )
+    inside = [item for member, item in zip(names, items, strict=True) if member.is_item]
+    if is_a(value, tuple):
+        other = kind._make(inside) if hasattr(kind, "_make") else kind(inside)
+    else:
+        other = copy.copy(value)
+    for member, item in zip(names, items, strict=True):
+        if not member.is_item:
+            object.__setattr__(other, member.name, item)
+    for member, item in zip(names, items, strict=True):
+        if member.is_item and not is_a(value, tuple):
+            other[member.name] = item
+    return other
+
+
+def _parts(value: Any, known: int) -> tuple[Any, Any]:
+    """The names of a container's members, and these."""
+    if known == _SEQUENCE:
+        return len(value), value
+    if known == _MAPPING:
+        return tuple(value), value.values()
+    if known == _REGISTERED:
+        names, items, context = torch_api.members_of(value)
+        return _Context(names, context), items
+    members = _members_of(value)
+    return tuple(members), members.values()
 
 
 def paths_of(structure: Structure, prefix: str = "") -> list[str]:
@@ -196,20 +207,3 @@ def _members_of(value: Any) -> dict[_Member, Any]:
         if not below and (name in inside or hasattr(value, name)):
             found[_Member(False, name)] = inside[name] if name in inside else getattr(value, name)
     return found
-
-
-def _with_members(value: Any, members: dict[_Member, Any]) -> Any:
-    if is_a(value, tuple):
-        kind = class_of(value)
-        items = [item for member, item in members.items() if member.is_item]
-        other = kind._make(items) if hasattr(kind, "_make") else kind(items)
-    else:
-        other = copy.copy(value)
-    for member, item in members.items():
-        if not member.is_item:
-            object.__setattr__(other, member.name, item)
-    if not is_a(value, tuple):
-        for member, item in members.items():
-            if member.is_item:
-                other[member.name] = item
-    return other

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from compilediag_harness.shapes import padding_report
 from compilediag_harness.shapes.dims import row_dim_of
@@ -39,11 +39,8 @@ class CheckedRun:
     gradients: dict[str, Any]
 
 
-class RunPair(NamedTuple):
-    """Two runs of one batch."""
-
-    unpadded: CheckedRun
-    padded: CheckedRun
+RunPair = tuple[CheckedRun, CheckedRun]
+"""Of one batch, unpadded and padded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +61,6 @@ class Runs:
         """Whether random numbers were drawn."""
         return any(self.by_name[name].rng_consumed for name in (UNPADDED, padding_report.PAD))
 
-    @property
-    def all(self) -> list[CheckedRun]:
-        return list(self.by_name.values())
-
 
 Pick = Callable[[CheckedRun], Any]
 """One value of a run; None where it has none."""
@@ -79,24 +72,19 @@ def verdicts_of(torch: Any, outputs: Outputs, runs: Runs, state: SavedState) -> 
     for probe, problem in runs.problems.items():
         note = f"with {probe} as padding {problem}"
         found.setdefault("", Verdict("contaminated", note, 0.0, bitwise=False))
+    less = runs.by_name.get(ONE_LESS)
     for index, path in enumerate(outputs.paths):
-        verdict = _of_output(torch, runs, index, outputs)
+        row_dim, has_rows = row_dim_of(outputs.dims[index]), bool(outputs.dims[index])
+        whole = runs.by_name[UNPADDED].leaves[index]
+        noise = noise_of(whole, less and less.leaves[index], row_dim)
+        verdict = _judged(
+            torch, runs, lambda run, at=index: run.leaves[at], noise, row_dim, has_rows=has_rows
+        )
         if path not in found and (outputs.empty[index] is not None or verdict.kind != "safe"):
             found[path] = verdict
     found.update(_of_state(torch, runs, state))
     found.update(_of_gradients(torch, runs))
     return found
-
-
-def _of_output(torch: Any, runs: Runs, index: int, outputs: Outputs) -> Verdict:
-    row_dim = row_dim_of(outputs.dims[index])
-
-    def pick(run: CheckedRun) -> Any:
-        return run.leaves[index]
-
-    less = runs.by_name.get(ONE_LESS)
-    noise = noise_of(pick(runs.by_name[UNPADDED]), less and pick(less), row_dim)
-    return _judged(torch, runs, pick, noise, row_dim, has_rows=bool(outputs.dims[index]))
 
 
 def _judged(
@@ -125,10 +113,15 @@ def _judged(
         if item.differs or (item.nonfinite and name in _USUAL)
     ]
     repeats = [against(*pair, 0.0) for pair in runs.repeated]
+    harmed = "contaminated" if has_rows else "reduced"
     harmless_twice = bool(repeats) and not any(item.apart for item in repeats)
     if content and not harmless_twice:
-        kind = "contaminated" if has_rows else "reduced"
-        return replace(verdict, kind=kind, note=_changes(*content[0]))
+        probe, item = content[0]
+        what = f"changes by {item.what}"
+        if item.rows is not None:
+            what = f"{item.bad_rows} of {item.rows} real rows change"
+        note = f"{what} when only the padding changes, to {probe}"
+        return replace(verdict, kind=harmed, note=note)
     if runs.draws:
         note = "it draws random numbers, and how many depends on the padded size"
         return replace(verdict, kind="rng", note=note)
@@ -139,7 +132,7 @@ def _judged(
         item = against(*pair, math.inf)
         if item.apart:
             note = f"padded and unpadded differ by {item.what}, for a batch with other values"
-            return replace(verdict, kind="contaminated" if has_rows else "reduced", note=note)
+            return replace(verdict, kind=harmed, note=note)
     if content:
         return replace(verdict, note="the last row again changes nothing, as with a maximum")
     if any(item.nonfinite for item in others.values()):
@@ -153,16 +146,9 @@ _USUAL = (padding_report.REAL_ROWS, padding_report.LOWEST, padding_report.HIGHES
 """Padding of values that are in the batch."""
 
 
-def _changes(probe: str, item: ValueComparison) -> str:
-    if item.rows is None:
-        return f"changes by {item.what} when only the padding changes, to {probe}"
-    return (
-        f"{item.bad_rows} of {item.rows} real rows change when only the padding changes, to {probe}"
-    )
-
-
 def _of_state(torch: Any, runs: Runs, state: SavedState) -> Iterator[tuple[str, Verdict]]:
-    for path in dict.fromkeys(path for run in runs.all for path in run.changed):
+    every = list(runs.by_name.values())
+    for path in dict.fromkeys(path for run in every for path in run.changed):
 
         def pick(run: CheckedRun, path: str = path) -> Any:
             return run.changed.get(path, state.before(path))
@@ -178,7 +164,7 @@ def _of_state(torch: Any, runs: Runs, state: SavedState) -> Iterator[tuple[str, 
             )
         ):
             yield path, verdict
-    for path in dict.fromkeys(path for run in runs.all for path in run.arguments):
+    for path in dict.fromkeys(path for run in every for path in run.arguments):
         note = "it is changed in place, which the caller would not see"
         yield f"argument {path}", Verdict("state", note, 0.0, bitwise=False)
 
@@ -243,6 +229,9 @@ def compared(
     apart = torch.where(finite, (first - second).abs(), torch.zeros_like(first))
     bad = apart > _tolerance(torch, one, first, noise)
     max_abs = float(apart.max()) if apart.numel() else 0.0
+    bad_rows = 0
+    if row_dim is not None:
+        bad_rows = int(bad.movedim(row_dim, 0).reshape(rows, -1).any(1).sum())
     nonfinite = bool((~same & ~finite).any())
     return ValueComparison(
         differs=bool(bad.any()),
@@ -250,7 +239,7 @@ def compared(
         bitwise=bool(same.all()),
         max_abs=max_abs,
         rows=rows,
-        bad_rows=_rows_of(bad, row_dim),
+        bad_rows=bad_rows,
         what="values that are not finite" if nonfinite else f"{max_abs:.2g}",
     )
 
@@ -273,12 +262,6 @@ def _short(torch: Any, value: Any) -> str:
         return f"a tensor {list(value.shape)} of {value.dtype}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _rows_of(bad: Any, row_dim: int | None) -> int:
-    if row_dim is None:
-        return 0
-    return int(bad.movedim(row_dim, 0).flatten(1).any(1).sum()) if bad.dim() > 1 else int(bad.sum())
 
 
 def _tolerance(torch: Any, one: Any, values: Any, noise: float) -> float:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.base.session import BATCH_S, Session, SessionSink, SessionSinks
+from compilediag_harness.base.session import Session, SessionSink, SessionSinks
 from compilediag_harness.blame import source_locations
 from compilediag_harness.torch_internals import torch_calls, torch_disabling
 from compilediag_harness.wire import DisabledCallsEnded
@@ -66,11 +66,6 @@ class DisabledCalls(SessionSink):
             sums[2] = max(sums[2], seconds)
         elif len(self._sums) < _MAX_SUMS:
             self._sums[key] = [1, seconds, seconds]
-
-    def step_ended(self, _step: int, _compiled: bool) -> None:
-        """Writes a batch that is due."""
-        if self._sums and self.session.now() - self.written >= BATCH_S:
-            self.finish()
 
     def finish(self) -> None:
         now = self.session.now()

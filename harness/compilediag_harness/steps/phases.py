@@ -97,8 +97,6 @@ class PhasesInProgress:
 
     def name_at(self, began: float) -> str:
         """The name of the phase that something which began at `began` is in."""
-        if not self._open:
-            return REST
         for phase, opened in reversed(self._open):
             if opened <= began:
                 return NAMES[phase]
@@ -137,7 +135,8 @@ class PhasesInProgress:
         in_order = not self._ended
         self._ended.extend(spans)
         if not in_order:
-            self._ended.sort(key=_innermost_first)
+            # Of what ends together, the later it began the further inside.
+            self._ended.sort(key=lambda span: (span[2], -span[1]))
         if len(self._ended) >= KEPT:
             self._flatten()
 
@@ -157,7 +156,11 @@ class PhasesInProgress:
                 last = intervals[-1][1] if intervals else self._floor
         self._ended.clear()
         if len(intervals) > KEPT:
-            self._settle(len(intervals) - KEPT // 2)
+            final = intervals[: -(KEPT // 2)]
+            for _, _, phase, seconds in final:
+                self._settled[phase] += seconds
+            self._floor = max(self._floor, final[-1][1])
+            del intervals[: len(final)]
 
     def _nest(self, phase: int, began: float, ended: float) -> None:
         """Adds a phase that others may lie in, or that began before its step."""
@@ -177,8 +180,11 @@ class PhasesInProgress:
 
     def cut(self, at: float) -> Seconds:
         """The step ends at `at`: its seconds by phase. Open phases go on in the next step."""
-        if self._open:
-            self._close_all(at)
+        opened = self._open
+        for index in range(len(opened) - 1, -1, -1):  # counted up to `at`, innermost first
+            self._open = opened[:index]
+            self.add(*opened[index], at)
+        self._open = opened
         self._flatten()
         settled, self._settled = self._settled, [0.0] * len(NAMES)
         for _, _, phase, seconds in self._intervals:
@@ -188,29 +194,10 @@ class PhasesInProgress:
         data_wait, forward, backward, optimizer, spans = settled
         return data_wait, forward, backward, optimizer, spans
 
-    def _close_all(self, at: float) -> None:
-        """Counts the open phases up to `at`, innermost first; they stay open."""
-        opened = self._open
-        for index in range(len(opened) - 1, -1, -1):
-            self._open = opened[:index]
-            self.add(*opened[index], at)
-        self._open = opened
-
     def give_back(self, seconds: Seconds) -> None:
         """A step that was none: its phases are a part of the step in progress."""
         for phase, taken in enumerate(seconds):
             self._settled[phase] += taken
-
-    def _settle(self, count: int) -> None:
-        for _, _, phase, seconds in self._intervals[:count]:
-            self._settled[phase] += seconds
-        self._floor = max(self._floor, self._intervals[count - 1][1])
-        del self._intervals[:count]
-
-
-def _innermost_first(ended: Ended) -> tuple[float, float]:
-    """In the order of their ends; of what ends together, the later it began the further inside."""
-    return ended[2], -ended[1]
 
 
 DEPTH = 64

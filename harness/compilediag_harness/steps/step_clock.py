@@ -10,11 +10,12 @@ Invariant: session.step == first + len(records) - tentative + len(session.noted)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from itertools import groupby
 from typing import Any
 
@@ -193,37 +194,34 @@ class StepClock:
         count = len(self.records) - self.tentative - hold
         if count <= 0:
             return
+        session = self.session
+        # Each record has steps that were all sampled, or none of them.
         for sampled, group in groupby(self.records[:count], key=lambda record: record[3]):
-            self._write(list(group), sampled, at, source)
+            ends, walls, seconds, _ = zip(*group, strict=True)
+            columns = zip(NAMES, zip(*seconds, strict=True), strict=True)
+            phases: dict[str, Any] = {
+                name: column if self.phases.seen[phase] and (sampled or phase in _ALWAYS) else ()
+                for phase, (name, column) in enumerate(columns)
+            }
+            session.emit(
+                StepsEnded(
+                    t=session.at(at),
+                    first=self._first,
+                    source=source,
+                    ends=tuple(session.at(end) for end in ends),
+                    walls=walls if sampled else (),
+                    began=None if sampled else session.at(ends[0] - walls[0]),
+                    measuring_s=self.measuring_s,
+                    partial=dict(self.partial),
+                    noted=not sampled,
+                    **phases,
+                )
+            )
+            self._first += len(ends)
+            self.measuring_s = 0.0
         del self.records[:count]
         self._written = at
         self._compiled = False
-
-    def _write(self, records: list[Record], sampled: bool, at: float, source: str) -> None:
-        """Writes steps that were all sampled, or none of them."""
-        ends, walls, seconds, _ = zip(*records, strict=True)
-        columns = zip(*seconds, strict=True)
-        phases: dict[str, Any] = {
-            name: column if self.phases.seen[phase] and (sampled or phase in _ALWAYS) else ()
-            for phase, (name, column) in enumerate(zip(NAMES, columns, strict=True))
-        }
-        session = self.session
-        session.emit(
-            StepsEnded(
-                t=session.at(at),
-                first=self._first,
-                source=source,
-                ends=tuple(session.at(end) for end in ends),
-                walls=walls if sampled else (),
-                began=None if sampled else session.at(ends[0] - walls[0]),
-                measuring_s=self.measuring_s,
-                partial=dict(self.partial),
-                noted=not sampled,
-                **phases,
-            )
-        )
-        self._first += len(records)
-        self.measuring_s = 0.0
 
 
 EVERY_STEP_VARIABLE = "COMPILEDIAG_EVERY_STEP"
@@ -298,68 +296,64 @@ class StepSampling:
 
     def record(self, key: int, at: float) -> bool:
         """Records the end of an unsampled step. False where that is not all there is to do."""
-        session = self._session
-        if key != self.key or threading.get_ident() != self._clock.thread:
+        clock, session = self._clock, self._session
+        if key != self.key or threading.get_ident() != clock.thread:
             return False
         ends = session.noted
         ends.append(at)
-        if at >= self._until or session.compiled_in_step or len(ends) >= UNSAMPLED_STEPS:
-            with self._lock:
-                if self.key:
-                    self._shielded(self._sample_last)
+        if at < self._until and not session.compiled_in_step and len(ends) < UNSAMPLED_STEPS:
+            return True
+        with self._shielded():
+            if self.key:
+                # The last end is treated as that of a sampled step: listeners are called.
+                started = time.monotonic()
+                last = ends.pop()
+                self._fold()
+                clock.cut(last)
+                clock.commit()
+                self._sample_again(last)
+                # The call that begins a step was not reported: it is not sampled from its begin.
+                clock.whole = not self._by_calls
+                clock.write(last, self._source)
+                clock.measuring_s = time.monotonic() - started
+                session.charge(clock.measuring_s)
         return True
 
     def fold(self) -> None:
         """The clock takes over the recorded ends: something of the step in progress is about to be
         added to it."""
-        with self._lock:
-            self._shielded(self._fold)
+        with self._shielded():
+            self._fold()
 
     def stop(self) -> None:
         """Something unusual marks steps, or a session comes or goes: steps are sampled again. The
         one in progress is not, as it was not from its begin."""
-        with self._lock:
+        with self._shielded():
             if self.key:
-                self._shielded(self._stop)
+                self._fold()
+                self._sample_again(self._clock.began or 0.0)
 
     def forked(self) -> None:
         """This process is a fork."""
         self._lock = threading.RLock()  # a thread that is not here may have held it
         self.stop()
 
-    def _shielded(self, action: Callable[[], None]) -> None:
-        """Runs in the program's step: after a fault of ours every step is sampled, for good."""
-        try:
-            action()
-        except Exception as error:
-            self._session.fault("brief steps", error)
-            self._next = sys.maxsize
-            self.key = 0
-            self._clock.sampling = True
-            self._resume()
+    @contextlib.contextmanager
+    def _shielded(self) -> Generator[None]:
+        """In the program's step: after a fault of ours every step is sampled, for good."""
+        with self._lock:
+            try:
+                yield
+            except Exception as error:
+                self._session.fault("brief steps", error)
+                self._next = sys.maxsize
+                self.key = 0
+                self._clock.sampling = True
+                self._resume()
 
     def _fold(self) -> None:
         ends = self._session.noted
         self._clock.add_unsampled([ends.popleft() for _ in range(len(ends))])
-
-    def _stop(self) -> None:
-        self._fold()
-        self._sample_again(self._clock.began or 0.0)
-
-    def _sample_last(self) -> None:
-        """The last recorded end is treated as that of a sampled step: listeners are called."""
-        clock, session = self._clock, self._session
-        started = time.monotonic()
-        last = session.noted.pop()
-        self._fold()
-        clock.cut(last)
-        clock.commit()
-        self._sample_again(last)
-        # The call that begins a step was not reported: the step is not sampled from its begin.
-        clock.whole = not self._by_calls
-        clock.write(last, self._source)
-        clock.measuring_s = time.monotonic() - started
-        session.charge(clock.measuring_s)
 
     def _sample_again(self, at: float) -> None:
         self.key = 0

@@ -17,9 +17,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
 from compilediag_harness.steps.step_clock import StepClock, StepSampling
 from compilediag_harness.torch_internals import torch_api, torch_open_calls
 from compilediag_harness.user_api import spans
@@ -53,21 +54,19 @@ class CompiledCallables:
         function = call.function
         if isinstance(getattr(function, "__self__", None), self._optimizer):
             return spans.OPTIMIZER
-        name = str(getattr(function, "__qualname__", type(function).__name__))
-        if self._steps_an_optimizer(function):
+        code = getattr(function, "__code__", None)
+        if (
+            code is not None
+            and "step" in code.co_names
+            and any(isinstance(value, self._optimizer) for value in reached(function, code))
+        ):
+            name = str(getattr(function, "__qualname__", type(function).__name__))
             missing = f"{name} steps an optimizer in compiled code: its time is in forward"
             clock.partial.setdefault(spans.NAMES[spans.OPTIMIZER], missing)
         elif call.inside is not None:
             missing = f"only the compiled calls inside {call.inside}: the rest of it ran eagerly"
             clock.partial.setdefault(spans.NAMES[spans.FORWARD], missing)
         return spans.FORWARD
-
-    def _steps_an_optimizer(self, function: Any) -> bool:
-        """Whether a compiled function calls `step` and can reach an optimizer by name."""
-        code = getattr(function, "__code__", None)
-        if code is None or "step" not in code.co_names:
-            return False
-        return any(isinstance(value, self._optimizer) for value in reached(function, code))
 
 
 def reached(function: Any, code: Any) -> Iterator[Any]:
@@ -108,33 +107,13 @@ EXAMINED_CALLS = 16
 for one takes some ten microseconds for a hundred parameters."""
 
 
-class OptimizerState(Protocol):
-    """What is known about optimizers that have not stepped yet."""
-
-    def expected(self) -> bool:
-        """An optimizer exists in this process, so that its steps may come."""
-        ...
-
-    def call_begins(self, key: int, first: bool) -> None:
-        """An outermost compiled call begins, the `first` of its callable or not."""
-        ...
-
-    def updated(self) -> int:
-        """The key of that call if it was a step of an optimizer, or contained one; it has ended."""
-        ...
-
-    def training(self) -> bool:
-        """A micro-batch has ended since this was asked last."""
-        ...
-
-
 class StepSource:
     """The decision for one session. Marks may come from any thread."""
 
     def __init__(
         self,
         session: Session,
-        optimizers: OptimizerState,
+        optimizers: OptimizerRegistry,
         now: float,
         pause: Callable[[StepSource, bool], bool] = lambda _source, _by_calls: False,
         resume: Callable[[], None] = lambda: None,
@@ -236,9 +215,19 @@ class StepSource:
         first, begins = not self._seen, self._begins_cycle(key)
         if self.source is None and not self._waiting and (first or begins):
             self._waiting = self._optimizers.expected()
-        if begins:
-            self.clock.cut(at)
-            self._call_cycle(at)
+        if not begins:
+            return
+        self.clock.cut(at)
+        if self._waiting:
+            self._training_calls += self._optimizers.training()
+            self._waiting = not (
+                self._training_calls >= AWAITED_CALLS
+                or self.clock.tentative >= AWAITED_MARKS
+                or self._updates
+            )
+        if not self._waiting:
+            self.source = CALL
+            self._close(at)
 
     @property
     def steady(self) -> int:
@@ -317,34 +306,15 @@ class StepSource:
 
     def _begins_cycle(self, key: int) -> bool:
         """Whether this call is the first of a cycle that is not the program's first."""
-        seen = self._seen
-        if not seen:
-            seen.add(key)
-            self._first = key
-            return False
-        if key in seen or key == self._leader or len(seen) >= CYCLE_LIMIT:
+        seen, first = self._seen, not self._seen
+        again = not first and (key in seen or key == self._leader or len(seen) >= CYCLE_LIMIT)
+        if first or again:
             seen.clear()
-            seen.add(key)
             self._first = key
-            return True
+        else:
+            self._leader = self._first
         seen.add(key)
-        self._leader = self._first
-        return False
-
-    def _call_cycle(self, at: float) -> None:
-        if not self._waiting:
-            self.source = CALL
-            self._close(at)
-            return
-        self._training_calls += self._optimizers.training()
-        if (
-            self._training_calls >= AWAITED_CALLS
-            or self.clock.tentative >= AWAITED_MARKS
-            or self._updates
-        ):
-            self._waiting = False
-            self.source = CALL
-            self._close(at)
+        return again
 
     # --- ends ---
 
@@ -362,17 +332,9 @@ class StepSource:
         self._only = 0
 
     def _held(self) -> bool:
+        """Whether all steps are on trial."""
         limit = OPTIMIZER_TRIAL if self.source == OPTIMIZER else CALL_TRIAL
         return self._trial <= limit
-
-    def _hold(self) -> int:
-        """How many ended steps may still change: all on trial; the last, with several optimizers,
-        as one that steps after its end may belong to it."""
-        if self.source == EXPLICIT:
-            return 0
-        if self._held():
-            return len(self.clock.records)
-        return 1 if self._in_cycles else 0
 
     def _close(self, at: float) -> None:
         """The tentative boundaries are ends of steps."""
@@ -384,4 +346,7 @@ class StepSource:
         finally:
             self._ending = False
         if clock.due(at):
-            clock.write(at, self.source or CALL, self._hold())
+            # How many may still change: all on trial; the last, with several optimizers, as one
+            # that steps after its end may belong to it.
+            hold = len(clock.records) if self._held() else int(self._in_cycles)
+            clock.write(at, self.source or CALL, 0 if self.source == EXPLICIT else hold)

@@ -30,33 +30,10 @@ step_limit: int | None = None
 """Steps of the first session after which the program stops; read it through this module."""
 
 
-def read_limit(session: Session) -> None:
-    """Takes the limit from the options of the run."""
-    global step_limit
-    step_limit = session.options.steps
-
-
 def own_the_loop() -> None:
     """Called by a loop that keeps to the number of steps by itself: nothing stops it from here."""
     global step_limit
     step_limit = None
-
-
-def stop_if_done(step: int) -> None:
-    """Ends the program from the main thread when it has done its steps.
-
-    The exception passes through the training loop: `finally` blocks, context managers and
-    `atexit` run, and a bare `except Exception` does not swallow it.
-
-    Raises:
-        SystemExit: `step` steps have ended, and no more are allowed.
-    """
-    if (
-        step_limit is not None
-        and step >= step_limit
-        and threading.current_thread() is threading.main_thread()
-    ):
-        raise SystemExit(0)
 
 
 _active: tuple[StepSource, ...] = ()
@@ -96,8 +73,7 @@ def _end_explicitly() -> None:
         for source in _active:
             source.explicit(at)
             _ended(source, at)
-    if step_limit is not None:
-        _stop_if_done()
+    _stop_if_done()
 
 
 def marks() -> int:
@@ -107,9 +83,9 @@ def marks() -> int:
 
 def add(session: Session, torch_module: Any) -> StepSource:
     """The hooks report to `session` from now on. Returns what decides its steps."""
-    global _active, _callables
+    global _active, _callables, step_limit
     if not _active:
-        read_limit(session)
+        step_limit = session.options.steps
     sample_again()
     source = StepSource(session, OptimizerRegistry(torch_module), _monotonic(), _pause, _resume)
     _active = (*_active, source)
@@ -148,11 +124,6 @@ def forked() -> None:
     torch_api.forked()
     for source in _active:
         source.forked()
-
-
-def attribute_spans(rows: Sequence[SpanRow], ending: bool) -> Sequence[str | None]:
-    """The phases of spans that have ended, as `spans.Attribution`."""
-    return attribute(_active, _unsampled, rows, ending)
 
 
 def attribute_ended_spans() -> None:
@@ -216,7 +187,7 @@ def optimizer_ends(begun: tuple[int, float], raised: bool) -> None:
                 _ended(source, at)
             except Exception as error:
                 source.clock.session.fault("optimizer step", error)
-    if step_limit is not None and not raised:
+    if not raised:
         _stop_if_done()
 
 
@@ -234,8 +205,7 @@ def call_begins(key: int = 0) -> None:
                 source.clock.enter(_callables.phase_of(key, source.clock), at)
         except Exception as error:
             source.clock.session.fault("compiled call", error)
-    if step_limit is not None:
-        _stop_if_done()
+    _stop_if_done()
 
 
 def call_ends(key: int = 0) -> None:
@@ -284,8 +254,7 @@ def _unsampled_call(key: int) -> None:
     attribute_ended_spans()
     at = _monotonic()
     if _unsampled is not None and _unsampled.record(key, at):
-        if step_limit is not None:
-            _stop_if_done()
+        _stop_if_done()
         return
     sample_again()
     for source in _active:
@@ -327,41 +296,47 @@ def phase_ends(phase: int, clocks: list[StepClock]) -> None:
 
 
 def _stop_if_done() -> None:
-    if _active:
-        stop_if_done(_active[0].clock.session.step)
+    """Ends the program from the main thread when the first session has done its steps.
+
+    The exception passes through the training loop: `finally` blocks, context managers and
+    `atexit` run, and a bare `except Exception` does not swallow it.
+
+    Raises:
+        SystemExit: so many steps have ended, and no more are allowed.
+    """
+    if (
+        step_limit is not None
+        and _active
+        and _active[0].clock.session.step >= step_limit
+        and threading.current_thread() is threading.main_thread()
+    ):
+        raise SystemExit(0)
 
 
-def attribute(
-    sources: Sequence[StepSource],
-    unsampled: StepSampling | None,
-    rows: Sequence[SpanRow],
-    ending: bool,
-) -> Sequence[str | None]:
-    """Adds spans to the step in progress of every session. Returns the phases they began in, None
-    for those of a thread whose steps this one may not touch unless a session is `ending`.
-    `unsampled` is set while steps are not sampled."""
+def attribute_spans(rows: Sequence[SpanRow], ending: bool) -> Sequence[str | None]:
+    """Adds spans that have ended to the step in progress of every session, as
+    `spans.Attribution`. Returns the phases they began in, None for those of a thread whose steps
+    this one may not touch unless a session is `ending`."""
     here = threading.get_ident()
-    own_steps = len(sources) == 1 and sources[0].clock.thread == here
+    own_steps = len(_active) == 1 and _active[0].clock.thread == here
     if own_steps and all(row[4] == here for row in rows):
-        return _add(sources[0], unsampled, rows)  # the usual case, in the user's step
-    closed = set[int]() if ending else {source.clock.thread for source in sources} - {here}
+        return _add(_active[0], rows)  # the usual case, in the user's step
+    closed = set[int]() if ending else {source.clock.thread for source in _active} - {here}
     names: list[str | None] = [None if row[4] in closed else "" for row in rows]
-    for source in sources:
+    for source in _active:
         thread = source.clock.thread
         indices = [index for index, row in enumerate(rows) if row[4] == thread]
         if indices and thread not in closed:
-            added = _add(source, unsampled, [rows[index] for index in indices])
+            added = _add(source, [rows[index] for index in indices])
             for index, name in zip(indices, added, strict=True):
                 names[index] = name
     return names
 
 
-def _add(
-    source: StepSource, unsampled: StepSampling | None, rows: Sequence[SpanRow]
-) -> Sequence[str]:
+def _add(source: StepSource, rows: Sequence[SpanRow]) -> Sequence[str]:
     """Adds spans of the thread that ends the steps; the phases they began in."""
-    if unsampled is not None:
-        unsampled.fold()
+    if _unsampled is not None:
+        _unsampled.fold()
     measured = source.clock.phases
     spans = [(row[2].phase, row[0] / 1e9, row[1] / 1e9) for row in rows]
     if measured.nested or source.optimizing_since is not None or measured.some_ended:

@@ -8,12 +8,11 @@ no session is left. Dynamo traces none of them, and is guarded on none.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness.base import process_options
-from compilediag_harness.base.session import Session
+from compilediag_harness.base.session import Session, in_forks
 from compilediag_harness.steps import disabled_calls, phases, step_hooks
 from compilediag_harness.steps.step_hooks import clock_of, step
 from compilediag_harness.torch_internals import (
@@ -78,8 +77,7 @@ def _put_hooks(session: Session, torch_module: Any) -> None:
     if _hooked:
         return
     _hooked = True
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_forked)
+    in_forks.append(_forked)
     backward_ends = functools.partial(step_hooks.phase_ends, BACKWARD)
     torch_api.around_backward(torch_module, step_hooks.backward_begins, backward_ends)
     torch_api.around_recorded(

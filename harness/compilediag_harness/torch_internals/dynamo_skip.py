@@ -15,6 +15,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+from compilediag_harness.base.post_import import is_initialising
+
 
 def _never() -> bool:
     return False
@@ -44,11 +46,6 @@ def bind_if_imported(executed: types.ModuleType | None = None) -> None:
     if hasattr(torch_module, "compiler"):  # absent while torch is being imported
         bind(torch_module)
         keep_out_of_dynamo(torch_module, executed)
-
-
-def is_initialising(module: types.ModuleType) -> bool:
-    """Whether a module's own code is running: it is being imported."""
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 _PACKAGE = __name__.partition(".")[0]

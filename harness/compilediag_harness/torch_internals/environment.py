@@ -115,8 +115,15 @@ def _gpus(torch_module: Any) -> list[Facts]:
     cuda = torch_module.cuda
     if cuda.is_initialized():
         return [
-            _device(index, cuda.get_device_properties(index))
+            {
+                "index": index,
+                "name": _text(properties.name),
+                "memory_bytes": int(properties.total_memory),
+                "capability": f"{properties.major}.{properties.minor}",
+                "multiprocessors": int(properties.multi_processor_count),
+            }
             for index in range(cuda.device_count())
+            for properties in (cuda.get_device_properties(index),)
         ]
     folder = "/proc/driver/nvidia/gpus"
     if not os.path.isdir(folder):
@@ -126,16 +133,6 @@ def _gpus(torch_module: Any) -> list[Facts]:
         for bus in sorted(os.listdir(folder))
     )
     return [{"index": None, "name": name} for name in names]
-
-
-def _device(index: int, properties: Any) -> Facts:
-    return {
-        "index": index,
-        "name": _text(properties.name),
-        "memory_bytes": int(properties.total_memory),
-        "capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": int(properties.multi_processor_count),
-    }
 
 
 def _triton_version() -> str | None:
@@ -211,19 +208,17 @@ _DYNAMO_FLAGS = (
 
 def _compile_flags() -> Facts:
     """Flags of torch.compile. Those of Dynamo's config are null until the program loads Dynamo."""
-    facts: Facts = {name: _plain(torch_api.config_flag(name)) for name in _DYNAMO_FLAGS}
     environ = os.environ
-    facts["dynamo_loaded"] = torch_names.loaded(torch_names.DYNAMO) is not None
+    flags = {name: torch_api.config_flag(name) for name in _DYNAMO_FLAGS}
     switches = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
-    facts["disabled_by_environment"] = any(environ.get(name) == "1" for name in switches)
-    facts["job_id"] = _text(environ.get("TORCH_COMPILE_JOB_ID"))
-    facts["local_profile"] = _text(environ.get("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO"))
-    facts["stance"] = _text(torch_disabling.stance())
-    return facts
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (bool, int, float)) or value is None else _text(value)
+    return {
+        **{n: v if isinstance(v, (bool, int, float)) else _text(v) for n, v in flags.items()},
+        "dynamo_loaded": torch_names.loaded(torch_names.DYNAMO) is not None,
+        "disabled_by_environment": any(environ.get(name) == "1" for name in switches),
+        "job_id": _text(environ.get("TORCH_COMPILE_JOB_ID")),
+        "local_profile": _text(environ.get("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO")),
+        "stance": _text(torch_disabling.stance()),
+    }
 
 
 def _variables() -> dict[str, str]:

@@ -243,21 +243,21 @@ def around_saves(
 ) -> None:
     """Enters `around()` for each call of the functions `names` of a module that is imported, for
     ever."""
+
+    def saving(original: types.FunctionType) -> Any:
+        def save(*args: Any, **kwargs: Any) -> Any:
+            with around(), out_of_tracebacks:
+                return original(*args, **kwargs)
+
+        return stand_in_for(original, save, loaded("torch"))
+
     owner = loaded(module)
     for name in names:
         original = getattr(owner, name, None)
         if isinstance(original, types.FunctionType) and not hasattr(original, "_compilediag"):
-            setattr(owner, name, _saving(original, around))
-
-
-def _saving(original: types.FunctionType, around: Callable[[], AbstractContextManager[Any]]) -> Any:
-    def save(*args: Any, **kwargs: Any) -> Any:
-        with around(), out_of_tracebacks:
-            return original(*args, **kwargs)
-
-    stand_in_for(original, save, loaded("torch"))
-    save._compilediag = True  # type: ignore[attr-defined]
-    return save
+            save = saving(original)
+            save._compilediag = True
+            setattr(owner, name, save)
 
 
 def is_plain_data(torch_module: Any, tensor: Any) -> bool:
@@ -290,18 +290,17 @@ def cuda_in_use(torch_module: Any) -> bool:
 def global_forward_hooks() -> tuple[int, int]:
     """How many global module forward hooks and pre-hooks are registered."""
     module = loaded("torch.nn.modules.module")
-    names = ("_global_forward_hooks", "_global_forward_pre_hooks")
-    forward, before = (len(getattr(module, name, ())) for name in names)
-    return forward, before
+    hooks, before = (getattr(module, f"_global_forward_{kind}", ()) for kind in _KINDS)
+    return len(hooks), len(before)
 
 
 def module_hooks(module: Any) -> tuple[int, int]:
     """How many forward hooks and pre-hooks one module has."""
-    names = ("_forward_hooks", "_forward_pre_hooks")
-    forward, before = (len(getattr(module, name, ())) for name in names)
-    return forward, before
+    hooks, before = (getattr(module, f"_forward_{kind}", ()) for kind in _KINDS)
+    return len(hooks), len(before)
 
 
+_KINDS = ("hooks", "pre_hooks")
 _HOOK_REGISTRIES = (
     ("forward_hook", "_forward_hooks"),
     ("forward_pre_hook", "_forward_pre_hooks"),
@@ -351,7 +350,11 @@ def members_of(value: Any) -> Members:
         return Members(tuple(map(str, range(len(values)))), values, context)
     pairs, context = with_keys(value)
     pairs = tuple(pairs)
-    return Members(tuple(_name(key) for key, _ in pairs), tuple(item for _, item in pairs), context)
+    names: list[str] = []
+    for key, _ in pairs:  # of a mapping, an attribute or a position
+        own = (getattr(key, each) for each in ("key", "name", "idx") if hasattr(key, each))
+        names.append(str(next(own, key)))
+    return Members(tuple(names), tuple(item for _, item in pairs), context)
 
 
 def remade(value: Any, values: list[Any], context: Any) -> Any:
@@ -380,11 +383,3 @@ def _node(kind: type) -> Any:
     node: Any = nodes.get(kind)
     complete = all(hasattr(node, name) for name in ("flatten_fn", "unflatten_fn"))
     return node if complete else None
-
-
-def _name(key: Any) -> str:
-    """Of a key of torch's: that of a mapping, an attribute or a position."""
-    for attribute in ("key", "name", "idx"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)

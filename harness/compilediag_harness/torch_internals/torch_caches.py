@@ -2,6 +2,12 @@
 
 A cache of graphs hands out a dictionary about each lookup. Other caches are only counted, by the
 names of their classes, in one object: `torch._inductor.remote_cache.cache_stats`.
+
+Code that torch loads compiled, of which no compile tells: `torch._dynamo.package`
+(`torch._dynamo.config.caching_precompile`) hangs entries with guards to the code of the function,
+and `torch._dynamo.aot_compile` (`.aot_compile`, `torch.compiler.load_compiled_function`) makes an
+object that is called. What a version does not have is not watched; both are seen to work on 2.13
+only.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
@@ -310,3 +317,95 @@ def _filesystem(path: str) -> str:
     except (OSError, ValueError):
         return ""
     return found[1]
+
+
+# --- functions that are loaded compiled -----------------------------------------------------------
+
+PACKAGE = "torch._dynamo.package"
+AOT_COMPILE = "torch._dynamo.aot_compile"
+
+Loaded = Callable[[CodeType, int], None]
+"""Called with the function's code, and how many compiled entries it has."""
+
+Called = Callable[[CodeType], None]
+"""Called at the first call of compiled code of the function."""
+
+
+def on_packages(was_loaded: Loaded, was_called: Called) -> Remover | None:
+    """Watches what `CompilePackage.install` puts in place."""
+    owner = lookup(loaded(PACKAGE), "CompilePackage")
+    original = getattr(owner, "install", None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def install(self: Any, backends: Any, *args: Any, **kwargs: Any) -> Any:
+        entries: list[tuple[CodeType, Any]] = [
+            (code, entry)
+            for code, entry in getattr(self, "_codes", {}).items()
+            if getattr(entry, "guarded_codes", ()) and not getattr(entry, "bypassed", False)
+        ]
+        owners = {each: code for code, entry in entries for each in entry.backend_ids}
+        watched = {
+            name: _Watched(backend, functools.partial(was_called, owners[name]))
+            if name in owners
+            else backend
+            for name, backend in backends.items()
+        }
+        with out_of_tracebacks:
+            found = original(self, watched, *args, **kwargs)
+        for code, entry in entries:
+            was_loaded(code, len(entry.guarded_codes))
+        return found
+
+    return replace_with(owner, "install", install)
+
+
+class _Watched:
+    """A stored graph, which is seen when it is first called; `install` calls this one method."""
+
+    def __init__(self, backend: Any, was_called: Callable[[], None]) -> None:
+        self._backend = backend
+        self._was_called = was_called
+        self._seen = False
+
+    def after_deserialization(self) -> Any:
+        """The graph as a function."""
+        graph = self._backend.after_deserialization()
+
+        @functools.wraps(graph, updated=())
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not self._seen:
+                self._seen = True
+                self._was_called()
+            return graph(*args, **kwargs)
+
+        return run
+
+
+def on_loaded_functions(was_loaded: Loaded, was_called: Called) -> Remover | None:
+    """Watches functions that were compiled ahead of time and are read from a file."""
+
+    def wrap(original: Any) -> Any:
+        @functools.wraps(original)
+        def deserialize(*args: Any, **kwargs: Any) -> Any:
+            with out_of_tracebacks:
+                made = original(*args, **kwargs)
+            code = getattr(getattr(made, "_artifacts", None), "original_code", None)
+            if isinstance(code, CodeType) and callable(getattr(made, "fn", None)):
+                was_loaded(code, 1)
+                compiled = made.fn
+
+                @functools.wraps(compiled, updated=())
+                def run(*own: Any, **named: Any) -> Any:
+                    made.fn = compiled
+                    was_called(code)
+                    return compiled(*own, **named)
+
+                made.fn = run
+            return made
+
+        return deserialize
+
+    owner = lookup(loaded(AOT_COMPILE), "AOTCompiledFunction")
+    return _replace_static(owner, "deserialize", wrap)

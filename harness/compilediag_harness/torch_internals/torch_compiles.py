@@ -8,7 +8,7 @@ import inspect
 import sys
 import threading
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
@@ -23,7 +23,6 @@ from compilediag_harness.torch_internals.torch_names import (
     call_beside,
     loaded,
     lookup,
-    replace_with,
     subscribe,
 )
 from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
@@ -214,10 +213,14 @@ def _request_of(
     """The arguments of `torch.compile`, which turns a mode into options of its inductor wrapper."""
     options: dict[str, Any] | None = getattr(backend, "config", None)
     name = backend if isinstance(backend, str) else getattr(backend, "compiler_name", None)
-    is_inductor = name == "inductor"
+    mode = None
+    if name == "inductor" and options is not None:
+        # The mode that sets just these options, "options" when none does.
+        given = sorted(option for option, value in options.items() if value)
+        mode = _MODES.get(", ".join(given), "options")
     return {
         "backend": str(name or getattr(backend, "__name__", None) or type(backend).__name__),
-        "mode": _mode_of(options) if is_inductor and options is not None else None,
+        "mode": mode,
         "dynamic": dynamic if isinstance(dynamic, bool) else None,
         "fullgraph": bool(nopython or rest.get("fullgraph")),
         "cudagraphs": bool(options.get("triton.cudagraphs")) if options is not None else None,
@@ -226,16 +229,11 @@ def _request_of(
 
 # The options that `torch.compile` makes of each mode (`list_mode_options` of torch._inductor).
 _MODES = {
-    (): "default",
-    ("triton.cudagraphs",): "reduce-overhead",
-    ("coordinate_descent_tuning", "max_autotune"): "max-autotune-no-cudagraphs",
-    ("coordinate_descent_tuning", "max_autotune", "triton.cudagraphs"): "max-autotune",
+    "": "default",
+    "triton.cudagraphs": "reduce-overhead",
+    "coordinate_descent_tuning, max_autotune": "max-autotune-no-cudagraphs",
+    "coordinate_descent_tuning, max_autotune, triton.cudagraphs": "max-autotune",
 }
-
-
-def _mode_of(options: dict[str, Any]) -> str:
-    """The mode that sets just these options, "options" when none does."""
-    return _MODES.get(tuple(sorted(name for name, value in options.items() if value)), "options")
 
 
 def current_compile_id() -> str:
@@ -257,12 +255,6 @@ def recompile_limit_of(function: Any) -> int | None:
     """How often torch compiles a compiled callable before it runs it eagerly: what
     `torch.compile(recompile_limit=...)` was given, else what the config says. None while Dynamo is
     not imported."""
-    own = _own_recompile_limit(function)
-    return recompile_limit() if own is None else own
-
-
-def _own_recompile_limit(function: Any) -> int | None:
-    """None also where this torch does not let it be seen."""
     # A compiled module keeps its context; a compiled function closes over the callback. Both lead
     # to `ConvertFrame`, whose `_recompile_limit` is the argument of `torch.compile`.
     try:
@@ -273,8 +265,8 @@ def _own_recompile_limit(function: Any) -> int | None:
             callback = dict(variables)["callback"].cell_contents
         limit = callback._torchdynamo_orig_backend._recompile_limit
     except (AttributeError, KeyError, TypeError, ValueError):
-        return None
-    return limit if isinstance(limit, int) else None
+        limit = None  # also where this torch does not let it be seen
+    return limit if isinstance(limit, int) else recompile_limit()
 
 
 def totals() -> dict[str, int]:
@@ -302,29 +294,24 @@ def compiling() -> bool:
     return current_compile_id() != ""
 
 
-def on_phases(began: PhaseListener, ended: PhaseListener) -> tuple[Remover, ...]:
+def on_phases(began: PhaseListener, ended: PhaseListener) -> Sequence[Remover]:
     """Calls the listeners when a timed part of a compile begins and ends; they must not raise.
     Empty where this torch times nothing."""
     # Every `dynamo_timed` reports to this one logger, whether or not anything is logged.
     logger = lookup(loaded(UTILS), "ChromiumEventLogger")
-    removers = [
-        _call_before(logger, name, listener)
-        for name, listener in (("log_event_start", began), ("log_event_end", ended))
-        if callable(getattr(logger, name, None))
-    ]
-    return tuple(removers) if len(removers) == 2 else ()
 
+    def told(listener: PhaseListener) -> Callable[..., None]:
+        def timed(_: Any, event_name: Any, time_ns: Any, *args: Any, **kwargs: Any) -> None:
+            if isinstance(event_name, str) and isinstance(time_ns, int):
+                listener(event_name, time_ns)
 
-def _call_before(logger: Any, name: str, listener: PhaseListener) -> Remover:
-    original = getattr(logger, name)
+        return timed
 
-    @functools.wraps(original)
-    def wrapper(self: Any, event_name: Any, time_ns: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(event_name, str) and isinstance(time_ns, int):
-            listener(event_name, time_ns)
-        return original(self, event_name, time_ns, *args, **kwargs)
-
-    return replace_with(logger, name, wrapper)
+    removers = (
+        call_beside(logger, "log_event_start", before=told(began)),
+        call_beside(logger, "log_event_end", before=told(ended)),
+    )
+    return () if None in removers else [remover for remover in removers if remover is not None]
 
 
 class _OfThread(threading.local):

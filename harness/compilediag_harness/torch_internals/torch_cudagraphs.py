@@ -8,6 +8,7 @@ tensor is kept. Written for torch 2.13; what another version lacks is not report
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -15,12 +16,17 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, cast
 
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
-from compilediag_harness.torch_internals.torch_names import Remover, loaded, subscribe
+from compilediag_harness.torch_internals.torch_names import (
+    Remover,
+    loaded,
+    replace_with,
+    subscribe,
+)
 from compilediag_harness.wire import Location
 
 REASONS = {
@@ -94,55 +100,47 @@ def recording_begun(
     above = manager.roots if manager.current_node is None else manager.current_node.children
     siblings = above.get(function_id) or ()
     newest = siblings[-1] if siblings else None
-    if newest is None:
-        reason = _new(manager, tree, function, function_id)
-    else:
+    others = (item for item in tuple(managers) if item is not manager)
+    if newest is not None:
         # Of the graphs recorded here the newest decides: it is what the program did last.
         statuses = [status for node, status in failed if node is newest]
         reason = REASONS[statuses[-1]] if statuses else "unknown"
-    mode = manager.id_to_mode.get(function_id)
+    elif function_id.id in tree.recorded:
+        reason = "order"
+    elif _recorded_for(function.model, manager):
+        reason = "size"
+    elif any(_recorded_for(function.model, item) for item in others):
+        reason = "thread"
+    else:
+        reason = "first"
+    # Of the inputs that each replay copies; an integer among the inputs is a size too.
+    fixed = frozenset(function.static_input_idxs)
+    sizes = (
+        f"[{value}]" if type(value) is int else str(list(cast(Any, value).shape))
+        for index, value in enumerate(inputs)
+        if type(value) is int or (index not in fixed and hasattr(value, "data_ptr"))
+    )
     moved = _moved(newest, reason, inputs, function.placeholders)
     return Recording(
         compile_id=str(manager.id_to_compile_id.get(function_id) or ""),
-        mode=str(getattr(mode, "name", "")).lower(),
+        mode=str(getattr(manager.id_to_mode.get(function_id), "name", "")).lower(),
         reason=reason,
         tree=tree.index,
         function=function_id.id,
-        sizes=tuple(itertools.islice(_sizes(inputs, function.static_input_idxs), MAX_SIZES)),
+        sizes=tuple(itertools.islice(sizes, MAX_SIZES)),
         moved=tuple(placeholder.name for placeholder in moved),
         moved_at=tuple(_user_line(placeholder) for placeholder in moved),
         seconds=0.0,
     )
 
 
-def _new(manager: Any, tree: Tree, function: Any, function_id: Any) -> str:
-    """Why a function is recorded of which there is no graph at this node of the tree."""
-    if function_id.id in tree.recorded:
-        return "order"
-    if _recorded_for(function.model, manager, tree):
-        return "size"
-    others = [item for item in tuple(managers) if item is not manager]
-    if any(_recorded_for(function.model, item, tree_of(item)) for item in others):
-        return "thread"
-    return "first"
-
-
-def _recorded_for(model: Any, manager: Any, tree: Tree) -> bool:
+def _recorded_for(model: Any, manager: Any) -> bool:
     """Whether a graph of the same compiled code was recorded, for another size, in a tree."""
+    recorded = tree_of(manager).recorded
     return any(
-        item.model is model and key.id in tree.recorded
+        item.model is model and key.id in recorded
         for key, item in tuple(manager.ids_to_funcs.items())
     )
-
-
-def _sizes(inputs: Iterable[Any], static: Iterable[int]) -> Iterator[str]:
-    """Of the inputs that each replay copies; an integer among the inputs is a size too."""
-    fixed = frozenset(static)
-    for index, value in enumerate(inputs):
-        if type(value) is int:
-            yield f"[{value}]"
-        elif index not in fixed and hasattr(value, "data_ptr"):
-            yield str(list(value.shape))
 
 
 def _moved(newest: Any, reason: str, inputs: Any, placeholders: Any) -> tuple[Any, ...]:
@@ -225,51 +223,35 @@ def run_in_this_thread() -> int:
 
 
 _listeners: list[RecordingListener] = []
-_originals: list[tuple[Any, str, Any]] = []
+_removers: list[Remover] = []
 
 
 def listen(listener: RecordingListener) -> Remover | None:
     """Reports CUDA graphs to `listener` from now on; None where this torch has no trees we know.
     The module must be imported."""
-    if not _originals and not _wrap():
+    trees = loaded(TREES)
+    manager = getattr(trees, "CUDAGraphTreeManager", None)
+    # Every call of a compiled function ends in one of the three: `run` of the manager decides.
+    wrappers = {"record_function": _recording, "execute_node": _replaying, "run_eager": _warming}
+    if any(getattr(manager, name, None) is None for name in wrappers):
         return None
     unsubscribe = subscribe(_listeners, listener)
+    if not _removers:
+        node = getattr(trees, "CUDAGraphNode", None)
+        places = [(manager, name, make) for name, make in wrappers.items()]
+        places += [(node, "check_invariants", _checking)]
+        for owner, name, make in places:
+            original = getattr(owner, name, None)
+            if original is not None:
+                ours = functools.wraps(original)(make(original))
+                _removers.append(replace_with(owner, name, ours))
 
     def remove() -> None:
         unsubscribe()
-        if not _listeners:
-            _unwrap()
+        while _removers and not _listeners:
+            _removers.pop()()
 
     return remove
-
-
-def _wrap() -> bool:
-    trees = loaded(TREES)
-    manager = getattr(trees, "CUDAGraphTreeManager", None)
-    node = getattr(trees, "CUDAGraphNode", None)
-    # Every call of a compiled function ends in one of the three: `run` of the manager decides.
-    names = ("record_function", "execute_node", "run_eager")
-    if any(getattr(manager, name, None) is None for name in names):
-        return False
-    _replace(manager, "record_function", _recording)
-    _replace(manager, "execute_node", _replaying)
-    _replace(manager, "run_eager", _warming)
-    if getattr(node, "check_invariants", None) is not None:
-        _replace(node, "check_invariants", _checking)
-    return True
-
-
-def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    original = getattr(owner, name)
-    _originals.append((owner, name, original))
-    ours = make(original)
-    setattr(owner, name, functools.wraps(original)(ours))
-
-
-def _unwrap() -> None:
-    while _originals:
-        owner, name, original = _originals.pop()
-        setattr(owner, name, original)
 
 
 # --- the wrappers -----------------------------------------------------------------------------
@@ -278,7 +260,11 @@ def _unwrap() -> None:
 def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
     def record_function(self: Any, new_inputs: Any, function_id: Any) -> Any:
         # Read before the call: the inputs are still as the program gave them.
-        begun = _shielded(lambda: recording_begun(self, new_inputs, function_id, _checks.failed))
+        begun = None
+        try:
+            begun = recording_begun(self, new_inputs, function_id, _checks.failed)
+        except Exception as error:
+            _report(error)
         started = time.monotonic()
         with out_of_tracebacks:
             result = original(self, new_inputs, function_id)
@@ -296,7 +282,7 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _replaying(original: Callable[..., Any]) -> Callable[..., Any]:
     def execute_node(self: Any, node: Any, new_inputs: Any) -> Any:
-        _shielded(lambda: _ran(self, node.wrapped_function.id, replay=True))
+        _ran(self, node.wrapped_function.id, replay=True)
         with out_of_tracebacks:
             return original(self, node, new_inputs)
 
@@ -305,7 +291,7 @@ def _replaying(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _warming(original: Callable[..., Any]) -> Callable[..., Any]:
     def run_eager(self: Any, new_inputs: Any, function_id: Any) -> Any:
-        _shielded(lambda: _ran(self, function_id, replay=False))
+        _ran(self, function_id, replay=False)
         with out_of_tracebacks:
             return original(self, new_inputs, function_id)
 
@@ -317,38 +303,30 @@ def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
         with out_of_tracebacks:
             result: Any = original(self, inputs)
         # (status, a function that makes the text): the text would walk the inputs again.
-        status = _status(result)
-        if status in REASONS:
-            _checks.failed.append((self, status))
+        with contextlib.suppress(TypeError, LookupError, AttributeError):
+            if result[0].name in REASONS:
+                _checks.failed.append((self, result[0].name))
         return result
 
     return check_invariants
 
 
-def _status(result: Any) -> str | None:
-    try:
-        return result[0].name
-    except (TypeError, LookupError, AttributeError):
-        return None
-
-
-def _shielded(read: Callable[[], Any]) -> Any:
-    """What `read` returns; a fault of ours must not reach the model."""
-    try:
-        return read()
-    except Exception as error:
-        for listener in tuple(_listeners):
-            listener.fault("CUDA graph", error)
-        return None
+def _report(error: Exception) -> None:
+    """A fault of ours must not reach the model."""
+    for listener in tuple(_listeners):
+        listener.fault("CUDA graph", error)
 
 
 def _ran(manager: Any, function_id: Any, *, replay: bool) -> None:
-    _checks.failed.clear()
-    _checks.run += replay
-    key = (tree_of(manager).index, function_id.id)
-    compile_id = manager.id_to_compile_id.get(function_id)
-    for listener in tuple(_listeners):
-        listener.ran(key, compile_id, replay=replay)
+    try:
+        _checks.failed.clear()
+        _checks.run += replay
+        key = (tree_of(manager).index, function_id.id)
+        compile_id = manager.id_to_compile_id.get(function_id)
+        for listener in tuple(_listeners):
+            listener.ran(key, compile_id, replay=replay)
+    except Exception as error:
+        _report(error)
 
 
 # --- totals at the end ------------------------------------------------------------------------

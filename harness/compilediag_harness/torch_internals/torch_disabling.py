@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness.base.post_import import is_initialising
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     EVAL_FRAME,
@@ -84,8 +85,7 @@ def _watch_disabling() -> bool | None:
         return original(self, function)
 
     # In place before the module's import is over: nothing of the program was disabled before.
-    spec = getattr(eval_frame, "__spec__", None)
-    from_start = bool(getattr(spec, "_initializing", False))
+    from_start = is_initialising(eval_frame)
     wrapped: Any = functools.wraps(original)(disable)
     wrapped._compilediag = from_start
     context.__call__ = wrapped

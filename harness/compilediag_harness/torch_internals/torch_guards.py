@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
@@ -96,13 +96,6 @@ def cache_entries(code: Any) -> list[Any]:
     return [] if entries is None else list(entries(code))
 
 
-def _relational_types() -> tuple[type, ...]:
-    """Guards over several values: they cannot be called from Python. 2.7 has no common base."""
-    native = loaded("torch._C._dynamo.guards")
-    names = ("RelationalGuard", "NO_TENSOR_ALIASING", "OBJECT_ALIASING", "STORAGE_OVERLAPPING")
-    return tuple(t for name in names if isinstance(t := getattr(native, name, None), type))
-
-
 class Leaf(NamedTuple):
     """One leaf guard: `check` is callable with the value that `source` evaluates to."""
 
@@ -146,34 +139,43 @@ def length_of(guard: Any) -> int | None:
     return None
 
 
-def leaves_of(entry: Any, sizes: Mapping[str, int] | None = None) -> Iterator[Leaf]:
-    """Every callable leaf guard of a cache entry, in guard order, and its symbolic shape
-    conditions last (kind "SHAPE", `check` None, one leaf per condition). `sizes`: lengths of the
-    guarded containers by their source."""
+def _managers(root: Any) -> Iterator[tuple[Any, bool]]:
+    """torch's managers of guards in their order, and whether each is one of a dict."""
     # `RootGuardManager` is C++ with Python bindings: leaf guards, then managers of what is reached
     # from the value by an attribute, an index or a key.
-    root = getattr(entry.guard_manager, "root", None)
-    if root is None:
-        return
-    relational = _relational_types()
     stack = [root]
     while stack:
         manager = stack.pop()
         if manager is None:
             continue
+        of_dict = hasattr(manager, "get_key_value_managers")
+        yield manager, of_dict
+        for of_key, of_value in manager.get_key_value_managers().values() if of_dict else ():
+            stack += [of_value, of_key]
+        stack.extend(reversed(manager.get_child_managers()))
+
+
+def _epilogue(root: Any) -> Iterable[Any]:
+    """Shape conditions run last, as one lambda over all sizes."""
+    return getattr(root, "get_epilogue_lambda_guards", tuple)()
+
+
+def leaves_of(entry: Any, sizes: Mapping[str, int]) -> Iterator[Leaf]:
+    """Every callable leaf guard of a cache entry, in guard order, and its symbolic shape
+    conditions last (kind "SHAPE", `check` None, one leaf per condition). `sizes`: lengths of the
+    guarded containers by their source."""
+    root = getattr(entry.guard_manager, "root", None)
+    # Guards over several values cannot be called from Python. 2.7 has no common base of them.
+    native = loaded("torch._C._dynamo.guards")
+    names = ("RelationalGuard", "NO_TENSOR_ALIASING", "OBJECT_ALIASING", "STORAGE_OVERLAPPING")
+    relational = tuple(t for name in names if isinstance(t := getattr(native, name, None), type))
+    for manager, of_dict in _managers(root):
         for leaf in manager.get_leaf_guards():
             if not isinstance(leaf, relational):
                 yield Leaf(manager.get_source(), type(leaf).__name__, leaf)
-        if hasattr(manager, "get_key_value_managers"):  # a dict: managers of keys and of values
-            source = manager.get_source()
-            if sizes and source in sizes:
-                yield Leaf(source, "DICT_LENGTH", DictSize(source, sizes[source]))
-            for key_manager, value_manager in manager.get_key_value_managers().values():
-                stack += [value_manager, key_manager]
-        stack.extend(reversed(manager.get_child_managers()))
-    # Shape conditions run last, as one lambda over all sizes.
-    epilogue = getattr(root, "get_epilogue_lambda_guards", lambda: ())()
-    for leaf in epilogue:
+        if of_dict and sizes and (source := manager.get_source()) in sizes:
+            yield Leaf(source, "DICT_LENGTH", DictSize(source, sizes[source]))
+    for leaf in _epilogue(root):
         for part in leaf.verbose_code_parts():
             yield Leaf("", "SHAPE", None, part)
 
@@ -269,13 +271,7 @@ def storage_of(tensor: Any) -> int | None:
     return _below(lambda below: int(below.untyped_storage()._cdata), tensor)
 
 
-def below_torch_functions() -> AbstractContextManager[Any]:
-    """No `__torch_function__` of the program runs while this is open."""
-    below = getattr(loaded("torch._C"), "DisableTorchFunction", None)
-    return nullcontext() if below is None else below()
-
-
-def is_tensor_type(kind: type) -> bool:
+def is_tensor_type(kind: Any) -> bool:
     """Whether a class is one of tensors."""
     tensor = getattr(loaded("torch"), "Tensor", None)
     return tensor is not None and issubclass(kind, tensor)
@@ -283,7 +279,7 @@ def is_tensor_type(kind: type) -> bool:
 
 def tensor_metadata(tensor: Any) -> tuple[Any, ...]:
     """(requires_grad, dtype, shape, device, strides), the first alone of a subclass of tensors,
-    which may run code of its own for the others. For use within `below_torch_functions`."""
+    which may run code of its own for the others. For use where no `__torch_function__` runs."""
     torch = loaded("torch")
     if torch is None or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return (tensor.requires_grad,)
@@ -304,28 +300,22 @@ class TensorMemory(NamedTuple):
     """Nothing has been written into it since it was made."""
 
 
-def is_tensor(value: Any) -> bool:
-    """Whether something is a tensor."""
-    tensor = getattr(loaded("torch"), "Tensor", None)
-    return tensor is not None and isinstance(value, tensor)
-
-
 def memory_of(tensor: Any) -> TensorMemory | None:
     """Where a tensor lies; None for one without memory of its own. None of its data is read."""
-    return _below(_memory, tensor)
 
+    def memory(tensor: Any) -> TensorMemory:
+        storage = tensor.untyped_storage()
+        return TensorMemory(
+            storage=int(storage._cdata),
+            storage_bytes=int(storage.nbytes()),
+            element_bytes=int(tensor.element_size()),
+            elements=int(tensor.numel()),
+            shape=tuple(int(size) for size in tensor.shape),
+            # The version counter rises with each write in place; inference tensors have none.
+            fresh=not tensor.is_inference() and tensor._version == 0,
+        )
 
-def _memory(tensor: Any) -> TensorMemory:
-    storage = tensor.untyped_storage()
-    return TensorMemory(
-        storage=int(storage._cdata),
-        storage_bytes=int(storage.nbytes()),
-        element_bytes=int(tensor.element_size()),
-        elements=int(tensor.numel()),
-        shape=tuple(int(size) for size in tensor.shape),
-        # The version counter rises with each write in place; inference tensors have none.
-        fresh=not tensor.is_inference() and tensor._version == 0,
-    )
+    return _below(memory, tensor)
 
 
 def evaluations_us(
@@ -373,23 +363,10 @@ def evaluated(manager: Any, shown: int) -> Evaluated | None:
     if not hasattr(root, "get_leaf_guards"):
         return None
     kinds, texts = Counter[str](), list[str]()
-    for leaf in _leaves(root):
+    of_managers = (leaf for manager, _ in _managers(root) for leaf in manager.get_leaf_guards())
+    for leaf in chain(_epilogue(root), of_managers):
         kind = type(leaf).__name__
         kinds[kind] += 1
         if kind == _PYTHON and len(texts) < shown:
             texts += leaf.verbose_code_parts()[:1]
     return Evaluated(kinds, tuple(texts))
-
-
-def _leaves(root: Any) -> Iterator[Any]:
-    yield from getattr(root, "get_epilogue_lambda_guards", tuple)()
-    stack = [root]
-    while stack:
-        manager = stack.pop()
-        if manager is None:
-            continue
-        yield from manager.get_leaf_guards()
-        if hasattr(manager, "get_key_value_managers"):
-            for pair in manager.get_key_value_managers().values():
-                stack += pair
-        stack += manager.get_child_managers()

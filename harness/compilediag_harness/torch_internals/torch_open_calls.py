@@ -108,23 +108,22 @@ def stepping_optimizer() -> Any:
     """The optimizer in whose `step` this thread is, the outermost; None where it is in none. Of any
     class, as long as it has `param_groups` or a list of parameters. Walks the stack."""
     found = None
+    parameter: Any = lookup(loaded("torch"), "nn.Parameter")
     frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         code = frame.f_code
         if code.co_name == "step" and code.co_argcount:
             owner = frame.f_locals.get(code.co_varnames[0])
-            found = owner if _is_optimizer(owner) else found
+            members: dict[str, Any] = getattr(owner, "__dict__", {})
+            lists = [held for held in members.values() if type(held) in (list, tuple)]
+            if (
+                "param_groups" in members
+                or hasattr(cast(Any, type(owner)), "param_groups")
+                or any(isinstance(member, parameter) for held in lists for member in held[:1])
+            ):
+                found = owner
         frame = frame.f_back
     return found
-
-
-def _is_optimizer(owner: Any) -> bool:
-    members: dict[str, Any] = getattr(owner, "__dict__", {})
-    if "param_groups" in members or hasattr(cast(Any, type(owner)), "param_groups"):
-        return True
-    parameter: Any = lookup(loaded("torch"), "nn.Parameter")
-    lists = (held for held in members.values() if type(held) in (list, tuple))
-    return any(isinstance(member, parameter) for held in lists for member in held[:1])
 
 
 def disabled_function() -> Any:
@@ -193,7 +192,11 @@ class Returning:
         """Calls `callback(result)` now or when the wrapper returns. For a listener of the end of
         the call. False where the call raised, or what it returns cannot be seen."""
         frame = self._frame
-        if not _is_called_from(frame) or sys.exc_info()[1] is not self._error:
+        caller: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        while caller is not None and caller is not frame and caller.f_code is not frame.f_code:
+            caller = caller.f_back
+        # The wrapper must be the innermost one.
+        if caller is not frame or sys.exc_info()[1] is not self._error:
             return False
         if RESULT in frame.f_code.co_varnames:
             names = frame.f_locals
@@ -201,37 +204,23 @@ class Returning:
                 return False
             callback(names[RESULT])
             return True
-        return _at_return(frame, callback)
+        if sys.getprofile() is not None:
+            return False
+        outside = frame.f_back
+
+        # A function that is there for the wrapper's last instructions alone: a value that is about
+        # to be returned can be seen in no other way.
+        def profile(where: types.FrameType, event: str, value: Any) -> None:
+            if event == "return" and where in (frame, outside):
+                sys.setprofile(None)
+                if where is frame:
+                    callback(value)
+
+        sys.setprofile(profile)
+        return True
 
 
 def is_outermost() -> bool:
     """Whether the compiled call that begins in this thread is inside no other: under a stance that
     compiles nothing, calls that a compiled function makes begin as those from eager code do."""
     return sum(call.key != 0 for call in this_thread.open) == 1
-
-
-def _is_called_from(frame: types.FrameType) -> bool:
-    """Whether `frame` is the innermost of torch's wrappers."""
-    caller: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while caller is not None and caller is not frame:
-        if caller.f_code is frame.f_code:
-            return False
-        caller = caller.f_back
-    return caller is frame
-
-
-def _at_return(frame: types.FrameType, callback: Callable[[Any], None]) -> bool:
-    """By a profile function that is there for the wrapper's last instructions alone: a value that
-    is about to be returned can be seen in no other way."""
-    if sys.getprofile() is not None:
-        return False
-    outside = frame.f_back
-
-    def profile(where: types.FrameType, event: str, value: Any) -> None:
-        if event == "return" and where in (frame, outside):
-            sys.setprofile(None)
-            if where is frame:
-                callback(value)
-
-    sys.setprofile(profile)
-    return True

@@ -94,9 +94,16 @@ def current_attempt() -> int:
 
 def _condition(env: Any, expression: Any) -> SizeCondition:
     symbols: Any = getattr(expression, "free_symbols", ())
-    return SizeCondition(
-        str(expression), tuple(_sources(env, symbols)), _traced_stack(), _frames_in_progress()
-    )
+    extract = lookup(loaded("torch._guards"), "TracingContext.extract_stack")
+    traced = list(extract()) if extract is not None else []
+    # Above this: `log_guard`, and torch's own evaluation.
+    frame: types.FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    frames: list[tuple[types.CodeType, int]] = []
+    while frame is not None and len(frames) < _MAX_FRAMES:
+        if frames or not frame.f_code.co_filename.endswith(_OWN):
+            frames.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return SizeCondition(str(expression), tuple(_sources(env, symbols)), traced, frames)
 
 
 def _sources(env: Any, symbols: Any) -> list[tuple[str, str]]:
@@ -115,19 +122,3 @@ def _constant(env: Any, symbol: Any) -> Any | None:
     replaced: dict[Any, Any] = getattr(env, "replacements", None) or {}
     value = replaced.get(symbol)
     return value if getattr(value, "is_number", False) else None
-
-
-def _traced_stack() -> list[Any]:
-    extract = lookup(loaded("torch._guards"), "TracingContext.extract_stack")
-    return list(extract()) if extract is not None else []
-
-
-def _frames_in_progress() -> list[tuple[types.CodeType, int]]:
-    # Above this: `_condition`, `log_guard`, and torch's own evaluation.
-    frame: types.FrameType | None = sys._getframe(3)  # pyright: ignore[reportPrivateUsage]
-    found: list[tuple[types.CodeType, int]] = []
-    while frame is not None and len(found) < _MAX_FRAMES:
-        if found or not frame.f_code.co_filename.endswith(_OWN):
-            found.append((frame.f_code, frame.f_lineno))
-        frame = frame.f_back
-    return found

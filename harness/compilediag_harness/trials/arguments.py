@@ -84,7 +84,7 @@ class Arguments:
             if type(value) not in _NUMBERS[action]:
                 return f"{argument} is {type(value).__name__}, not a number"
             other = torch.tensor(value, dtype=None if action == "tensor" else torch.float64)
-        elif not torch_guards.is_tensor(value):
+        elif not torch_guards.is_tensor_type(object_graph.class_of(value)):
             return f"{argument} is no tensor"
         elif action == "requires_grad":
             if not value.requires_grad:
@@ -119,8 +119,6 @@ class Arguments:
 def _other(torch: Any, action: str, value: Any) -> Any:
     """What an action makes of a tensor: the tensor itself where it is as wanted; None where the
     action makes nothing."""
-    if action == "clone":
-        return value.clone()
     if action in _FORMATS:
         return value.contiguous(memory_format=getattr(torch, _FORMATS[action]))
     dtype = _DTYPE.fullmatch(action)

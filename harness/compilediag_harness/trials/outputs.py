@@ -1,7 +1,7 @@
 """The answers of outermost compiled calls: what sampled calls return, and what is held after them.
 
 Which calls are sampled depends on their number alone, so that every run of a program samples the
-same ones.
+same ones. A call of a `FixedShape` is one call, and may be checked for harm by padding.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from typing import Any
 from compilediag_harness.base.object_graph import class_of
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes import shape_log
-from compilediag_harness.shapes.random_states import RandomStates
+from compilediag_harness.shapes.dims import ShapeUnusable
+from compilediag_harness.shapes.padded_calls import Ended, PaddedCalls, call_listeners
+from compilediag_harness.shapes.padding_check import check_padding
+from compilediag_harness.shapes.side_effects import RandomStates, modules_of
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls
+from compilediag_harness.torch_internals.torch_names import subscribe
 from compilediag_harness.torch_internals.torch_open_calls import Returning, is_outermost
 from compilediag_harness.trials import shadow
 from compilediag_harness.trials.answers import AnswerReader, States
@@ -113,7 +117,7 @@ class OutputWatcher:
         self.uninstall = torch_calls.on_every_call(self._begins, self._ended)
 
     @contextlib.contextmanager
-    def _ours(self, what: str) -> Generator[None]:
+    def ours(self, what: str) -> Generator[None]:
         """A block whose faults and seconds are not the program's."""
         started = time.monotonic()
         try:
@@ -125,7 +129,7 @@ class OutputWatcher:
     def _begins(self, _key: int) -> None:
         if is_outermost():
             self._sampled.call = self._sampled.shadow = None
-        with self._ours("trial: a compiled call begins"):
+        with self.ours("trial: a compiled call begins"):
             call = torch_open_calls.called_with()
             if call is not None and is_outermost() and not self._sampled.aside:
                 self._begins_with(call)
@@ -193,7 +197,7 @@ class OutputWatcher:
                 call = function.calls
                 function.calls += 1
             if returned and self._plan.outputs and is_sampled(call):
-                with self._ours("trial: an output"):
+                with self.ours("trial: an output"):
                     self._sample(function, call, result, ())
 
         return ended
@@ -210,7 +214,7 @@ class OutputWatcher:
 
         def returned(value: Any) -> None:
             self._sampled.call = None
-            with self._ours("trial: an output"):
+            with self.ours("trial: an output"):
                 self._sample(function, number, value, exact)
 
         try:
@@ -253,3 +257,37 @@ class OutputWatcher:
         for function in list(self._functions.values()):
             for event in (*function.read, *function.states.read(self._session.now(), None)):
                 self._session.emit(event)
+
+
+class FixedShapeCalls:
+    """Looks at every call of every `FixedShape` of a process."""
+
+    def __init__(self, outputs: OutputWatcher, *, check: bool) -> None:
+        self._outputs, self._check = outputs, check
+        self._checked: set[tuple[Any, ...]] = set()
+        self._lock = threading.Lock()
+        self.uninstall = subscribe(call_listeners, self._begins)
+
+    def _begins(self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ended:
+        if self._check:
+            with self._outputs.aside():
+                self._check_once(calls, args, kwargs)
+        return self._outputs.batch_begins(calls.declared.number)
+
+    def _check_once(
+        self, calls: PaddedCalls, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Padding may harm in one mode and not in another: batch norm does in training."""
+        with self._outputs.ours("trial: a check of padding"), contextlib.suppress(ShapeUnusable):
+            # What cannot be padded the call itself raises.
+            modules = modules_of(calls.torch, calls.settings.function)
+            training = tuple(bool(module.training) for module in modules)
+            mode = (calls.declared.number, calls.torch.is_grad_enabled(), training)
+            with self._lock:
+                if mode in self._checked:
+                    return
+            if 0 in calls.read(args, kwargs).sizes:
+                return  # nothing to pad: the next call shows
+            with self._lock:
+                self._checked.add(mode)
+            check_padding(calls, args, kwargs, gradients=True)

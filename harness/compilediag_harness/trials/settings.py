@@ -1,6 +1,7 @@
 """Changes that are set from outside: options of torch's configuration modules right after each is
-imported, arguments of `torch.compile`, a seed; and what is done to objects that the program makes,
-optimizers and hooks. A program that sets one itself does so later."""
+imported, arguments of `torch.compile` and a `FixedShape` around what it gives, a seed; and what is
+done to objects that the program makes, optimizers and hooks. A program that sets one itself does so
+later."""
 
 from __future__ import annotations
 
@@ -11,14 +12,23 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
+from compilediag_harness.shapes.dims import ShapeUnusable
+from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.padding import REPEAT
 from compilediag_harness.steps.disabled_calls import code_of
 from compilediag_harness.torch_internals.torch_names import Remover, replace_with
-from compilediag_harness.trials.plan import Notes
-from compilediag_harness.wire import CompileOption, ObjectChange, SettingChange, seed_label
+from compilediag_harness.trials.plan import Notes, is_place_of, places_of, wrapped_functions
+from compilediag_harness.wire import (
+    CompileOption,
+    ObjectChange,
+    PaddedFunction,
+    SettingChange,
+    seed_label,
+)
 
 PASSED = "the program passes it itself"
 
@@ -123,6 +133,55 @@ def install(torch: Any, options: Iterable[CompileOption], notes: Notes) -> Remov
         return original(*args, **kwargs)
 
     return replace_with(torch, "compile", compile)
+
+
+IS_METHOD = "it is compiled as a method, which nothing can stand in for but another method"
+
+
+def wrap_in_fixed_shapes(
+    torch: Any, changes: Iterable[PaddedFunction], changed_files: Collection[str], notes: Notes
+) -> Remover | None:
+    """Makes `torch.compile` give `FixedShape`s for the functions of a plan, as a program does that
+    wraps what it gave. Returns what undoes it; None where there is nothing to wrap."""
+    wanted, original = tuple(changes), torch.compile
+    if not wanted:
+        return None
+
+    @functools.wraps(original)
+    def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001 - as torch calls it
+        compiled = original(*args, **kwargs)
+        function = args[0] if args else kwargs.get("model")
+        if function is None:  # as a decorator: it comes here again with the function
+            return compiled
+        places = [place for place, _ in places_of(wrapped_functions(torch, function))]
+        for change in wanted:
+            if any(is_place_of(change.function, place, changed_files) for place in places):
+                return _fixed(torch, change, function, compiled, notes)
+        return compiled
+
+    return replace_with(torch, "compile", compile)
+
+
+def _fixed(torch: Any, change: PaddedFunction, function: Any, compiled: Any, notes: Notes) -> Any:
+    # A method is bound already, or about to become one of a class that is being defined.
+    owner, _, _ = str(getattr(function, "__qualname__", "")).rpartition(".")
+    is_method = inspect.ismethod(function) or (owner and not owner.endswith("<locals>"))
+    if is_method and not isinstance(function, torch.nn.Module):
+        notes.note(change.label, IS_METHOD)
+        return compiled
+    dims: dict[str, dict[str, int]] = {}
+    for index, axis in enumerate(change.axes):
+        for each in axis.dims:
+            dims.setdefault(each.argument, {})[str(index)] = each.dimension
+    buckets = {str(index): list(axis.buckets) for index, axis in enumerate(change.axes)}
+    pad = REPEAT if change.pad is None else change.pad
+    try:
+        shape = FixedShape(compiled, dims, buckets, pad)
+    except ShapeUnusable as error:
+        notes.note(change.label, str(error))
+        return compiled
+    notes.note(change.label)
+    return shape
 
 
 def seed_when_imported(seed: int, notes: Notes, imports: PostImport) -> None:

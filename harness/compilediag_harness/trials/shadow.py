@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from compilediag_harness.base.object_graph import class_of, parts_of
-from compilediag_harness.shapes.random_states import RandomStates, restored_states
+from compilediag_harness.shapes.side_effects import RandomStates, restored_states
 from compilediag_harness.torch_internals import torch_api
 from compilediag_harness.torch_internals.torch_open_calls import CalledWith
 from compilediag_harness.trials.answers import AnswerReader

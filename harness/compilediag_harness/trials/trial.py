@@ -8,13 +8,13 @@ from typing import Any
 
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
-from compilediag_harness.shapes.random_states import RandomStates
+from compilediag_harness.shapes.side_effects import RandomStates
 from compilediag_harness.torch_internals import torch_disabling, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
-from compilediag_harness.trials import fixed_shapes, plan, settings
+from compilediag_harness.trials import plan, settings
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.call_seconds import CallSeconds
-from compilediag_harness.trials.outputs import OutputWatcher
+from compilediag_harness.trials.outputs import FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
 from compilediag_harness.trials.settings import OVERRIDDEN, Objects, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
@@ -59,7 +59,7 @@ class ActiveTrial:
             self._install_timing(session)
             return
         files = {change.file for change in chosen.sources}
-        remover = fixed_shapes.wrap(torch, chosen.padded, files, notes)
+        remover = settings.wrap_in_fixed_shapes(torch, chosen.padded, files, notes)
         if remover is not None:
             self._undo.append(remover)
         arguments = Arguments(chosen.arguments, files, notes)
@@ -67,8 +67,7 @@ class ActiveTrial:
         self._undo.append(objects.uninstall)
         self._outputs = OutputWatcher(session, torch, chosen, arguments, self._settings, objects)
         self._undo.append(self._outputs.uninstall)
-        check = chosen.check_padding
-        shapes = fixed_shapes.FixedShapeCalls(session, self._outputs, check=check)
+        shapes = FixedShapeCalls(self._outputs, check=chosen.check_padding)
         self._undo.append(shapes.uninstall)
         self._install_timing(session)
 

@@ -54,11 +54,14 @@ class Cadence:
         # Checked first: compiled code is then not guarded on whether a session is there.
         if dynamo_skip.is_compiling() or not sinks.all:
             return due
-        if not self._was_asked:
+        if due or not self._was_asked:
+            name, at = to_name(self.name), _monotonic()
+            for sink in sinks.all:
+                if not self._was_asked:
+                    sink.asked(name, int(step), at)
+                if due:
+                    sink.add(name, at, int(step))
             self._was_asked = True
-            _asked(to_name(self.name), int(step))
-        if due:
-            _fired(to_name(self.name), int(step))
         return due
 
     def __repr__(self) -> str:
@@ -73,24 +76,19 @@ def cadence(name: str, every: int) -> Cadence:
     """
     if every < 1:
         raise ValueError(f"cadence {name!r}: every must be 1 or more, not {every}")
-    group = Cadence(name, *_in_force(name, every), own_every=every)
+    setting, in_force = os.environ.get(variable(name)), (every, 0)
+    if setting is not None:
+        try:
+            in_force = read_setting(setting)
+        except ValueError as error:
+            # The program runs on as it was written: a bad setting is ours, or the shell's.
+            warnings.warn(f"{variable(name)}: {error}; every={every} holds", stacklevel=2)
+    group = Cadence(name, *in_force, own_every=every)
     dynamo_skip.bind_if_imported()
     _groups[to_name(name)] = group
     for sink in sinks.all:
         sink.declare(to_name(name), group)
     return group
-
-
-def _in_force(name: str, every: int) -> tuple[int, int]:
-    setting = os.environ.get(variable(name))
-    if setting is None:
-        return every, 0
-    try:
-        return read_setting(setting)
-    except ValueError as error:
-        # The program runs on as it was written: a bad setting is ours, or the shell's.
-        warnings.warn(f"{variable(name)}: {error}; every={every} holds", stacklevel=3)
-        return every, 0
 
 
 def variable(name: str) -> str:
@@ -179,18 +177,6 @@ class _Firings(SessionSink):
 
 
 sinks = SessionSinks(_Firings)
-
-
-def _asked(name: str, step: int) -> None:
-    at = _monotonic()
-    for sink in sinks.all:
-        sink.asked(name, step, at)
-
-
-def _fired(name: str, number: int) -> None:
-    at = _monotonic()
-    for sink in sinks.all:
-        sink.add(name, at, number)
 
 
 def install(session: Session, torch_module: Any) -> None:

@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from compilediag_harness.base.session import BATCH_ROWS, Session, SessionSink, SessionSinks
 from compilediag_harness.torch_internals import dynamo_skip, torch_api
@@ -39,20 +39,11 @@ REST = "rest"
 UNMEASURED = "unmeasured"
 """The phase of what happens while not every phase is measured."""
 
-
 MAIN_THREAD = 0
 """The main thread in `SpansEnded.threads`; the others are there by their identifiers."""
 
 
-class Handle(Protocol):
-    """Whose span it was."""
-
-    name: str
-    phase: int
-    """Which phase of the step the span is, by its name."""
-
-
-SpanRow = tuple[int, int, Handle, int, int]
+SpanRow = tuple[int, int, "span", int, int]
 """Begin and end (`time.monotonic_ns()`), handle, depth, thread of a span that has ended."""
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from compiles import SOURCE
+from compiles import compile_frame
 from in_turn import measure
 
 
@@ -33,11 +33,7 @@ def compiling(backend: str, frames: int) -> Callable[[], float]:
     def block() -> float:
         began = cpu()
         for _ in range(frames):
-            number, scope = next(made), {"torch": torch}
-            exec(compile(SOURCE.format(number=number), f"<frame {number}>", "exec"), scope)
-            compiled = torch.compile(scope["frame"], backend=backend)
-            for flag in (True, False, True, False):
-                compiled(x, flag).backward()
+            compile_frame(next(made), backend, x)
         return cpu() - began
 
     return block

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from advice.case import OTHER, X, case, compiled, warmed
+from compilediag.rules import objects as advice_of_containers
 from compilediag.rules import tensors as advice_of_tensors
-from compilediag.rules.objects import advice as advice_of_containers
 
 INPUTS = [X + count for count in range(4)]
 

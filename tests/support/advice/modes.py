@@ -10,7 +10,7 @@ from torch import nn
 
 from advice.case import OTHER, X, case, compiled, warmed
 from compilediag.rules import modes as advice_of_modes
-from compilediag.rules.objects import advice as advice_of_containers
+from compilediag.rules import objects as advice_of_containers
 
 
 def filled(module: nn.Module) -> nn.Module:

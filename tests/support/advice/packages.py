@@ -104,9 +104,4 @@ def checked_outside() -> Any:
     return compiled(lambda x: x + 1, fullgraph=True)(library.checked(doubled))
 
 
-case(
-    "a check within a package",
-    advice_of_break_fixes.OF_PACKAGE,
-    checked_inside,
-    checked_outside,
-)
+case("a check within a package", advice_of_break_fixes.OF_PACKAGE, checked_inside, checked_outside)

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 import compilediag
 from advice.case import OTHER, X, case, compiled, rows, warmed
+from compilediag.rules import objects as advice_of_containers
 from compilediag.rules import tensors as advice_of_tensors
-from compilediag.rules.objects import advice as advice_of_containers
 from compilediag.rules.sizes import advice as advice_of_sizes
 from compilediag.rules.sizes import lines as advice_of_size_lines
 

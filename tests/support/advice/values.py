@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from advice.case import X, case, compiled, warmed
-from compilediag.rules.objects import advice as advice_of_containers
-from compilediag.rules.values import advice as advice_of_values
+from compilediag.rules import objects as advice_of_containers
+from compilediag.rules import values as advice_of_values
 
 
 def doubled(x: Any) -> Any:
@@ -91,12 +91,7 @@ def hooked(*, disabled: bool = False) -> Any:
     return kept["mean"]
 
 
-case(
-    "a hook's flag",
-    advice_of_containers.DISABLED_HOOK,
-    hooked,
-    lambda: hooked(disabled=True),
-)
+case("a hook's flag", advice_of_containers.DISABLED_HOOK, hooked, lambda: hooked(disabled=True))
 
 
 case(

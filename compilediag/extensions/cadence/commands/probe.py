@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.commands.options import TELEMETRY, refuse, target_command, with_files_read
-from compilediag.commands.run_report import finish
+from compilediag.commands.target import TELEMETRY, finish, refuse, target_command, with_files_read
 from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import parse_groups

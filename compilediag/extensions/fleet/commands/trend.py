@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from compilediag.commands.receipts import suffix_for
+from compilediag.commands.receipts import suffix_for, written
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
@@ -91,7 +91,6 @@ def command(options: TrendOptions) -> None:
         return
     following = _next(lanes, fleet.root, options.folder)
     if options.html is not None:
-        from compilediag.commands.pages import written
         from compilediag.extensions.fleet.views.trend import render_trend_page
         from compilediag.runs.offline.html_file import assets, write_page
 

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from compilediag_harness.base import atomic_write
-from compilediag_harness.base.session import Session, SessionSink, SessionSinks
+from compilediag_harness.base.session import Session, SessionSink, SessionSinks, in_forks
 from compilediag_harness.collectors import memory
 from compilediag_harness.wire import RunTracked, TrackedMetric, TrackedRunsLeftOut
 
@@ -237,8 +237,7 @@ MAX_RUNS = 1024
 _running: dict[int, TrackedRun] = {}
 """Runs in progress, by number."""
 
-if hasattr(os, "register_at_fork"):  # a fork does not go on with the runs of its parent
-    os.register_at_fork(after_in_child=_running.clear)
+in_forks.append(_running.clear)  # a fork does not go on with the runs of its parent
 
 
 class _Reported(SessionSink):

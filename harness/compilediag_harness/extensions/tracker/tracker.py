@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+from compilediag_harness.base.session import in_forks
 from compilediag_harness.extensions.tracker import tracked_run
 from compilediag_harness.extensions.tracker.tracked_run import TrackedRun
 from compilediag_harness.redaction import in_process
@@ -36,8 +37,7 @@ def _forked() -> None:
         tracker.unlock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+in_forks.append(_forked)
 
 
 class Tracker:

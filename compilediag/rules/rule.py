@@ -1,4 +1,5 @@
-"""Cause and symptom are one finding: which findings another one explains, and what becomes of them.
+"""What a rule reads and declares: what has been concluded of a run before its rules, and which
+findings another one explains. Cause and symptom are one finding.
 
 A rule module declares in `ABSORBS` what its findings explain; the catalogue lists the declarations
 in the order in which they apply.
@@ -11,9 +12,41 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from compilediag.diagnosis.causes.of_run import RunCauses, causes_in
 from compilediag.diagnosis.codes import SEVERITIES
 from compilediag.diagnosis.findings import Finding
+from compilediag.diagnosis.reconcile import Agreement, reconcile
 from compilediag.receipt.schema.evidence import AnyEvidence
+from compilediag.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """A Timeline with the results of the stages that all rules share."""
+
+    timeline: Timeline
+    causes: RunCauses
+    agreement: Agreement
+
+
+def analysis_of(timeline: Timeline) -> Analysis:
+    """Runs those stages."""
+    return Analysis(timeline, causes_in(timeline), reconcile(timeline))
+
+
+class AnalysisRule:
+    """A rule that reads more than the Timeline: a decorator of the function that does. Called with
+    a Timeline alone, as other rules are, it runs the stages for itself."""
+
+    def __init__(self, find: Callable[[Analysis], Iterable[Finding]]) -> None:
+        self._find = find
+
+    def find(self, analysis: Analysis) -> Iterable[Finding]:
+        """The findings of the rule."""
+        return self._find(analysis)
+
+    def __call__(self, timeline: Timeline) -> Iterable[Finding]:
+        return self.find(analysis_of(timeline))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +69,7 @@ class Absorption:
     """The seconds of both are different ones, and all the cause's."""
     silent: bool = False
     """The symptom adds nothing: the cause does not name it."""
-    common: Callable[[Finding], Iterable[Hashable]] | None = None
+    common: Callable[[Finding], Iterable[Hashable]] = lambda _: ("",)
     """What a finding is about: a cause explains only symptoms that share some of it. Where a run
     has thousands of both, no others are compared."""
 
@@ -44,41 +77,25 @@ class Absorption:
 def absorb(found: list[Finding], absorption: Absorption) -> list[Finding]:
     """The findings without the symptoms that another finding explains; those name them in `also`.
     Symptoms that nothing explains come last, unless they are silent."""
-    symptoms = {n for n, each in enumerate(found) if _is_symptom(each, absorption)}
-    causes = [
+    symptoms = [
         n
         for n, each in enumerate(found)
-        if n not in symptoms and each.rule.startswith(absorption.cause)
+        if each.rule.startswith(absorption.symptom) and absorption.is_symptom(each)
     ]
-    candidates = _candidates(found, causes, absorption)
+    apart = {*symptoms}
+    causes: dict[Hashable, list[int]] = {}
+    for n, each in enumerate(found):
+        if n not in apart and each.rule.startswith(absorption.cause):
+            for part in absorption.common(each):
+                causes.setdefault(part, []).append(n)
     kept = dict(enumerate(found))
-    for n in sorted(symptoms):
-        cause = next(
-            (at for at in candidates(found[n]) if absorption.explains(kept[at], found[n])), None
-        )
-        if cause is not None:
+    for n in symptoms:
+        sharing = {at for part in absorption.common(found[n]) for at in causes.get(part, ())}
+        explaining = (at for at in sorted(sharing) if absorption.explains(kept[at], found[n]))
+        if (cause := next(explaining, None)) is not None:
             kept[cause] = _with_symptom(kept[cause], kept.pop(n), absorption)
-    unexplained = set[int]() if absorption.silent else symptoms & kept.keys()
-    order = sorted(kept, key=lambda n: (n in unexplained, n))
-    return [kept[n] for n in order]
-
-
-def _candidates(
-    found: Sequence[Finding], causes: Sequence[int], absorption: Absorption
-) -> Callable[[Finding], Sequence[int]]:
-    """The causes that may explain a symptom, in their order."""
-    common = absorption.common
-    if common is None:
-        return lambda symptom: causes
-    about: dict[Hashable, list[int]] = {}
-    for at in causes:
-        for part in common(found[at]):
-            about.setdefault(part, []).append(at)
-    return lambda symptom: sorted({at for part in common(symptom) for at in about.get(part, ())})
-
-
-def _is_symptom(finding: Finding, absorption: Absorption) -> bool:
-    return finding.rule.startswith(absorption.symptom) and absorption.is_symptom(finding)
+    unexplained = set[int]() if absorption.silent else apart & kept.keys()
+    return [kept[n] for n in sorted(kept, key=lambda n: (n in unexplained, n))]
 
 
 def _with_symptom(cause: Finding, symptom: Finding, absorption: Absorption) -> Finding:
@@ -88,12 +105,12 @@ def _with_symptom(cause: Finding, symptom: Finding, absorption: Absorption) -> F
         return replace(cause, about=about)
     worse = min(cause.severity, symptom.severity, key=SEVERITIES.index)
     seconds = [each.cost_s for each in (cause, symptom) if each.cost_s is not None]
-    steps = {*cause.steps, *(() if absorption.keeps_steps else symptom.steps)}
+    steps = tuple(sorted({*cause.steps, *symptom.steps}))
     return replace(
         cause,
         severity=cause.severity if absorption.keeps_severity else worse,
         cost_s=(sum(seconds) if absorption.adds_cost else seconds[0]) if seconds else None,
-        steps=cause.steps if absorption.keeps_steps else tuple(sorted(steps)),
+        steps=cause.steps if absorption.keeps_steps else steps,
         also=tuple(dict.fromkeys((*cause.also, symptom.rule))),
         about=about,
     )

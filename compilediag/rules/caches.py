@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from compilediag.diagnosis.codes import Severity
 from compilediag.diagnosis.figures.compile_costs import phase_of
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.rules.make_finding import and_more, make_finding
+from compilediag.rules.make_finding import and_more, make_finding, pick
 from compilediag.timeline.caches import ProcessCaches
 from compilediag.timeline.timeline import Compile, CompileId, Timeline
 from compilediag_harness.wire import (
@@ -20,7 +19,6 @@ from compilediag_harness.wire import (
     HIT,
     MISS,
     CacheLookedUp,
-    CacheWritten,
     Location,
 )
 
@@ -46,6 +44,7 @@ _TRACED_AGAIN = frozenset({"aot_autograd", "graph_passes"})
 _COMPILED_AGAIN = _TRACED_AGAIN | {
     *("backend", "lowering", "code_generation", "kernel_builds", "autotuning")
 }
+_SHOWN, _SHOWN_IDS = 5, 20
 
 
 class Reason(NamedTuple):
@@ -135,22 +134,13 @@ def reason_of(text: str) -> Reason:
     return next((item for item in REASONS if re.search(item.pattern, text)), _UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class _Bypassed:
-    """Lookups that torch gave up for one known reason."""
-
-    lookups: list[CacheLookedUp]
-    compiles: list[Compile]
-
-    @property
-    def everything(self) -> bool:
-        """Also the compiled graph is in no cache."""
-        return any(item.cache == FX_GRAPH for item in self.lookups)
+Found = Sequence[tuple[ProcessCaches, CacheLookedUp]]
+"""Lookups, each with the caches of its process."""
 
 
 def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
     """CD611: one finding for each known reason, and each of torch's words that is none."""
-    groups: dict[tuple[str, str], list[tuple[ProcessCaches, CacheLookedUp]]] = {}
+    groups: dict[tuple[Reason, str], list[tuple[ProcessCaches, CacheLookedUp]]] = {}
     for part in timeline.caches:
         passed = [each for each in part.lookups if each.outcome == BYPASS]
         inductors = {(each.epoch, each.compile_id): each.reason for each in passed if each.reason}
@@ -158,42 +148,35 @@ def find_bypasses(timeline: Timeline) -> Iterable[Finding]:
             # torch 2.7 gives AOTAutograd's no words where inductor's cache is what refuses.
             said = lookup.reason or inductors.get((lookup.epoch, lookup.compile_id), "")
             reason = reason_of(said)
-            words = said if reason is _UNKNOWN else ""
-            groups.setdefault((reason.kind, words), []).append((part, lookup))
-    for items in groups.values():
-        compiles = _compiles(timeline, items)
-        yield _bypass(timeline, _Bypassed([lookup for _, lookup in items], compiles))
-
-
-def _bypass(timeline: Timeline, found: _Bypassed) -> Finding:
-    reason = reason_of(next((each.reason for each in found.lookups if each.reason), ""))
-    forward = [item for item in found.compiles if item.forward]
-    operations = sum(item.graph_ops or 0 for item in forward)
-    severity: Severity = "warning" if operations >= LARGE_OPS and not reason.chosen else "info"
-    what = "compiles" if found.everything else "traces"
-    functions = list(dict.fromkeys(item.frame.function for item in forward))
-    whom = f"`{functions[0]}`{and_more(len(functions))}" if functions else "a graph"
-    return make_finding(
-        timeline,
-        "CD611",
-        f"{reason.title}: every start {what} {whom} again",
-        reason.fix,
-        caveat=reason.caveat,
-        location=_location(found.compiles),
-        severity=severity,
-        count=len({(item.epoch, item.compile_id) for item in found.lookups}),
-        steps=[item.step for item in found.compiles],
-        cost_s=_paid_s(found.compiles, _COMPILED_AGAIN if found.everything else _TRACED_AGAIN),
-        evidence={
-            "kind": reason.kind,
-            "caches": list(dict.fromkeys(item.cache for item in found.lookups)),
-            "reasons": list(dict.fromkeys(item.reason for item in found.lookups if item.reason))[
-                :5
-            ],
-            "compile_ids": _ids(found.lookups),
-            "operations": operations,
-        },
-    )
+            groups.setdefault((reason, said if reason is _UNKNOWN else ""), []).append(
+                (part, lookup)
+            )
+    for (reason, _), found in groups.items():
+        lookups = [lookup for _, lookup in found]
+        everything = any(item.cache == FX_GRAPH for item in lookups)  # the compiled graph too
+        compiles = _compiles(timeline, found)
+        operations = sum(item.graph_ops or 0 for item in compiles if item.forward)
+        reasons = dict.fromkeys(item.reason for item in lookups if item.reason)
+        yield make_finding(
+            timeline,
+            "CD611",
+            f"{reason.title}: every start {'compiles' if everything else 'traces'} "
+            f"{_named(compiles)} again",
+            reason.fix,
+            caveat=reason.caveat,
+            location=_location(compiles),
+            severity="warning" if operations >= LARGE_OPS and not reason.chosen else "info",
+            count=len({(item.epoch, item.compile_id) for item in lookups}),
+            steps=[item.step for item in compiles],
+            cost_s=_paid_s(compiles, _COMPILED_AGAIN if everything else _TRACED_AGAIN),
+            evidence={
+                "kind": reason.kind,
+                "caches": list(dict.fromkeys(item.cache for item in lookups)),
+                "reasons": list(reasons)[:_SHOWN],
+                "compile_ids": _ids(found),
+                "operations": operations,
+            },
+        )
 
 
 def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
@@ -201,26 +184,45 @@ def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
     folder = next((part.folder for part in timeline.caches if part.folder is not None), None)
     failed = [item for part in timeline.caches for item in part.writes or () if item.problem]
     refused = [item for item in failed if _FOLDER_REFUSES.search(item.problem)]
-    if refused:
-        where = f" {folder.folder}" if folder is not None else ""
-        fix = (
-            f"make the cache folder{where} writable, or set TORCHINDUCTOR_CACHE_DIR to a folder "
-            "that is"
-        )
-        yield _unwritten(timeline, refused, "not_written", fix)
-    if len(refused) < len(failed):
-        fix = "no change is known: torch could not serialize what it compiled"
-        rest = [item for item in failed if item not in refused]
-        yield _unwritten(timeline, rest, "not_serialized", fix)
-    seconds = sum(item.seconds for item in timeline.compiles)
-    lasting = folder is None or not (folder.filesystem in VOLATILE or folder.temporary)
-    if lasting or folder is None or failed or seconds < LOST_CACHE_S:
-        return
-    place = (
-        f"a {folder.filesystem} filesystem"
-        if folder.filesystem in VOLATILE
-        else "the temporary folder"
+    where = f" {folder.folder}" if folder is not None else ""
+    writable = (
+        f"make the cache folder{where} writable, or set TORCHINDUCTOR_CACHE_DIR to a folder that is"
     )
+    kinds = (
+        ("not_written", refused, writable),
+        (
+            "not_serialized",
+            [item for item in failed if item not in refused],
+            "no change is known: torch could not serialize what it compiled",
+        ),
+    )
+    for kind, items, fix in kinds:
+        if items:
+            count = "an entry" if len(items) == 1 else f"{len(items)} entries"
+            yield make_finding(
+                timeline,
+                "CD613",
+                f"torch could not write {count} into its compile caches: the next start compiles "
+                "again",
+                fix,
+                count=len(items),
+                evidence={
+                    "kind": kind,
+                    "problems": list(dict.fromkeys(item.problem for item in items))[:_SHOWN],
+                    "compile_ids": list(dict.fromkeys(item.compile_id for item in items))[
+                        :_SHOWN_IDS
+                    ],
+                },
+            )
+    seconds = sum(item.seconds for item in timeline.compiles)
+    if folder is None or failed or seconds < LOST_CACHE_S:
+        return
+    if folder.filesystem in VOLATILE:
+        place = f"a {folder.filesystem} filesystem"
+    elif folder.temporary:
+        place = "the temporary folder"
+    else:
+        return
     yield make_finding(
         timeline,
         "CD613",
@@ -230,26 +232,7 @@ def find_unwritten(timeline: Timeline) -> Iterable[Finding]:
         severity="info",
         evidence={
             "kind": "not_lasting",
-            "folder": folder.folder,
-            "configured": folder.configured,
-            "temporary": folder.temporary,
-            "filesystem": folder.filesystem,
-        },
-    )
-
-
-def _unwritten(timeline: Timeline, failed: Sequence[CacheWritten], kind: str, fix: str) -> Finding:
-    count = "an entry" if len(failed) == 1 else f"{len(failed)} entries"
-    return make_finding(
-        timeline,
-        "CD613",
-        f"torch could not write {count} into its compile caches: the next start compiles again",
-        fix,
-        count=len(failed),
-        evidence={
-            "kind": kind,
-            "problems": list(dict.fromkeys(item.problem for item in failed))[:5],
-            "compile_ids": list(dict.fromkeys(item.compile_id for item in failed))[:20],
+            **pick(folder, "folder", "configured", "temporary", "filesystem"),
         },
     )
 
@@ -257,7 +240,8 @@ def _unwritten(timeline: Timeline, failed: Sequence[CacheWritten], kind: str, fi
 def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
     """CD614: one cache had what an earlier start made, the other had not."""
     dangling: list[tuple[ProcessCaches, CacheLookedUp]] = []
-    traced: list[tuple[ProcessCaches, CacheLookedUp]] = []
+    saved: list[tuple[ProcessCaches, CacheLookedUp]] = []
+    unsaved: list[tuple[ProcessCaches, CacheLookedUp]] = []
     for part in timeline.caches:
         # torch 2.7 does not record that AOTAutograd had an entry, but the look for its graph.
         gone = {
@@ -268,8 +252,12 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
         for lookup, graphs in _with_graphs(part):
             if lookup.status == HIT or (lookup.epoch, lookup.compile_id) in gone:
                 dangling.append((part, lookup))
-            elif graphs and all(item.outcome == HIT for item in graphs):
-                traced.append((part, lookup))
+            elif graphs and all(item.outcome == HIT for item in graphs) and part.writes is not None:
+                wanted = (AOT_AUTOGRAD, lookup.epoch, lookup.compile_id)
+                if wanted in [(item.cache, item.epoch, item.compile_id) for item in part.writes]:
+                    saved.append((part, lookup))
+                elif _had_no_backward(timeline, part, lookup):
+                    unsaved.append((part, lookup))
     if dangling:
         yield _half(
             timeline,
@@ -278,7 +266,6 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
             "the cache entry of {whom} refers to graphs that are gone",
             "keep the folders aotautograd and fxgraph of the cache together: empty both or neither",
         )
-    unsaved = [item for item in traced if _never_saved(timeline, *item)]
     if unsaved:
         yield _half(
             timeline,
@@ -287,7 +274,6 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
             "{whom} is traced at every start: its backward never runs, so it gets no cache entry",
             "call it under torch.no_grad() where no gradient is needed",
         )
-    saved = [item for item in traced if _is_saved(*item)]
     if saved:
         yield _half(
             timeline,
@@ -298,32 +284,6 @@ def find_half_hits(timeline: Timeline) -> Iterable[Finding]:
             "`compilediag diff` of both runs shows what differs",
             severity="info",
         )
-
-
-def _half(
-    timeline: Timeline,
-    found: Sequence[tuple[ProcessCaches, CacheLookedUp]],
-    kind: str,
-    title: str,
-    fix: str,
-    severity: Severity | None = None,
-) -> Finding:
-    compiles = _compiles(timeline, found)
-    functions = list(dict.fromkeys(item.frame.function for item in compiles if item.forward))
-    whom = f"`{functions[0]}`{and_more(len(functions))}" if functions else "a graph"
-    again = _COMPILED_AGAIN if kind == "dangling" else _TRACED_AGAIN
-    return make_finding(
-        timeline,
-        "CD614",
-        title.format(whom=whom),
-        fix,
-        location=_location(compiles),
-        severity=severity,
-        count=len(found),
-        steps=[item.step for item in compiles],
-        cost_s=_paid_s(compiles, again),
-        evidence={"kind": kind, "compile_ids": _ids([lookup for _, lookup in found])},
-    )
 
 
 def _with_graphs(part: ProcessCaches) -> Iterator[tuple[CacheLookedUp, list[CacheLookedUp]]]:
@@ -343,26 +303,43 @@ def _with_graphs(part: ProcessCaches) -> Iterator[tuple[CacheLookedUp, list[Cach
         yield miss, ([] if any(item.key in made for item in own) else own)
 
 
-def _is_saved(part: ProcessCaches, lookup: CacheLookedUp) -> bool | None:
-    """None where that was not seen."""
-    if part.writes is None:
-        return None
-    wanted = (AOT_AUTOGRAD, lookup.epoch, lookup.compile_id)
-    return wanted in [(item.cache, item.epoch, item.compile_id) for item in part.writes]
-
-
-def _never_saved(timeline: Timeline, part: ProcessCaches, lookup: CacheLookedUp) -> bool:
+def _had_no_backward(timeline: Timeline, part: ProcessCaches, lookup: CacheLookedUp) -> bool:
     """torch saves the entry of a graph that needs gradients when its backward compiles."""
-    backward = any(not item.forward for item in _compiles(timeline, [(part, lookup)]))
     ended = timeline.processes[part.process].ended is not None
-    return ended and not backward and _is_saved(part, lookup) is False
+    return ended and all(item.forward for item in _compiles(timeline, [(part, lookup)]))
 
 
-def _compiles(
-    timeline: Timeline, found: Iterable[tuple[ProcessCaches, CacheLookedUp]]
-) -> list[Compile]:
+def _half(
+    timeline: Timeline,
+    found: Found,
+    kind: str,
+    title: str,
+    fix: str,
+    severity: Severity | None = None,
+) -> Finding:
+    compiles = _compiles(timeline, found)
+    return make_finding(
+        timeline,
+        "CD614",
+        title.format(whom=_named(compiles)),
+        fix,
+        location=_location(compiles),
+        severity=severity,
+        count=len(found),
+        steps=[item.step for item in compiles],
+        cost_s=_paid_s(compiles, _COMPILED_AGAIN if kind == "dangling" else _TRACED_AGAIN),
+        evidence={"kind": kind, "compile_ids": _ids(found)},
+    )
+
+
+def _compiles(timeline: Timeline, found: Found) -> list[Compile]:
     ids = {CompileId(part.process, item.epoch, item.compile_id) for part, item in found}
     return [item for item in timeline.compiles if item.id in ids and item.has_row]
+
+
+def _named(compiles: Iterable[Compile]) -> str:
+    functions = list(dict.fromkeys(item.frame.function for item in compiles if item.forward))
+    return f"`{functions[0]}`{and_more(len(functions))}" if functions else "a graph"
 
 
 def _location(compiles: Iterable[Compile]) -> Location | None:
@@ -378,8 +355,16 @@ def _paid_s(compiles: Sequence[Compile], phases: frozenset[str]) -> float | None
     return sum(seconds for name, seconds in timed if phase_of(name) in phases)
 
 
-def _ids(lookups: Iterable[CacheLookedUp]) -> list[str]:
-    return list(dict.fromkeys(item.compile_id for item in lookups))[:20]
+def _ids(found: Found) -> list[str]:
+    return list(dict.fromkeys(item.compile_id for _, item in found))[:_SHOWN_IDS]
 
 
 RULES: tuple[Rule, ...] = (find_bypasses, find_unwritten, find_half_hits)
+
+_CACHE = "about the caches between starts: a trial has empty caches"
+WHY: Mapping[str, str] = {
+    "CD611": "about what torch caches between starts: a trial has empty caches",
+    "CD613": _CACHE,
+    "CD614": _CACHE,
+}
+"""Why no change can be tried."""

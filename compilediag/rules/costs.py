@@ -1,29 +1,33 @@
-"""CD601 to CD604: what makes compiling long, where something can be done about it.
+"""What compiling costs, where something can be done about it (CD601 to CD604), and evaluating the
+guards of compiled frames (CD621).
 
-They are for information: a program that compiles long is not wrong. Kernels that are built or tuned
-are counted apart, since equal ones are built once, however often a graph has them.
+What makes compiling long is for information: a program that compiles long is not wrong. Kernels
+that are built or tuned are counted apart: equal ones are built once, however often a graph has one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from compilediag.diagnosis.figures.compile_costs import (
     CompileSeconds,
     by_frame,
     compile_seconds,
     compiles_by_frame,
+    guard_cost,
 )
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.rules.make_finding import make_finding, plural, shorten
+from compilediag.rules.make_finding import make_finding, pick, plural, shorten
 from compilediag.timeline.timeline import Compile, Timeline
+from compilediag_harness.wire import GuardsEvaluated, Location
 
 WORTH_S = 2.0
 """Less is not worth a reader's time."""
 
 MOST = 0.5
-"""Of all compile seconds: more is what makes compiling long."""
+"""Of all compile seconds: more is what makes compiling long. Of a frame's guards: what they are
+about, or their line, is what to change."""
 
 RESTARTS, RESTARTS_WORTH_S = 0.25, 5.0
 """Of a frame's compile seconds, in attempts that were begun again. The first attempt of a process
@@ -162,9 +166,112 @@ def _seconds(found: CompileSeconds, whole: CompileSeconds) -> dict[str, object]:
     return {"frame_s": round(found.total, 3), "total_s": round(whole.total, 3)}
 
 
+# --- guards -------------------------------------------------------------------------------------
+
+SHARE = 0.05
+"""Of a step, from which on guards are worth a reader's time."""
+
+MIN_GUARDS = 500
+"""Guards evaluated in a step below which nothing is said: some ten microseconds, which are a share
+of a step only where the step itself does next to nothing."""
+
+MIN_STEPS = 3
+"""Steps without a compile, of whose times the median is one."""
+
+CONSTANTS = frozenset({"EQUALS_MATCH", "ID_MATCH", "TRUE_MATCH", "FALSE_MATCH", "NONE_MATCH"})
+"""Guards on Python values that became constants of the graph."""
+
+
+_COMPUTE_ONCE = (
+    "compute what this line reads from many Python values once, outside the compiled code, and "
+    "read the result"
+)
+_DICT_TAGS = (
+    "set torch._dynamo.config.use_recursive_dict_tags_for_guards = True before compiling, where "
+    "this torch has it: modules that did not change are skipped"
+)
+_UNSAFE = (
+    "; or call torch.compiler.set_stance(skip_guard_eval_unsafe=True) after warm-up, if nothing "
+    'will compile again; or pass torch.compile(options={"guard_filter_fn": '
+    "torch.compiler.skip_guard_on_all_nn_modules_unsafe}), if no module changes after that"
+)
+
+
+def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
+    """CD621, once a run, at the frame whose guards cost most."""
+    found = guard_cost(timeline)
+    if found is None:
+        return
+    cost, dearest = found
+    if cost.share is None or cost.share < SHARE or cost.step_s is None:
+        return
+    steps = [s.number for s in timeline.steps if s.process == timeline.lead and not s.compile_s]
+    known = [item for item in cost.frames if item.us_per_step is not None]
+    evaluated = sum((item.evaluated or 0) * (item.runs_per_step or 0.0) for item in known)
+    if evaluated < MIN_GUARDS or len(steps) < MIN_STEPS:
+        return
+    first = known[0]
+    line = _line(dearest)
+    yield make_finding(
+        timeline,
+        "CD621",
+        f"guards take {_us(cost.us_per_step or 0.0)} of each {_us(cost.step_s * 1e6)} step "
+        f"({cost.share:.0%}): {first.evaluated:,} of {first.frame.function}",
+        # What keeps every check first, then what drops some.
+        (_DICT_TAGS if line is None else _COMPUTE_ONCE) + _UNSAFE,
+        caveat="what torch calls unsafe computes with stale values, in silence, where something "
+        "that is no longer checked changes after all",
+        location=line or Location(first.frame.file, first.frame.line, first.frame.function),
+        count=len(steps),
+        steps=steps,
+        cost_s=(cost.us_per_step or 0.0) / 1e6 * len(steps),
+        evidence={
+            **pick(cost, "us_per_step", "step_s", "share"),
+            "guards_per_step": evaluated,
+            "frames": [
+                {
+                    **pick(item.frame, "file", "line", "function"),
+                    **pick(item, "eval_us", "evaluated", "runs_per_step"),
+                }
+                for item in known[:5]
+            ],
+            "kinds": dict(zip(dearest.kinds, dearest.counts, strict=False)),
+            "lines": [
+                {**pick(at, "file", "line"), "guards": count}
+                for at, count in zip(dearest.lines, dearest.line_counts, strict=False)
+            ],
+            "in_python": dearest.in_python,
+            "python_guards": list(dearest.python_texts),
+            "before_graph_us": {
+                item.function.function: item.before_graph_us
+                for item in timeline.warm_calls
+                if item.process == timeline.lead and item.before_graph_us is not None
+            },
+        },
+    )
+
+
+def _line(guards: GuardsEvaluated) -> Location | None:
+    """The line that reads the Python values that most of a frame's guards are about."""
+    kinds = zip(guards.kinds, guards.counts, strict=False)
+    constants = sum(count for kind, count in kinds if kind in CONSTANTS)
+    first = next(zip(guards.lines, guards.line_counts, strict=False), None)
+    if first is None or not guards.evaluated or constants < MOST * guards.evaluated:
+        return None
+    line, count = first
+    return line if count >= MOST * guards.evaluated else None
+
+
+def _us(value: float) -> str:
+    return f"{value / 1000:.1f} ms" if value >= 1000 else f"{value:.0f} us"
+
+
 RULES: tuple[Rule, ...] = (
     find_repeated_blocks,
     find_restarts,
     find_autotuning,
     find_builds_without_cache,
 )
+
+WHY: Mapping[str, str] = {"CD621": "which values are guarded follows from what the code reads"}
+"""Why no change can be tried."""

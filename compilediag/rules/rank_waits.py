@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding
 from compilediag.rules.make_finding import make_finding, pick, plural
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import Location
@@ -42,8 +42,6 @@ _KEYS = (
     "out (torch 2.15 or newer)"
 )
 
-_TIMEOUT = "; or pass init_process_group(timeout=...) longer than the longest compile"
-
 
 @dataclass(frozen=True, slots=True)
 class Wait:
@@ -61,26 +59,52 @@ def find_waits_for_compiles(timeline: Timeline) -> Iterable[Finding]:
     """CD641, once a run, at the frame that the slow ranks spent most on."""
     if not timeline.observes("metrics_rows"):
         return
-    by_rank = _compiles_by_rank(timeline)
+    # Of every rank that has torch loaded: one that compiles nothing is there, and waits.
+    loaded = [item for item in timeline.processes if item.torch is not None]
+    ranks = {item.index: item.rank for item in loaded if item.rank is not None}
+    by_rank: dict[int, list[Compile]] = {rank: [] for rank in ranks.values()}
+    for item in timeline.compiles:
+        if item.process in ranks:
+            by_rank[ranks[item.process]].append(item)
     waits = _waits(timeline, by_rank)
     if not waits:
         return
     worst = max(waits, key=lambda wait: wait.seconds)
-    frame, compiles = _slowest_frame(by_rank, worst)
-    advice, caveat = _advice(by_rank, worst, compiles)
-    total = sum(wait.seconds for wait in waits)
+    slow, other = (
+        [
+            item
+            for item in next((by_rank[rank] for rank in found if rank in by_rank), ())
+            if worst.step is None or item.step == worst.step
+        ]
+        for found in (worst.slow, worst.waiting)
+    )
+    # The frame on which a slow rank spent most beyond what a waiting one did, and its compiles.
+    more: dict[Location, float] = {}
+    for own, sign in ((slow, 1), (other, -1)):
+        for item in own:
+            if item.frame.file:
+                more[item.frame] = more.get(item.frame, 0.0) + sign * item.seconds
+    frame = max(more, key=lambda where: more[where], default=None)
+    compiles = [item for item in slow if item.frame == frame]
+    advice, caveat = _TOGETHER, None
+    if any(item.recompile is not None for item in compiles):
+        advice, caveat = _RECOMPILE, _COLLECTIVES
+    elif compiles and frame in {item.frame for item in other}:
+        advice, caveat = _CACHES, _KEYS
     fatal = worst.seconds >= TIMEOUT_S
+    if fatal:
+        advice += "; or pass init_process_group(timeout=...) longer than the longest compile"
     yield make_finding(
         timeline,
         "CD641",
         _title(worst, fatal=fatal),
-        advice + (_TIMEOUT if fatal else ""),
+        advice,
         caveat=caveat,
         location=frame,
         severity="error" if fatal else None,
         count=len(waits),
         steps=(wait.step for wait in waits if wait.step is not None),
-        cost_s=total,
+        cost_s=sum(wait.seconds for wait in waits),
         evidence={
             "waits": [
                 pick(wait, "step", "slow", "waiting", "seconds")
@@ -92,21 +116,6 @@ def find_waits_for_compiles(timeline: Timeline) -> Iterable[Finding]:
     )
 
 
-def _compiles_by_rank(timeline: Timeline) -> dict[int, list[Compile]]:
-    """Of every rank that has torch loaded: one that compiles nothing is there, and waits."""
-    ranks = {
-        process.index: process.rank
-        for process in timeline.processes
-        if process.rank is not None and process.torch is not None
-    }
-    found: dict[int, list[Compile]] = {rank: [] for rank in ranks.values()}
-    for item in timeline.compiles:
-        rank = ranks.get(item.process)
-        if rank is not None:
-            found[rank].append(item)
-    return found
-
-
 def _waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) -> list[Wait]:
     """By step, where every rank made steps; else of the whole run."""
     ranks = {process.index: process.rank for process in timeline.processes}
@@ -115,45 +124,32 @@ def _waits(timeline: Timeline, by_rank: Mapping[int, Sequence[Compile]]) -> list
         rank = ranks.get(step.process)
         if rank is not None:
             walls[rank, step.number] = max(step.wall_s, walls.get((rank, step.number), 0.0))
-    stepped = {rank for rank, _ in walls}
-    if timeline.counted_ranks or not stepped.issuperset(by_rank):
+    if timeline.counted_ranks or not {rank for rank, _ in walls}.issuperset(by_rank):
         seconds = {rank: sum(item.seconds for item in own) for rank, own in by_rank.items()}
-        seconds |= dict(timeline.counted_compile_s)
-        found = _wait(None, seconds)
+        found = _wait(None, {**seconds, **dict(timeline.counted_compile_s)})
         return [] if found is None else [found]
     by_step: dict[int, dict[int, float]] = {}
     for rank, own in by_rank.items():
         for item in own:
             at = by_step.setdefault(item.step, {})
             at[rank] = at.get(rank, 0.0) + item.seconds
-    waits = [
+    waits: list[Wait] = []
+    for step, at in sorted(by_step.items()):
         # A rank that was killed or ended before waits for nobody.
-        _wait(step, {rank: at.get(rank, 0.0) for rank in by_rank if (rank, step) in walls})
-        for step, at in sorted(by_step.items())
-    ]
-    return [
-        waited
-        for wait in waits
-        if wait is not None
-        and (waited := _waited(wait, by_step[wait.step or 0], walls)) is not None
-    ]
-
-
-def _waited(
-    wait: Wait, compiling: Mapping[int, float], walls: Mapping[tuple[int, int], float]
-) -> Wait | None:
-    """Only with the ranks whose own step became as long; None where that is none: they meet in no
-    collective. What a rank waits for may be in its next step."""
-    step = wait.step or 0
-    waiting = tuple(
-        rank
-        for rank in wait.waiting
-        if walls.get((rank, step), 0.0)
-        + walls.get((rank, step + 1), 0.0)
-        - compiling.get(rank, 0.0)
-        >= WAITED * wait.seconds
-    )
-    return replace(wait, waiting=waiting) if waiting else None
+        wait = _wait(step, {rank: at.get(rank, 0.0) for rank in by_rank if (rank, step) in walls})
+        if wait is None:
+            continue
+        # Only ranks whose own step became as long, else they meet in no collective. What a rank
+        # waits for may be in its next step.
+        waiting = tuple(
+            rank
+            for rank in wait.waiting
+            if walls.get((rank, step), 0.0) + walls.get((rank, step + 1), 0.0) - at.get(rank, 0.0)
+            >= WAITED * wait.seconds
+        )
+        if waiting:
+            waits.append(replace(wait, waiting=waiting))
+    return waits
 
 
 def _wait(step: int | None, seconds: Mapping[int, float]) -> Wait | None:
@@ -164,43 +160,9 @@ def _wait(step: int | None, seconds: Mapping[int, float]) -> Wait | None:
     if most - least < WAIT_S:
         return None
     middle = (most + least) / 2
-    return Wait(
-        step,
-        tuple(sorted(rank for rank, value in seconds.items() if value > middle)),
-        tuple(sorted(rank for rank, value in seconds.items() if value <= middle)),
-        most - least,
-    )
-
-
-def _slowest_frame(
-    by_rank: Mapping[int, Sequence[Compile]], wait: Wait
-) -> tuple[Location | None, list[Compile]]:
-    """The frame on which a slow rank spent most beyond what a waiting one did, and its compiles."""
-    slow = next((by_rank[rank] for rank in wait.slow if rank in by_rank), ())
-    other = next((by_rank[rank] for rank in wait.waiting if rank in by_rank), ())
-    more: dict[Location, float] = {}
-    for own, sign in ((slow, 1), (other, -1)):
-        for item in _in_step(own, wait.step):
-            if item.frame.file:
-                more[item.frame] = more.get(item.frame, 0.0) + sign * item.seconds
-    frame = max(more, key=lambda where: more[where], default=None)
-    return frame, [item for item in _in_step(slow, wait.step) if item.frame == frame]
-
-
-def _in_step(compiles: Iterable[Compile], step: int | None) -> list[Compile]:
-    return [item for item in compiles if step is None or item.step == step]
-
-
-def _advice(
-    by_rank: Mapping[int, Sequence[Compile]], wait: Wait, compiles: Sequence[Compile]
-) -> tuple[str, str | None]:
-    """By what the slow rank did that a waiting one did not, and what to mind."""
-    if any(item.recompile is not None for item in compiles):
-        return _RECOMPILE, _COLLECTIVES
-    other = next((by_rank[rank] for rank in wait.waiting if rank in by_rank), ())
-    frames = {item.frame for item in _in_step(other, wait.step)}
-    both = any(item.frame in frames for item in compiles)
-    return (_CACHES, _KEYS) if both else (_TOGETHER, None)
+    slow = tuple(sorted(rank for rank, value in seconds.items() if value > middle))
+    waiting = tuple(sorted(rank for rank, value in seconds.items() if value <= middle))
+    return Wait(step, slow, waiting, most - least)
 
 
 def _title(wait: Wait, *, fatal: bool) -> str:
@@ -224,4 +186,5 @@ def _named(ranks: Sequence[int]) -> str:
     return "ranks " + ", ".join(map(str, ranks))
 
 
-RULES: tuple[Rule, ...] = (find_waits_for_compiles,)
+WHY: Mapping[str, str] = {"CD641": "about several ranks: trials run the program as it was started"}
+"""Why no change can be tried."""

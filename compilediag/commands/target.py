@@ -1,0 +1,241 @@
+"""What the commands that run a program share: their options, from TARGET's words and from
+pyproject.toml; the question before a program is run again; the screen when it has ended, and the
+exit code."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from compilediag import extension_points
+from compilediag.commands.pyproject import read_defaults
+from compilediag.commands.receipts import report_page, suffix_for
+from compilediag.commands.subcommand import Command, subcommand
+from compilediag.commands.terminal import (
+    abandon_stdout,
+    is_terminal,
+    json_text,
+    render_options,
+    write,
+    write_message,
+    write_stderr,
+)
+from compilediag.errors import EXIT_GATE, CompilediagError, OutputUnwritable, UsageError
+from compilediag.option_fields import Given, entries, toml_keys
+from compilediag.runs.supervised.options import JSON_FILE_FLAG, PROBE_FLAG, RunOptions
+from compilediag.runs.supervised.supervised_run import Outcome
+from compilediag.views.text import clean
+from compilediag_harness.base import atomic_write
+
+PRICES_VARIABLE = "COMPILEDIAG_PRICES"
+"""Path of a price table, where neither `--prices` nor pyproject.toml names one."""
+
+TELEMETRY = tuple(
+    name for name, entry in entries(RunOptions).items() if entry.only == ("run",) and entry.toml
+)
+"""Fields about one run that is observed while it goes on; a probe, which is several, has none."""
+
+TOML_KEYS = {table: toml_keys(RunOptions, table) for table in ("", "probe", "fix")}
+"""Keys of [tool.compilediag] and of the tables below it that say how to run a program."""
+
+
+def pyproject_defaults(given: Given) -> Mapping[str, Any]:
+    """What pyproject.toml says for this command; the table of the probe wins in a probe, that of
+    `fix` where changes are tried."""
+    defaults = read_defaults(Path.cwd(), TOML_KEYS)
+    probe, fix = (defaults.pop(name, {}) for name in ("probe", "fix"))
+    if given.get("fix"):
+        return defaults | fix
+    if not given["cadence_probe"]:
+        return defaults
+    return {key: value for key, value in defaults.items() if key not in TELEMETRY} | probe
+
+
+def refuse(options: RunOptions, names: Sequence[str], why: str) -> None:
+    """Refuses the first of these options that was given.
+
+    Raises:
+        UsageError: one was; the sentence is its flag and `why`.
+    """
+    for name in given_of(options, names):
+        raise UsageError(f"--{name.replace('_', '-')} {why}")
+
+
+def given_of(options: RunOptions, names: Sequence[str]) -> dict[str, Any]:
+    """Those of the options that were given, by field."""
+    values = {name: getattr(options, name) for name in names}
+    return {name: value for name, value in values.items() if value not in (None, False, ())}
+
+
+def with_files_read(options: RunOptions) -> RunOptions:
+    """The options with the price table and the settings of telemetry, which are read before the
+    target starts: what is wrong with them costs no run."""
+    if price_file := options.price_file or os.environ.get(PRICES_VARIABLE):
+        read_prices = extension_points.load(extension_points.PRICES, "--prices")
+        options = replace(options, prices=read_prices(price_file))
+    if telemetry := given_of(options, TELEMETRY):
+        flag = f"--{next(iter(telemetry)).replace('_', '-')}"
+        settings = extension_points.load(extension_points.TELEMETRY_SETTINGS, flag)
+        options = replace(options, telemetry=settings(os.environ, **telemetry))
+    return options
+
+
+class TargetCommand(Command):
+    """A command whose last argument is TARGET with its own arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        typed = list(args)
+        long = [
+            word.replace("--json=", f"{JSON_FILE_FLAG}=", 1) if word.startswith("--json=") else word
+            for word in typed
+        ]
+        rest = super().parse_args(ctx, long)
+        before = typed[: len(typed) - len(ctx.params.get("target") or ())]
+        target = tuple(typed[len(before) :])
+        probe = self.name == "probe" or ctx.params.get("cadence_probe")
+        if target[:1] == ("--",):
+            target = target[1:]
+        elif before[-1:] != ["--"] and PROBE_FLAG in target:
+            target, probe = tuple(word for word in target if word != PROBE_FLAG), True
+        ctx.params.update(target=target, cadence_probe=bool(probe))
+        return rest
+
+
+def target_command(
+    name: str, examples: str
+) -> Callable[[Callable[[RunOptions], int | None]], Command]:
+    """A subcommand that runs TARGET; everything after TARGET is the target's own."""
+    return subcommand(
+        name,
+        RunOptions,
+        examples=examples,
+        cls=TargetCommand,
+        table=pyproject_defaults,
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )
+
+
+# --- before it is run again ----------------------------------------------------------------------
+
+
+def confirm_reruns(
+    command: str, words: Sequence[str], how_often: str, *, yes: bool, quiet: bool
+) -> None:
+    """A rerun repeats side effects: that is said before, also where nobody is asked.
+
+    Args:
+        command: as it was typed: "fix", "--against-eager".
+        words: the command line of the program.
+        how_often: what follows "runs PROGRAM", as "twice".
+        yes: the answer was given with the command.
+        quiet: with `yes`, nothing is printed.
+
+    Raises:
+        UsageError: the answer was no, or nobody can be asked.
+    """
+    what = (
+        f"runs {clean(shlex.join(words), limit=200)} {how_often}; what it writes or sends, it "
+        "writes or sends each time"
+    )
+    if not yes and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        raise UsageError(f"{command} {what}: add --yes if nobody can be asked")
+    if not yes or not quiet:
+        write_message(f"{command} {what}.")
+    if not yes and not click.confirm("go on?", default=False, err=True):
+        raise UsageError("nothing was run")
+
+
+def announcer(*, quiet: bool) -> Callable[[str], None]:
+    """Takes what is run next, for the user; says nothing to one who wants quiet."""
+    if quiet:
+        return lambda text: None
+    return lambda text: write_stderr(f"compilediag: {clean(text, limit=300)}\n")
+
+
+# --- when it has ended ---------------------------------------------------------------------------
+
+
+def finish(outcome: Outcome, options: RunOptions) -> int:
+    """Prints the verdict and returns the exit code: that of a target that failed comes first, then
+    that of the limits. What cannot be judged does not pass; 2 would say that nothing was started.
+    What becomes of our own output changes no exit code.
+    """
+    receipt = outcome.receipt
+    if receipt is not None and receipt.status == "interrupted":
+        # One more Ctrl-C of somebody impatient must not replace the target's exit code.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if receipt is not None:
+        _report(outcome, options)
+    if not options.quiet or outcome.receipt_path is None or outcome.moved:
+        for note in outcome.notes:
+            write_message(note)
+    if receipt is None or not options.limits:
+        return outcome.exit_code
+    from compilediag.compare.gate.judge import judge
+
+    failures = judge(receipt, limits=options.limits).failures
+    for item in failures:
+        if item.kind in ("limit", "not_judged"):
+            write_message(f"the gate failed: {item.message}")
+    return outcome.exit_code or (EXIT_GATE if failures else 0)
+
+
+def _report(outcome: Outcome, options: RunOptions) -> None:
+    """The verdict goes to stderr, and so it does where --json cannot be printed: stdout is the
+    target's, byte for byte, or that of --json."""
+    receipt = outcome.receipt
+    assert receipt is not None
+    printed = False
+    if options.as_json or options.json_file is not None:
+        text = json_text(msgspec.to_builtins(receipt))
+        printed = options.as_json and _printed(text)
+        if options.json_file is not None:
+            _write_json_file(text, options.json_file)
+    if options.html is not None and outcome.receipt_path is not None:
+        try:
+            page = report_page(receipt, outcome.receipt_path, options.html, outcome.run_dir)
+            if not options.quiet:
+                write_message(page)
+        except CompilediagError as error:
+            write_message(f"--html={options.html}: {error}")
+    if printed or options.quiet:
+        return
+    place = outcome.run_dir if outcome.moved else options.output
+    suffix = suffix_for(place) if outcome.receipt_path else ""
+    if receipt.cadence is None:
+        from compilediag.views.verdict import render
+    else:
+        render = extension_points.load(extension_points.CADENCE_VIEW, "the table of a probe")
+    write_stderr(render(receipt, render_options(sys.stderr), suffix=suffix))
+
+
+def _printed(text: str) -> bool:
+    try:
+        write(text)
+    except OutputUnwritable as error:
+        write_message(str(error))
+        return False
+    except BrokenPipeError:  # `| head -1`: the reader has what it wanted
+        abandon_stdout()
+    return True
+
+
+def _write_json_file(text: str, path: str) -> None:
+    content = text.encode("ascii")
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):  # a pipe, `--json=>(jq .)`
+            with open(path, "wb") as stream:
+                stream.write(content)
+        else:
+            atomic_write.write(path, [content])
+    except OSError as error:
+        write_message(f"--json={path} cannot be written: {error.strerror or error}")

@@ -1,1 +1,0 @@
-"""What compiling, caches and guards cost."""

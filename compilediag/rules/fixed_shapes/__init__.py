@@ -1,1 +1,0 @@
-"""Padding to fixed sizes."""

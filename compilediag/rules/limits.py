@@ -1,0 +1,302 @@
+"""Limits of recompiles: values that were each compiled for before, but not together (CD120); what
+will recompile next (CD150), how near the limit is (CD151), and what is past it (CD152).
+
+What may be tried for a frame at the limit, or near it, is a limit that is enough, or one for each
+object. How many variants a program has is not known at the limit: the first trial allows many, and
+what is offered is the number that it needed. Variables of the environment have no effect on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace as replaced
+
+from msgspec.structs import replace
+
+from compilediag.diagnosis.causes.of_run import RunCauses
+from compilediag.diagnosis.causes.recompile import COMBINATION, causes_of
+from compilediag.diagnosis.codes import SHARED_CODE, SIZES, info
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
+from compilediag.rules.changes import DYNAMO, Change
+from compilediag.rules.facts import is_number
+from compilediag.rules.make_finding import Advice, make_finding, pick
+from compilediag.rules.recompiles import RecompileRule
+from compilediag.rules.rule import Analysis, AnalysisRule
+from compilediag.timeline.compiles import FrameId, Recompile
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import CompileOption, EntryDiff, HazardsChecked, SettingChange
+
+NEAR_LIMIT = 0.75
+"""Share of the recompile limit from which a frame is close to it."""
+
+DEFAULT_LIMIT = 8
+"""`torch._dynamo.config.recompile_limit` of every torch from 2.7 to 2.15."""
+
+MANY = 256
+"""`accumulated_recompile_limit`, which holds whatever the other limit is: variants of the first
+trial."""
+
+COMBINATIONS = Advice(
+    "warm up every combination of them that the timed steps have", "one graph per combination"
+)
+
+
+@AnalysisRule
+def find_combinations(analysis: Analysis) -> Iterable[Finding]:
+    """CD120: the values that met, those of each part in the recompiles of the frame, and how many
+    combinations these make."""
+    rule = RecompileRule(COMBINATION, lambda _: ("new combination of known values", COMBINATIONS))
+    groups = analysis.causes.groups.get(COMBINATION, ())
+    for group, finding in zip(groups, rule.find(analysis), strict=True):
+        parts = group.first.parts
+        often = Counter(part.variable for part in parts)
+        frame = group.recompiles[0].frame
+        again = [item for item in analysis.timeline.counted_recompiles if item.frame == frame]
+        values = values_seen(again, analysis.causes)
+        # Values of a tensor's size and of its dtype are not kept apart.
+        seen = {name: sorted(values[name]) for name in often if often[name] == 1 and name in values}
+        evidence = {
+            **finding.evidence,
+            "met": list(dict.fromkeys(cause.actual for cause in group.causes)),
+            "parts": [f"{part.rule} {part.variable}" for part in parts],
+            "values_seen": seen,
+        }
+        if len(seen) == len(parts):
+            evidence["combinations"] = math.prod(map(len, seen.values()))
+        yield replace(finding, evidence=evidence)
+
+
+def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:
+    """CD150: guards that were false at the last look. A recompile after the look has used them up,
+    and a frame over its limit recompiles no more."""
+    last = {(look.process, look.frame): look for look in timeline.hazards}
+    for look in last.values():
+        if look.skipped is not None or not look.guards or _is_stale(look, timeline):
+            continue
+        # The recompile that the guards would cause: their consequences fall away and several checks
+        # of one variable are one cause, as for a recompile that happened.
+        entry = EntryDiff("", look.guards, look.checked, look.unevaluated)
+        coming = Recompile(
+            *(0.0, look.step, "", 0, look.frame, (), (entry,), 0.0),
+            process=look.process,
+            seconds=0.0,
+            produced=False,
+        )
+        frame = look.frame
+        for cause in causes_of(coming):
+            register = info(cause.rule)
+            found = make_finding(
+                timeline,
+                "CD150",
+                f"armed: the next call of {frame.function} recompiles",
+                f"remove the cause ({cause.rule}, {register.slug}) before it fires",
+                caveat="a flag that is set back before the next call disarms the guard",
+                location=cause.location or frame,
+                variable=cause.variable or None,
+                severity="warning",
+                confidence=cause.confidence,
+                steps=(look.step,),
+                evidence={
+                    "cause": cause.rule,
+                    **pick(cause, "kind", "guard", "source", "expected", "actual"),
+                    "frame": f"{frame.function} ({frame.file}:{frame.line})",
+                    **pick(look, "checked", "unevaluated"),
+                },
+                entered=next((item for item in timeline.frames if item.where == frame), None),
+            )
+            # It belongs to the family of its cause, and is fixed as that is.
+            fix = replace(found.fix, how=register.how)
+            yield replace(found, family=cause.family, fix=fix)
+
+
+def _is_stale(look: HazardsChecked, timeline: Timeline) -> bool:
+    """The frame compiled in a later step, or it will never compile again."""
+    return any(
+        item.process == look.process
+        # The row of the compile at the limit names no code; the question before it does.
+        and (item if item.recompile is None else item.recompile).frame == look.frame
+        and (item.kind == "limit" or item.step > look.step)
+        for item in timeline.compiles
+    )
+
+
+@AnalysisRule
+def find_variant_forecasts(analysis: Analysis) -> Iterable[Finding]:
+    """CD151: frames near `recompile_limit`, or whose flags combine to more variants than it."""
+    timeline = analysis.timeline
+    by_frame = _recompiles_by_frame(timeline)
+    for frame in timeline.frames:
+        recompiles = [item for item in by_frame.get(frame.key, ()) if item.produced]
+        if frame.limit_hit_step is not None or not recompiles:
+            continue
+        limit = frame.limit or DEFAULT_LIMIT
+        # Regions of `isolate_recompiles` share the ids of a frame but not its limit: only
+        # compiles that a failed guard caused fill one cache.
+        used = min(frame.compiles, 1 + len(recompiles))
+        near = used >= math.ceil(NEAR_LIMIT * limit)
+        values = values_seen(recompiles, analysis.causes)
+        combinations = math.prod(len(seen) for seen in values.values())
+        if not near and combinations <= limit:
+            continue
+        title = f"{used} of {limit} variants of {frame.where.function} used"
+        caveat = "raising torch._dynamo.config.recompile_limit only moves the limit"
+        if combinations > limit:
+            title += f"; {combinations} combinations of {', '.join(sorted(values))} are possible"
+        if limit < combinations <= MANY:
+            caveat = (
+                f"torch._dynamo.config.recompile_limit = {combinations} is enough for the values "
+                "seen so far, at a compile each; where other values come, it only moves the limit"
+            )
+        yield make_finding(
+            timeline,
+            "CD151",
+            title,
+            "remove the causes of its recompiles: at the limit the frame runs eager",
+            caveat=caveat,
+            location=frame.where,
+            severity="warning" if near else "info",
+            evidence={
+                "variants": used,
+                "limit": limit,
+                "combinations": combinations if values else None,
+                "values_seen": {name: sorted(found) for name, found in sorted(values.items())},
+            },
+        )
+
+
+def _recompiles_by_frame(timeline: Timeline) -> Mapping[FrameId, list[Recompile]]:
+    found: dict[FrameId, list[Recompile]] = {}
+    for item in timeline.compiles:
+        if item.recompile is not None:
+            found.setdefault(item.key, []).append(item.recompile)
+    return found
+
+
+def values_seen(recompiles: Sequence[Recompile], causes: RunCauses) -> dict[str, set[str]]:
+    """Distinct values of each variable whose values torch never generalises: sizes and numbers
+    as arguments become dynamic, so their values do not multiply."""
+    seen: dict[str, set[str]] = {}
+    for cause in (cause for item in recompiles for cause in causes.of(item)):
+        known = {value for value in (cause.expected, cause.actual) if value is not None}
+        numbers = cause.rule == "CD107" and all(map(is_number, known))
+        if cause.variable and not cause.parts and not numbers and cause.rule not in SIZES:
+            seen.setdefault(cause.variable, set()).update(known)
+    return {variable: values for variable, values in seen.items() if len(values) > 1}
+
+
+@AnalysisRule
+def find_limit_hits(analysis: Analysis) -> Iterable[Finding]:
+    """CD152: frames that run eager since the step in which they needed one variant too many."""
+    timeline, causes = analysis.timeline, analysis.causes
+    by_frame = _recompiles_by_frame(timeline)
+    for frame in timeline.frames:
+        if frame.limit_hit_step is None:
+            continue
+        recompiles = by_frame.get(frame.key, [])
+        location = recompiles[-1].frame if recompiles else frame.where
+        codes = tuple(dict.fromkeys(c.rule for r in recompiles for c in causes.of(r) if c.primary))
+        named = ", ".join(f"{code} {info(code).slug}" for code in codes)
+        limit = frame.limit or DEFAULT_LIMIT
+        after = "raises (fullgraph=True)" if frame.raised_at_limit else "eager"
+        yield make_finding(
+            timeline,
+            "CD152",
+            f"{location.function} hit the recompile limit ({limit}): {after} since "
+            + (f"step {frame.limit_hit_step}" if timeline.observes("steps") else "then"),
+            f"remove what makes it recompile: {named}" if named else "remove its recompiles",
+            caveat="raise torch._dynamo.config.recompile_limit only for a known, bounded set",
+            location=location,
+            steps=(frame.limit_hit_step,),
+            evidence={
+                "limit": limit,
+                "compiles": frame.compiles,
+                "reasons": list(recompiles[-1].reasons) if recompiles else [],
+                "causes": list(codes),
+                "compile_ids": [item.compile_id for item in recompiles],
+            },
+            also=codes,
+        )
+
+
+RULES: tuple[Rule, ...] = (find_armed_guards, find_variant_forecasts, find_limit_hits)
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+WHY: Mapping[str, str] = {
+    COMBINATION: "none of the values that met has a change of its own",
+    "CD150": "no call has compiled it again yet: there is no recompile to remove",
+    "CD151": "each variant is needed, and no limit is reached",
+    "CD152": "new variants appear without end",
+}
+"""Why no change can be tried, where there is none."""
+
+_OPTION = "recompile_limit"
+
+
+def limit_changes(case: Case) -> Iterator[Change]:
+    """What keeps a frame from running eager at the limit."""
+    if case.finding.rule not in ("CD151", "CD152"):
+        return
+    causes = case.evidence.causes or [other.rule for other in case.receipt.findings]
+    # In one object nothing is shared; `torch.compile` takes keywords about recompiles from 2.13 on.
+    if case.version >= FIRST_WITH_UNBACKED and SHARED_CODE.intersection(causes):
+        yield Change(
+            "call",
+            "torch.compile(..., isolate_recompiles=True)",
+            "each compiled object has its own graphs: none is shared, and each is compiled",
+            options=(CompileOption("isolate_recompiles", True),),
+            unlimits=True,
+        )
+    if case.finding.rule == "CD152":
+        yield _raised(case, MANY, searches=True)
+        return
+    used, limit, combinations = (
+        case.evidence.variants,
+        case.evidence.limit,
+        case.evidence.combinations or 0,
+    )
+    if used is not None and limit is not None and limit < combinations:
+        # Every combination of the values seen, and room before the next warning.
+        needed = max(combinations, used * 4 // 3 + 1)
+        if needed <= MANY:
+            yield _raised(case, needed, searches=False)
+
+
+def _raised(case: Case, number: int, *, searches: bool) -> Change:
+    """In the configuration; where the program sets that itself, at `torch.compile`."""
+    made = Change(
+        "configuration",
+        "",
+        "each variant is a compile; each new value is one more, up to the limit",
+        settings=(SettingChange(DYNAMO, _OPTION, number),),
+        unlimits=True,
+        searches=searches,
+    )
+    is_set = case.evidence.limit not in (None, DEFAULT_LIMIT)
+    if is_set and case.version >= FIRST_WITH_UNBACKED:
+        option = CompileOption(_OPTION, number)
+        made = replaced(made, kind="call", settings=(), options=(option,))
+    return _worded(made, number)
+
+
+def _worded(change: Change, number: int) -> Change:
+    where = f"{DYNAMO}.{_OPTION} = {number}"
+    line = where if change.settings else f"torch.compile(..., {_OPTION}={number})"
+    return replaced(change, line=f"{line}  # as many as are needed" if change.searches else line)
+
+
+def sufficient(change: Change, receipt: Receipt) -> Change:
+    """The change with the number of variants that a run with it needed."""
+    number = max((item.headroom.variants for item in receipt.compile.frames_detail), default=1)
+    enough = replaced(
+        change,
+        searches=False,
+        settings=tuple(replaced(item, value=number) for item in change.settings),
+        options=tuple(replaced(item, value=number) for item in change.options),
+    )
+    return _worded(enough, number)

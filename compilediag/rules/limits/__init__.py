@@ -1,1 +1,0 @@
-"""Guards that are armed, variants, and the limit of recompiles."""

@@ -1,0 +1,365 @@
+"""Containers, objects and optional arguments that changed, and which of several objects was passed
+(CD102, CD108, CD110, CD112 to CD115); what changed and no guard sees (CD119).
+
+What may be tried: an argument that some calls lack (a mask that hides nothing: what it does in the
+function the trial shows), and hooks."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace as replaced
+
+from msgspec.structs import replace
+
+from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.codes import HELD
+from compilediag.diagnosis.findings import Finding
+from compilediag.receipt.schema.evidence import GuardEvidence
+from compilediag.rules.case import PARAMETER, PLAIN, Case, Key, SourceCall, calls_of, edit_calls
+from compilediag.rules.changes import DYNAMO, Change, Edit, setting
+from compilediag.rules.facts import is_held_by_package, is_of_hook
+from compilediag.rules.make_finding import Advice, make_finding, pick
+from compilediag.rules.recompiles import RecompileRule, Told
+from compilediag.rules.rule import compile_ids
+from compilediag.timeline.compiles import CompileId
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire import Location, ObjectChange, UnguardedChanged, UserCall
+
+KEPT_OUTSIDE = Advice(
+    "keep {name} outside the compiled function: pass as tensors what {function} reads of it, and "
+    "return what it puts into it; or fill it before the first compiled call",
+    "filling it helps only where it then stays as it is",
+)
+DISABLED_HOOK = Advice(
+    "put torch.compiler.disable on {function}",
+    "costs a graph break per call site, and the loop that calls it runs eager",
+)
+SAME_STRUCTURE = Advice(
+    "pass {name} with the same type, length and keys at every call; or warm up each that the timed "
+    "steps have",
+    "one graph for each",
+)
+KEYWORDS = Advice(
+    "warm up calls with and without {keywords}; or pass a value of one type and shape at every "
+    "call, a neutral one where it has no effect",
+    "one graph per set of keywords",
+)
+OPTIONAL = Advice(
+    "warm up calls with and without {name}; or pass a value of one type and shape at every call, a "
+    "neutral one where it has no effect",
+    "warming up keeps two graphs",
+)
+ONE_OBJECT = Advice(
+    "make {name} once, outside the loop, and keep it; or warm up each that the timed steps use",
+    "one graph for each",
+)
+ONE_BACKEND = Advice(
+    "create the backend and its options once, at module level, and compile {function} once",
+    "a functools.partial made per call does not help",
+)
+DISTINCT = Advice(
+    "pass {inputs} always as distinct tensors: .clone() one of them",
+    "a copy of the tensor per call",
+)
+HOOKS_BEFORE = Advice("register all hooks before the first compiled call, and keep them")
+
+
+def _captured(group: Group) -> Told:
+    return "closure container", DISABLED_HOOK if is_of_hook(group) else KEPT_OUTSIDE
+
+
+def _argument(group: Group) -> Told:
+    keyed = group.kind in ("members", "missing", "keys") or (
+        group.kind == "length" and "key" in f"{group.first.expected}{group.first.actual}"
+    )
+    title = "container argument of another length"
+    if is_held_by_package(group):
+        title = "container of a package with other keys"
+    elif keyed or group.kind == "type":
+        title = f"container argument {'with other keys' if keyed else 'of another type'}"
+    return title, SAME_STRUCTURE
+
+
+def _object(group: Group) -> Told:
+    titles = {"dead_object": "a guarded object died", "type": "argument of another type"}
+    return titles.get(group.kind or "", "another function or class was passed"), ONE_OBJECT
+
+
+_MEMBER = re.compile(r"'(?P<key>\w+)' (?:absent|present)")
+_COUNT = re.compile(r"(?P<count>\d{1,6}) keys?")
+
+
+def with_keywords(finding: Finding, _: Group, timeline: Timeline) -> Finding:
+    """CD108 in the words of its keywords, where the calls show that the container is `**kwargs` and
+    which keywords differ."""
+    if finding.parts or finding.variable is None:
+        return finding
+    calls = [
+        (_keywords(earlier, finding.variable), _keywords(later, finding.variable))
+        for earlier, later in _calls(finding, timeline)
+    ]
+    found: set[str] = set()
+    for before, after in GuardEvidence.of(finding.evidence).values:
+        named: set[str] = set()
+        member = _MEMBER.fullmatch(before or "") or _MEMBER.fullmatch(after or "")
+        if member is not None:  # the text of the change itself names one
+            named = {member["key"]} if any(each for pair in calls for each in pair) else set()
+        else:  # the calls of the two compiles differ by as many as were counted
+            counted = [_COUNT.fullmatch(text or "") for text in (before, after)]
+            counts = tuple(int(each["count"]) if each else None for each in counted)
+            fitting = (pair for pair in calls if (len(pair[0]), len(pair[1])) == counts)
+            one, other = next(fitting, (set[str](), set[str]()))
+            named = one ^ other
+        if not named:
+            return finding
+        found |= named
+    if not found:
+        return finding
+    shown = ", ".join(f"`{keyword}`" for keyword in sorted(found))
+    summary = KEYWORDS.fix.format(keywords=shown)
+    fix = replace(finding.fix, summary=summary, caveat=KEYWORDS.caveat)
+    return replace(finding, title=f"keyword argument passed in some calls: {shown}", fix=fix)
+
+
+def _calls(finding: Finding, timeline: Timeline) -> Iterator[tuple[UserCall, UserCall]]:
+    """The calls that compiled an entry that did not fit, and that compiled again."""
+    ids = compile_ids(finding)
+    compiles = {item.id: item for item in timeline.compiles}
+    for again in timeline.recompiles:
+        if again.compile_id in ids and again.entered_at is not None:
+            for entry in again.entries:
+                missed = compiles.get(CompileId(again.process, again.epoch, entry.compile_id))
+                if missed is not None and missed.entered_at is not None:
+                    yield missed.entered_at, again.entered_at
+
+
+def _keywords(call: UserCall, variable: str) -> set[str]:
+    """What a call passes by name into `**variable`."""
+    opening = f"{variable}['"
+    return {
+        parameter.removeprefix(opening).removesuffix("']")
+        for parameter, _ in call.arguments
+        if parameter.startswith(opening)
+    }
+
+
+_NOUNS = {
+    "forward_hook": "forward hook",
+    "forward_pre_hook": "forward pre-hook",
+    "class_method": "method of the class",
+    "instance_method": "method of the instance",
+}
+
+
+def unguarded_change(timeline: Timeline) -> Iterable[Finding]:
+    """CD119: what changed after the compile is ignored, and nothing recompiles."""
+    found: dict[tuple[str, str], list[UnguardedChanged]] = {}
+    for change in timeline.unguarded:
+        found.setdefault((change.what, change.target), []).append(change)
+    for (what, target), changes in found.items():
+        action = "register it" if "hook" in what else "replace it"
+        yield make_finding(
+            timeline,
+            "CD119",
+            f"{_NOUNS.get(what, what.replace('_', ' '))} changed after compile and is ignored",
+            f"{action} before the first compiled call, or call torch._dynamo.reset() after it",
+            caveat="reset() compiles everything again",
+            variable=target,
+            location=next((change.where for change in changes if change.where), changes[0].frame),
+            count=len(changes),
+            steps=(change.step for change in changes),
+            evidence={
+                "kind": what,
+                "target": target,
+                "frames": [
+                    pick(frame, "function", "file", "line")
+                    for frame in dict.fromkeys(change.frame for change in changes)
+                ],
+            },
+        )
+
+
+RULES = (
+    RecompileRule("CD102", _captured),
+    RecompileRule("CD108", _argument, with_keywords),
+    RecompileRule("CD110", _object),
+    RecompileRule("CD112", lambda _: ("same code, another backend object", ONE_BACKEND)),
+    RecompileRule("CD113", lambda _: ("inputs alias differently", DISTINCT)),
+    RecompileRule("CD114", lambda _: ("argument is None in some calls", OPTIONAL)),
+    RecompileRule("CD115", lambda _: ("number of hooks changed", HOOKS_BEFORE)),
+)
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+WHY: Mapping[str, str] = {
+    "CD102": "what the container holds decides which code runs",
+    "CD108": "each length of the container, or set of its keys, is different code",
+    "CD110": "each callable is different code, and needs its own graph",
+    "CD112": "what is compiled anew has to be compiled once, outside: `fix` moves no code",
+    "CD113": "which of the tensors may be a copy is for you to decide",
+    "CD114": "different code runs with and without the value",
+    "CD115": "the hook has to be registered once, outside: `fix` moves no code",
+}
+"""Why no change can be tried, where there is none."""
+
+Shape = tuple[int, ...]
+Size = tuple[Key, int] | int
+"""A dimension of another argument, or a number."""
+
+_VALUES = {"torch.bool": ("ones", "zeros"), "torch.int64": ("ones", "zeros")}
+"""In the order of trying; of other dtypes zeros first, which are added."""
+
+_NEUTRAL_RISK = "adds a tensor to every call; attention with a mask may use a slower kernel"
+
+
+def neutral_changes(case: Case) -> Iterator[Change]:
+    """Edits of the calls that lack it."""
+    calls = calls_of(case)
+    # Of the tensor that comes at times; a length of keywords does not show it.
+    seen = (dtype for value in case.seen for dtype in re.findall(r"torch\.\w+$", value))
+    dtypes = [*dict.fromkeys(seen)]
+    name = _optional(case, calls, dtypes)
+    passing = [call for call in calls if name is not None and call.key_of(name) is not None]
+    if name is None or not passing:
+        return
+    sizes = _sizes(_rows(case), passing[0], passing[0].key_of(name))
+    if sizes is None:
+        return
+    lacking = [call for call in calls if call not in passing]
+    for dtype in ["torch.int64", "torch.bool"] if case.finding.rule == "CD108" else dtypes:
+        for value in _VALUES.get(dtype, ("zeros", "ones")):
+            edits = [_edit(call, name, sizes, value, dtype) for call in lacking or passing]
+            made = [edit for edit in edits if edit is not None]
+            if len(made) == len(edits):
+                yield edit_calls(made, f"pass {name}={made[0].code[2]}", _NEUTRAL_RISK)
+
+
+def _optional(case: Case, calls: Sequence[SourceCall], dtypes: Sequence[str]) -> str | None:
+    """The parameter that only some calls pass, if a value may change nothing there."""
+    found = PARAMETER.fullmatch(case.source)
+    if found is None or found[2] or not calls:
+        return None
+    if case.finding.rule == "CD108":
+        keywords = [{key for key in call.arguments if isinstance(key, str)} for call in calls]
+        some = set[str]().union(*keywords) - {*keywords[0]}.intersection(*keywords[1:])
+        return min(some) if len(some) == 1 and "mask" in min(some) else None
+    known = [*dtypes] == ["torch.bool"] or re.search("mask|bias|weight|scale|factor", found[1])
+    return found[1] if case.finding.rule == "CD114" and known else None
+
+
+_TENSOR = re.compile(r"(?:([\w.\[\]']+)=)?\[([\d, ]*)\]")
+
+
+def _rows(case: Case) -> list[dict[Key, Shape]]:
+    """The shapes of the tensors of calls, by position or keyword."""
+    function = case.function
+    found: list[dict[Key, Shape]] = []
+    for called in case.receipt.invocations:
+        if function is None or (called.file, called.line) != (function.file, function.line):
+            continue
+        for item in called.shapes:
+            row: dict[Key, Shape] = {}
+            for name, sizes in _TENSOR.findall(item.shapes):
+                shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+                row[name or sum(isinstance(key, int) for key in row)] = shape
+            found.append(row)
+    return found
+
+
+def _sizes(
+    rows: Sequence[Mapping[Key, Shape]], call: SourceCall, key: Key | None
+) -> list[Size] | None:
+    """Where each of its sizes comes from in all calls that pass it: the dimension of another
+    argument that may be read twice, or a number."""
+    places = len(call.tree.args)
+    own = [row for row in rows if key in row and sum(isinstance(k, int) for k in row) == places]
+    if key is None or len({len(row[key]) for row in own}) != 1:
+        return None
+    others = [each for each in own[0] if PLAIN.fullmatch(call.arguments.get(each, ""))]
+    found: list[Size] = []
+    for at, number in enumerate(own[0][key]):
+        same = (
+            (other, dimension)
+            for other in others
+            for dimension in sorted(range(len(own[0][other])), key=lambda each: each != at)
+            if other != key
+            and all(row.get(other, ())[dimension : dimension + 1] == (row[key][at],) for row in own)
+        )
+        found.append(next(same, number))
+    return found
+
+
+def _edit(
+    call: SourceCall, name: str, sizes: Sequence[Size], value: str, dtype: str
+) -> Edit | None:
+    """None where an argument may not be read twice."""
+    others = {each[0]: call.arguments.get(each[0], "") for each in sizes if isinstance(each, tuple)}
+    if not all(map(PLAIN.fullmatch, others.values())):
+        return None
+    shape = [
+        str(each) if isinstance(each, int) else f"{others[each[0]]}.shape[{each[1]}]"
+        for each in sizes
+    ]
+    device = f", device={next(iter(others.values()))}.device" if others else ""
+    whole = ", ".join(shape) + "," * (len(shape) == 1)
+    fill = f"torch.{value}(({whole}), dtype={dtype}{device})"
+    key = call.key_of(name)
+    if key is None:
+        return call.passing_too(name, fill)
+    given = call.arguments[key]
+    if PLAIN.fullmatch(given):
+        return call.passing(key, f"{fill} if _ is None else _")
+    tree = ast.parse(given, mode="eval").body
+    if not isinstance(tree, ast.IfExp):
+        return None
+    body, other = ast.unparse(tree.body), ast.unparse(tree.orelse)
+    if (body == "None") == (other == "None"):
+        return None
+    body, other = (fill if each == "None" else each for each in (body, other))
+    return call.passing(key, f"{body} if {ast.unparse(tree.test)} else {other}")
+
+
+_HOOK = re.compile(r"\._(?:forward|backward)(?:_pre)?_hooks(?:_\w+)?\[")
+
+
+def hook_changes(case: Case) -> Iterator[Change]:
+    """A guard on what a hook reads is one on all of the compiled function."""
+    place = case.finding.location
+    if case.finding.rule not in HELD or place is None:
+        return
+    name = (place.function or "").rpartition(".")[2]
+    of_hook = _HOOK.search(case.source) is not None
+    if not of_hook and case.finding.rule != "CD109":  # that a hook reads it shows its registration
+        return
+    if not name.isidentifier() or not case.is_own(place.file):
+        return
+    at = f"{place.file}:{place.line}"
+    made = Change(
+        "source",
+        f"{at}: torch.compiler.disable({name}) where it is registered",
+        "the graph is split where the hook is called, and the hook runs eager",
+        disables=name,
+        edits=(Edit(place.file or "", place.line or 0, "disabled_hook"),),
+        same_as=f"disable_hook:{place.file}:{name}:{place.line}",
+    )
+    yield made
+    if of_hook:
+        hook = Location(place.file or "", place.line or 0, name)
+        yield replaced(
+            made,
+            kind="object",
+            line=f"torch.compiler.disable({name})  # where it is registered as a hook, {at}",
+            edits=(),
+            objects=(ObjectChange("disable_hook", name, hook),),
+        )
+
+
+def late_hook_changes(case: Case) -> Iterator[Change]:
+    """Guards on the hooks of modules, so that one that is registered late is called."""
+    if case.finding.rule == "CD119":
+        risk = "the hook is called, and its module is compiled again; guards take longer"
+        change = setting(DYNAMO, "skip_nnmodule_hook_guards", False, risk)
+        yield replaced(change, corrects=True)

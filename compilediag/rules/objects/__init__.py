@@ -1,1 +1,0 @@
-"""Containers, objects, optional arguments and hooks that changed."""

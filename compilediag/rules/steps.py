@@ -1,0 +1,395 @@
+"""What steps do beside compiled code: synchronisations in loops (CD301), compiles in steps that
+should be steady, or in a stretch that the program times (CD302), spans that claim to be the model's
+time and hold something else, or only the launch (CD303), buffers that are filled, then overwritten
+(CD306), and waiting for data (CD307). All of the lead process."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from statistics import median
+
+from compilediag.diagnosis.figures.goodput import CATEGORY_OF, MAIN_THREAD
+from compilediag.diagnosis.findings import Finding
+from compilediag.rules.make_finding import make_finding, pick, plural
+from compilediag.timeline.devices import SyncLine, lines_of
+from compilediag.timeline.timeline import Compile, SampledStep, Timeline, spans_of
+from compilediag_harness.wire import Location, PackedBuffer, SpanEnded
+
+# --- CD301 --------------------------------------------------------------------------------------
+
+MIN_READS = 16
+"""Reads in one step and one loop from which on they are a finding. A loss and a few metrics in each
+step are what everybody reads."""
+
+MIN_READS_ON_HOST = 64
+"""The same where no tensor is on a device: nobody knows which of them would be, and a batch is
+often put together on the host."""
+
+AS_WRITTEN = {
+    "item": ".item()",
+    "tolist": ".tolist()",
+    "bool": "bool()",
+    "float": "float()",
+    "int": "int()",
+    "index": "use as an index",
+    "cpu": ".cpu()",
+    "to_cpu": '.to("cpu")',
+    "nonzero": ".nonzero()",
+}
+"""Kinds of reads as the user writes them."""
+
+
+def _samples(timeline: Timeline) -> tuple[list[SampledStep], bool, int]:
+    """The sampled steps, whether tensors are on a device in any, and the reads in one of them from
+    which on they are a finding."""
+    samples = [sample for sample in timeline.syncs if sample.process == timeline.lead]
+    on_device = any(sample.on_device for sample in samples)
+    return samples, on_device, MIN_READS if on_device else MIN_READS_ON_HOST
+
+
+def find_sync_loops(timeline: Timeline) -> Iterable[Finding]:
+    """CD301: loops in which each of many reads of a tensor makes the host wait for the device."""
+    samples, on_device, least = _samples(timeline)
+    loops: dict[Location, list[SyncLine]] = {}
+    for line in lines_of(samples):
+        loops.setdefault(_head(line.place, line.loop), []).append(line)
+    for head, lines in loops.items():
+        reads = max(
+            sum(site.count for site in sample.sites if _head(site.place, site.loop) == head)
+            for sample in samples
+        )
+        if reads < least:
+            continue
+        looped = any(line.loop is not None for line in lines)
+        what = " and ".join(dict.fromkeys(AS_WRITTEN.get(line.kind, line.kind) for line in lines))
+        title = f"{reads} synchronisations in a step{' in a loop' if looped else ''}: {what}"
+        finding = make_finding(
+            timeline,
+            "CD301",
+            title if on_device else f"{title}; each would wait for a GPU",
+            "read all values at once before the loop (`.tolist()`, `.cpu()`), or stay in tensor "
+            "operations",
+            caveat=None
+            if on_device
+            else "costs nothing on a CPU: tensors that stay there need no change",
+            location=head,
+            count=sum(line.count for line in lines),
+            steps=(step for line in lines for step in line.steps),
+            evidence={
+                "most_in_a_step": reads,
+                "sampled_steps": len(samples),
+                "on_device": on_device,
+                "complete": all(sample.complete for sample in samples),
+                "lines": [
+                    {**asdict(line.place), **pick(line, "kind", "count", "seconds")}
+                    for line in lines
+                ],
+            },
+        )
+        if finding.ownership != "torch":
+            yield finding
+
+
+def _head(line: Location, loop: int | None) -> Location:
+    """The head of the loop that a line is in; the line itself, where no loop is known."""
+    return Location(line.file, loop or line.line, line.function)
+
+
+# --- CD302 --------------------------------------------------------------------------------------
+
+STEADY = 8
+"""Steps without a compile after which a program is steady."""
+
+TIMED = frozenset({"timed", "timing", "benchmark", "bench", "measure", "measured", "measurement"})
+"""Spans of these names claim to measure steady work."""
+
+_NO_STEADY_WORK = frozenset({"eval", "checkpoint", "startup", "warmup", "compile"})
+"""Categories of spans in which a compile makes no step of the training slow."""
+
+
+def find_compiles_in_steady_state(timeline: Timeline) -> Iterable[Finding]:
+    """CD302: each frame that was first compiled in a steady step, and each recompile there, which
+    is a symptom of the finding that names its cause."""
+    own = [item for item in timeline.compiles if item.process == timeline.lead]
+    busy = sorted({item.step for item in own})
+    if len(busy) < 2:
+        return  # no compile has a quiet step before it
+    apart = [
+        span
+        for span in _main_spans(timeline)
+        if span.name in TIMED or CATEGORY_OF.get(span.name, span.name) in _NO_STEADY_WORK
+    ]
+    for item in own:
+        index = bisect_left(busy, item.step)
+        quiet = item.step - busy[index - 1] - 1 if index else 0
+        if not item.guarded or quiet < STEADY or _inside(item, apart):
+            continue
+        if item.recompile is not None:
+            title = f"recompile after {quiet} quiet steps"
+            yield _late(timeline, [item], title, is_symptom=True)
+        elif item.kind == "first":
+            title = f"{item.frame.function} was first compiled after {quiet} quiet steps"
+            yield _late(timeline, [item], title)
+
+
+def find_compiles_in_timed_spans(timeline: Timeline) -> Iterable[Finding]:
+    """CD302: the compiles inside spans whose name claims that they measure."""
+    own = [item for item in timeline.compiles if item.process == timeline.lead]
+    found: dict[str, list[Compile]] = {}
+    for span in _main_spans(timeline):
+        if span.name in TIMED:
+            found.setdefault(span.name, []).extend(item for item in own if _inside(item, [span]))
+    for name, compiles in found.items():
+        if compiles:
+            times = plural(len(compiles), "time")
+            yield _late(
+                timeline, compiles, f"torch compiled {times} inside the timed span `{name}`", name
+            )
+
+
+def _main_spans(timeline: Timeline) -> list[SpanEnded]:
+    return [span for span in spans_of(timeline, timeline.lead) if span.thread == MAIN_THREAD]
+
+
+def _inside(item: Compile, spans: Sequence[SpanEnded]) -> bool:
+    middle = item.t - item.seconds / 2
+    return any(span.start <= middle <= span.start + span.wall_s for span in spans)
+
+
+def _late(
+    timeline: Timeline,
+    compiles: Sequence[Compile],
+    title: str,
+    span: str | None = None,
+    *,
+    is_symptom: bool = False,
+) -> Finding:
+    return make_finding(
+        timeline,
+        "CD302",
+        title,
+        "call what is compiled there once during warm-up, with the inputs it will get",
+        variable=span,
+        location=compiles[0].frame,
+        severity="info" if is_symptom else None,
+        count=len(compiles),
+        steps=(item.step for item in compiles),
+        # The cost of a recompile stands at the finding that names its cause.
+        cost_s=None if is_symptom else sum(item.seconds for item in compiles),
+        evidence={
+            "compile_ids": [item.compile_id for item in compiles],
+            "kinds": sorted({item.kind for item in compiles}),
+            "span": span,
+        },
+    )
+
+
+# --- CD303 --------------------------------------------------------------------------------------
+
+MIN_LAUNCHES = 3
+"""Steps with device times from which on launch time is distinguished from the model's."""
+
+LAUNCH_RATIO = 2.0
+"""Device time over host time from which on the host's is the launch alone."""
+
+_MODEL_NAME = re.compile(
+    r"(?:(?:^|.*[^a-z])(?:forward|inference)|model)(?:[^a-z]*(?:pass|time|ms))?", re.IGNORECASE
+)
+
+
+def claims_the_model(name: str) -> bool:
+    """Whether a span is named as the model's time: "forward", "lens_forward"."""
+    return _MODEL_NAME.fullmatch(name) is not None
+
+
+def find_reads_in_model_time(timeline: Timeline) -> Iterable[Finding]:
+    """CD303: spans of the model's time with many reads of tensors in one sampled step."""
+    samples, _, least = _samples(timeline)
+    names = {name for sample in samples for site in sample.sites for name in site.spans}
+    for name in sorted(filter(claims_the_model, names)):
+        reads = max(
+            sum(site.count for site in sample.sites if name in site.spans) for sample in samples
+        )
+        if reads < least:
+            continue
+        lines = lines_of(samples, lambda site, name=name: name in site.spans)
+        yield make_finding(
+            timeline,
+            "CD303",
+            f"the time of `{name}` holds {reads} reads of tensors in a step, not only the model",
+            "put the span around the call of the model alone, and the bookkeeping in one of its "
+            "own",
+            variable=name,
+            location=lines[0].place,
+            count=sum(line.count for line in lines),
+            steps=(step for line in lines for step in line.steps),
+            evidence={
+                "span": name,
+                "reads_in_a_step": reads,
+                "sampled_steps": len(samples),
+                "lines": [
+                    {**pick(line.place, "file", "line"), "kind": line.kind} for line in lines
+                ],
+            },
+        )
+
+
+def find_launch_times(timeline: Timeline) -> Iterable[Finding]:
+    """CD303: the program's span "forward" ends long before the device has done the forward."""
+    if not timeline.device_steps:
+        return
+    named = {span.step for span in _main_spans(timeline) if span.name == "forward"}
+    host_s = {
+        step.number: step.forward_s
+        for step in timeline.steps
+        if step.process == timeline.lead and step.number in named and step.compile_s == 0.0
+    }
+    ratios = {
+        item.number: item.forward_s / host
+        for item in timeline.device_steps
+        if item.process == timeline.lead and item.forward_s and (host := host_s.get(item.number))
+    }
+    if len(ratios) >= MIN_LAUNCHES and (ratio := median(ratios.values())) >= LAUNCH_RATIO:
+        yield make_finding(
+            timeline,
+            "CD303",
+            f"the time of `forward` is launch time: the device works {ratio:.1f} times as long",
+            "read the device's time (`steps.device_timing`); to time by hand use torch.cuda.Event, "
+            "not a clock of the host",
+            variable="forward",
+            count=len(ratios),
+            steps=ratios,
+            evidence={"span": "forward", "device_over_host": ratio, "steps": len(ratios)},
+        )
+
+
+# --- CD306 --------------------------------------------------------------------------------------
+
+MIN_BYTES = 2**25
+"""Of one buffer. A smaller one is made of memory that the process has had before, and filling it
+was measured to cost no more than zeroing the tails; glibc asks the system for a larger one anew
+each time, and its first touch is then what costs most."""
+
+OVERWRITTEN = 0.5
+"""Of what was filled, overwritten in the same step. Of a buffer that is mostly padding, the filling
+is the work."""
+
+MIN_OF_STEP = 0.01
+"""Of a step, spent in the stores: where they do not matter, filling does not either."""
+
+MIN_FILLED = 2
+"""Steps that filled it in vain."""
+
+
+def find_packing_copies(timeline: Timeline) -> Iterable[Finding]:
+    """CD306: buffers of the program's that sampled steps filled in vain."""
+    samples, _, _ = _samples(timeline)
+    walls = {step.number: step.wall_s for step in timeline.steps if step.process == timeline.lead}
+    found: dict[tuple[str, str, str, int], dict[int, PackedBuffer]] = {}
+    for sample in samples:
+        for item in sample.packed:
+            key = (item.place.file, item.place.function, item.name, item.fill_line)
+            found.setdefault(key, {})[sample.step] = item
+    for by_step in found.values():
+        wasted = {
+            step: item
+            for step, item in by_step.items()
+            if item.buffer_bytes >= MIN_BYTES * item.buffers
+            and _overwritten(item) >= OVERWRITTEN
+            and (item.seconds or 0.0) >= MIN_OF_STEP * (walls.get(step) or math.inf)
+        }
+        if len(wasted) < MIN_FILLED or 2 * len(wasted) <= len(by_step):
+            continue
+        store = next(iter(by_step.values())).place
+        items = list(wasted.values())
+        filled = median(item.buffer_bytes for item in items)
+        share = median(map(_overwritten, items))
+        finding = make_finding(
+            timeline,
+            "CD306",
+            f"{filled / 2**20:.1f} MiB filled by {items[0].fill}() in a step, {share:.0%} of it "
+            "overwritten",
+            f"keep one buffer for all steps in place of {items[0].name}, and zero only what is not "
+            "written",
+            caveat="the batch of an earlier step is gone; what is not written must be zeroed",
+            variable=items[0].name,
+            location=Location(store.file, items[0].fill_line, store.function),
+            count=len(items),
+            steps=wasted,
+            evidence={
+                "filled_bytes": int(filled),
+                "buffers": int(median(item.buffers for item in items)),
+                "overwritten_share": share,
+                "stores_in_a_step": int(median(item.stores for item in items)),
+                "store_seconds_in_a_step": median(item.seconds or 0.0 for item in items),
+                "store_line": store.line,
+                "sampled_steps": len(samples),
+            },
+        )
+        if finding.ownership != "torch":
+            yield finding
+
+
+def _overwritten(item: PackedBuffer) -> float:
+    """The share of what was filled; 0 where that is not known."""
+    if item.written_bytes is None or item.buffer_bytes <= 0:
+        return 0.0
+    return min(1.0, item.written_bytes / item.buffer_bytes)
+
+
+# --- CD307 --------------------------------------------------------------------------------------
+
+WAITING = 0.5
+"""Part of the usual step that must be waiting."""
+
+MIN_STEPS = 8
+"""Steps without a compile below which nothing is reported."""
+
+
+def find_data_bound_steps(timeline: Timeline) -> Iterable[Finding]:
+    """CD307: judged by medians, over the steps in which nothing compiled."""
+    steps = [
+        (step.data_wait_s, step.wall_s)
+        for step in timeline.steps
+        if step.process == timeline.lead
+        and step.data_wait_s is not None
+        and step.compile_s == 0.0
+        and math.isfinite(step.wall_s)
+    ]
+    if len(steps) < MIN_STEPS:
+        return
+    waits, walls = zip(*steps, strict=True)
+    wait_s, wall_s = median(waits), median(walls)
+    if wall_s <= 0.0 or wait_s < WAITING * wall_s:
+        return
+    yield make_finding(
+        timeline,
+        "CD307",
+        f"{wait_s / wall_s:.0%} of the usual step is waiting for data",
+        "load batches in other processes (`num_workers`), and move work out of the dataset",
+        caveat="each worker holds a copy of the dataset and takes a core",
+        count=len(steps),
+        cost_s=sum(waits),
+        evidence={
+            "share": wait_s / wall_s,
+            "usual_wait_s": wait_s,
+            "usual_step_s": wall_s,
+            "steps": len(steps),
+        },
+    )
+
+
+WHY: Mapping[str, str] = {
+    "CD301": "what removes it is a rewrite of this code, which `fix` leaves to you",
+    "CD302": "a compile has to happen once; an earlier call would be one more call in the program",
+    "CD303": "what is slow in it has its own finding",
+    "CD304": "the cause of the slow steps has its own finding",
+    "CD306": "whether the batch of an earlier step is still in use nothing shows",
+    "CD307": "loading data is not compiled code; workers save time, which no count shows",
+    "CD308": "the order in which parts of the program run is the author's decision",
+}
+"""Why no change can be tried."""

@@ -1,1 +1,0 @@
-"""What steps do beside compiled code."""

@@ -1,0 +1,359 @@
+"""Python values that changed, wherever they are from (CD101, CD104, CD107, CD109, CD117): what
+happened, what to do, and what may be tried: settings, a number as a tensor, a value that is set
+before the call, one flag for all calls."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+from packaging.version import Version
+
+from compilediag.diagnosis.causes.group import Group
+from compilediag.rules.case import (
+    FIRST_WITH_UNBACKED,
+    PARAMETER,
+    PLAIN,
+    Case,
+    argument_of,
+    calls_of,
+    changes_at_calls,
+    edit_calls,
+)
+from compilediag.rules.changes import (
+    DYNAMO,
+    LISTABLE,
+    OVERRIDES,
+    SOURCES,
+    Change,
+    Edit,
+    NumberAsTensor,
+    setting,
+    variable,
+)
+from compilediag.rules.facts import (
+    is_branched_on,
+    is_callable,
+    is_constant,
+    is_container,
+    is_filled_inside,
+    is_float,
+    is_integer,
+    is_number,
+    is_of_hook,
+    is_of_object,
+    is_read_below,
+    is_read_by_package,
+)
+from compilediag.rules.make_finding import Advice
+from compilediag.rules.objects import DISABLED_HOOK, KEPT_OUTSIDE
+from compilediag.rules.recompiles import RecompileRule, Told
+
+EACH_VALUE = Advice(
+    "warm up each value of {name} before the timed steps; or write one function per value of "
+    "{name}, compile each, and choose outside",
+    "one graph per value, each a compile: only for values that are few",
+)
+EACH_STATE = Advice(
+    "warm up every state that the timed steps have, {name} being one part of it",
+    "one graph per state",
+)
+PASSED_AS_TENSOR = Advice(
+    "where {function} only computes with {name}, pass it as a 0-dim tensor in the dtype of what it "
+    "meets; or warm up each value of {name} before the timed steps",
+    EACH_VALUE.caveat,
+)
+HELD_AS_TENSOR = Advice(
+    "where {function} only computes with {name}, make it a 0-dim tensor in the dtype of what it "
+    "meets, and change it in place (fill_, add_); or warm up each value of {name} before the timed "
+    "steps",
+    "a buffer of a module is in state_dict unless persistent=False",
+)
+ALWAYS_A_TENSOR = Advice(
+    "pass {name} as a tensor at every call, torch.tensor({i}), of the shape and dtype that it has "
+    "in the others",
+)
+SET_BEFORE = Advice(
+    "set {name} before the first compiled call, to the value that {function} gives it"
+)
+INSTANCES = Advice(
+    "compile the container of the instances once; or warm up each instance",
+    "raise recompile_limit only as a last resort: each instance costs a compile",
+)
+
+
+def _captured(group: Group) -> Told:
+    title = "closure flag" if is_of_hook(group) else "captured value"
+    if group.kind == "tensor":
+        title = "captured tensor"
+    elif is_callable(group):
+        title = "captured function or object"
+    elif ".environ[" in group.variable:
+        title = "environment value changed"
+    elif is_number(group.first.expected) and not is_branched_on(group):
+        title = "captured number"
+    return title, _held(group)
+
+
+def _attribute(group: Group) -> Told:
+    advice = _held(group)
+    title = "attribute of an object" if is_of_object(group) else "module attribute"
+    if is_container(group) and group.variable.endswith("._modules"):
+        title = "submodules added or removed"
+    elif advice is SET_BEFORE:
+        title = "attribute that the compiled code fills"
+    elif advice is EACH_STATE:
+        title = "attribute that a package reads"
+    elif is_container(group):
+        title = "attribute container"
+    elif group.kind in ("attribute_set", "type"):
+        title = f"attribute {'of another type' if group.kind == 'type' else 'added or removed'}"
+    return title, advice
+
+
+def _global(group: Group) -> Told:
+    advice = _held(group)
+    if group.kind == "environment":
+        return "environment value changed", advice
+    return ("global variable of a package" if advice is EACH_STATE else "global variable"), advice
+
+
+def _held(group: Group) -> Advice:
+    """What to do about a value that no call passes."""
+    if is_of_hook(group):
+        return DISABLED_HOOK
+    if group.code == "CD104" and is_filled_inside(group):
+        return SET_BEFORE
+    if group.code in ("CD104", "CD109"):
+        if is_read_by_package(group) or (group.code == "CD104" and is_read_below(group)):
+            return EACH_STATE
+        if is_container(group):
+            return KEPT_OUTSIDE
+    return HELD_AS_TENSOR if _may_be_tensor(group) else EACH_VALUE
+
+
+def _argument(group: Group) -> Told:
+    before, after = group.first.expected or "", group.first.actual or ""
+    types, number = ("torch.Tensor", "Tensor"), is_number(before)
+    if (number and (after in types or after.startswith("Tensor "))) or (
+        before in types and after in ("int", "float")
+    ):
+        return "number in some calls, tensor in others", ALWAYS_A_TENSOR
+    title = "Python value as argument"
+    if group.kind == "tensor_index":
+        title = "0-dim tensor used as an index"
+    elif not is_branched_on(group):
+        title = "Python number as argument" if number else title
+        title = "bool argument" if before in ("True", "False") else title
+    return title, PASSED_AS_TENSOR if _may_be_tensor(group) else EACH_VALUE
+
+
+def _may_be_tensor(group: Group) -> bool:
+    """A number that no branch reads, and of which no graph is known to need the value."""
+    known = [text for text in _shown(group) if text is not None]
+    numbers = bool(known) and all(map(is_number, known))
+    return numbers and not is_branched_on(group) and not is_constant(group)
+
+
+def _shown(group: Group) -> list[str | None]:
+    return [text for cause in group.causes for text in (cause.expected, cause.actual)]
+
+
+RULES = (
+    RecompileRule("CD101", _captured),
+    RecompileRule("CD104", _attribute),
+    RecompileRule("CD107", _argument),
+    RecompileRule("CD109", _global),
+    RecompileRule("CD117", lambda _: ("instances share code and differ", INSTANCES)),
+)
+
+
+# --- settings that need no edit ----------------------------------------------------------------
+
+_NUMBERS = ("CD101", "CD104", "CD107", "CD109", "CD117")
+_OF_MODULES = ("CD104", "CD117")
+
+
+def dynamic_int(group: Group, version: Version) -> str | None:
+    """torch takes an int of a listed source for dynamic from the first compile on. A branch on its
+    value keeps a guard on it, which recompiles all the same."""
+    source = group.first.source
+    if group.code not in _NUMBERS or not LISTABLE.fullmatch(source):
+        return None
+    if source.startswith("G") and version < FIRST_WITH_UNBACKED:
+        return None
+    if "cell_contents" in source:  # a captured int is reached as a local of the compiled function
+        return None
+    constant = group.code == "CD107" and is_constant(group)
+    works = all(map(is_integer, _shown(group))) and not is_branched_on(group)
+    return source if works and not constant else None
+
+
+def dynamic_float(group: Group, version: Version) -> str | None:
+    """Dynamic from the first compile on instead of from the second."""
+    if group.code not in (*_NUMBERS, "CD116") or version < FIRST_WITH_UNBACKED:
+        return None
+    constant = group.code == "CD107" and is_constant(group)
+    works = all(map(is_float, _shown(group))) and not is_branched_on(group)
+    return "assume_static_by_default=False" if works and not constant else None
+
+
+def unspecialised_int(group: Group, version: Version) -> str | None:
+    """An int of a module becomes dynamic at its second value."""
+    if group.code not in _OF_MODULES or version < FIRST_WITH_UNBACKED or len(group.values) < 2:
+        return None
+    works = all(map(is_integer, _shown(group))) and not is_branched_on(group)
+    return "allow_unspec_int_on_nn_module=True" if works else None
+
+
+# --- changes ------------------------------------------------------------------------------------
+
+_EVERY_NAMESAKE = "holds for every compiled function with a variable of this name"
+_EVERY_FUNCTION = "holds for every compiled function, which may run slower"
+_NO_NUMBER = "the value is not a number, or it decides a branch"
+WHY: Mapping[str, str] = {
+    "CD101": f"{_NO_NUMBER}, or other code sees it change",
+    "CD104": f"{_NO_NUMBER}, or other parameters go with it",
+    "CD107": _NO_NUMBER,
+    "CD109": f"{_NO_NUMBER}, or other code sees it change",
+    "CD117": "each instance is different code, and needs its own graph",
+}
+"""Why no change can be tried, where there is none."""
+
+
+def setting_changes(case: Case) -> Iterator[Change]:
+    """Where torch has no variable of the environment for it."""
+    if case.finding.rule not in _NUMBERS or case.version >= FIRST_WITH_UNBACKED:
+        return
+    if case.are_integers and case.finding.rule in _OF_MODULES:
+        yield setting(DYNAMO, "allow_unspec_int_on_nn_module", True, _EVERY_FUNCTION, left=1)
+    elif case.seen and all(map(is_float, case.seen)):
+        yield setting(DYNAMO, "assume_static_by_default", False, _EVERY_FUNCTION)
+
+
+def branched_changes(case: Case) -> Iterator[Change]:
+    """For a number that the code branches on: each outcome of the branch has a graph then, not each
+    number. An edit that leaves no recompile comes first."""
+    new = case.version >= FIRST_WITH_UNBACKED
+    if case.finding.rule not in _NUMBERS or not new or case.finding.fix.candidates:
+        return
+    if case.are_integers and LISTABLE.fullmatch(case.source):
+        yield variable(SOURCES, case.source, _EVERY_NAMESAKE, left=1)
+    elif case.are_numbers:
+        yield variable(OVERRIDES, ">=0:assume_static_by_default=False", _EVERY_FUNCTION, left=1)
+
+
+AS_TENSOR = "the function gets a tensor: a Python branch on it is no longer possible"
+
+
+def passed_changes(case: Case) -> Iterator[Change]:
+    """A number that is an argument itself, as a tensor: where it is a size, torch needs it as a
+    number, and the trial fails."""
+    argument = argument_of(case.source) if case.finding.rule == "CD107" else None
+    numbers = [value for value in case.seen if is_number(value)]
+    if argument is None or not numbers or case.seen[0] not in numbers:
+        return
+    if all(map(is_integer, numbers)):
+        yield from changes_at_calls(case, argument, "tensor", "torch.tensor(_)", AS_TENSOR)
+    else:
+        code = "torch.tensor(_, dtype=torch.float64)"
+        yield from changes_at_calls(case, argument, "tensor(torch.float64)", code, AS_TENSOR)
+
+
+_GLOBAL = re.compile(r"G\['([A-Za-z_]\w*)'\]")
+_ATTRIBUTE = re.compile(r".*(?:\.|\._buffers\[')([A-Za-z_]\w*)(?:'\])?")
+
+
+def tensor_changes(case: Case) -> Iterator[Change]:
+    """A number that the program holds (an attribute, a global, or a variable of a function around)
+    as a tensor: an edit of the file that reads it."""
+    rule, place = case.finding.rule, case.finding.location
+    if rule not in _NUMBERS or rule == "CD107" or not case.are_numbers:
+        return
+    shown = case.finding.variable or ""
+    name = shown if rule == "CD101" and shown.isidentifier() else None
+    found = _GLOBAL.fullmatch(case.source)
+    if found is None and not case.source.endswith(".cell_contents"):
+        found = _ATTRIBUTE.fullmatch(case.source)
+    if found is not None:
+        name = found[1]
+    if name is None or place is None or not place.line or not case.is_own(place.file):
+        return
+    dtype = "int64" if case.are_integers else "float64"
+    is_attribute = case.source.endswith(f".{name}")
+    yield Change(
+        "source",
+        f"{place.file}:{place.line}: {shown or name} as a 0-dim tensor (torch.{dtype}), changed in "
+        "place",
+        "other code that reads it gets a tensor; `.item()` gives the number",
+        edits=(Edit(place.file or "", place.line, "number_as_tensor", (name, dtype)),),
+        numbers=(NumberAsTensor(name, dtype),) if is_attribute else (),
+    )
+
+
+_OF_SELF = re.compile(r"L\['self'\]((?:\.\w+|\['\w+'\])+)")
+_REGISTERED = re.compile(r"\._(?:modules|buffers|parameters)\['(\w+)'\]")
+_FROM_THE_START = (
+    "it has this value from the first call on, even where other code would set it differently"
+)
+
+
+def filled_changes(case: Case) -> Iterator[Change]:
+    """An assignment before each call that compiled."""
+    found, values = _OF_SELF.fullmatch(case.source), set(case.values)
+    if case.finding.rule != "CD104" or found is None or len(values) != 1:
+        return
+    ((_, value),) = values
+    if not case.evidence.writers or not _is_literal(value):
+        return
+    # An item of nn.ModuleList and nn.Sequential has a number for its name.
+    path = _REGISTERED.sub(lambda m: f"[{m[1]}]" if m[1].isdecimal() else f".{m[1]}", found[1])
+    name = case.function.function.rpartition(".")[2] if case.function is not None else ""
+    edits: list[Edit] = []
+    for call in calls_of(case):
+        # What the guard calls `self`: what is called, or what has the method.
+        owner = call.tree.func
+        if isinstance(owner, ast.Attribute) and owner.attr == name:
+            owner = owner.value
+        text = ast.unparse(owner)
+        if not PLAIN.fullmatch(text):
+            return
+        edits.append(Edit(call.place.file, call.place.line, "before", (f"{text}{path} = {value}",)))
+    if edits:
+        yield edit_calls(edits, f"{edits[0].code[0]}  # before the call", _FROM_THE_START)
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        value: object = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return False
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+_KEYWORD = re.compile(r"\['([A-Za-z_]\w*)'\]")
+
+
+def flag_changes(case: Case) -> Iterator[Change]:
+    """One flag for all calls, which pass it themselves or among keywords that the function
+    collects."""
+    found = PARAMETER.fullmatch(case.source)
+    if case.finding.rule != "CD107" or found is None or {*case.seen} != {"True", "False"}:
+        return
+    keyword = _KEYWORD.fullmatch(found[2])
+    if found[2] and keyword is None:
+        return
+    name = found[1] if keyword is None else keyword[1]
+    calls = calls_of(case)
+    for value in ("True", "False"):
+        edits: list[Edit] = []
+        for call in calls:
+            key = call.key_of(name)
+            if key is None:
+                edits.append(call.passing_too(name, value))
+            elif call.arguments[key] != value:
+                edits.append(call.passing(key, value))
+        if edits:
+            risk = "every call takes the same side of what the flag decides"
+            yield edit_calls(edits, f"pass {name}={value}", risk)

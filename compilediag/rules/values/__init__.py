@@ -1,1 +1,0 @@
-"""Python values that changed."""
