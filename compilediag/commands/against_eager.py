@@ -15,11 +15,11 @@ from compilediag.commands.target import (
     refuse,
     with_files_read,
 )
-from compilediag.compare.against_eager.conclude import (
+from compilediag.compare.against_eager import (
     conclude,
     not_concluded,
+    with_payoff,
 )
-from compilediag.compare.against_eager.record import with_payoff
 from compilediag.compare.gate.ab import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers.first_difference import Numbers

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from built_receipt import CWD, built, compiled, ended, started, torch_seen
 
-from compilediag.compare.against_eager.conclude import (
+from compilediag.compare.against_eager import (
     MIN_STEPS,
     Arm,
     ArmPair,
@@ -19,8 +19,9 @@ from compilediag.compare.against_eager.conclude import (
     arm_of,
     conclude,
     not_concluded,
+    slower_than_eager,
+    with_payoff,
 )
-from compilediag.compare.against_eager.record import slower_than_eager, with_payoff
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.contradictions import contradictions
