@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from compilediag.compare.gate.baseline import LOCK_NAME
-from compilediag.compare.run_baseline import LaneBaseline, baseline_fields
+from compilediag.compare.run_baseline import LaneBaseline, Scalar, baseline_fields
 from compilediag.diagnosis.codes import info
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
@@ -58,25 +58,23 @@ _TIMING_HOOKS = (
 """Hooks of torch that no count needs: a torch in which one is gone can be judged all the same."""
 
 
-def inconclusive_reasons(receipt: Receipt) -> list[str]:
-    """Sentences, most important first; empty where the receipt can be judged."""
-    return list(_inconclusive_reasons(receipt))
-
-
 def lane_mismatches(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
     """Fields of the lane in which the receipt is not of the baseline; a field that the baseline
     does not have did not exist in the version that wrote it."""
     fields = baseline_fields(receipt)
-    different = {n: (fields.get(n), v) for n, v in baseline.fields.items() if fields.get(n) != v}
+
+    def text(value: Scalar) -> str:
+        return "not set" if value is None else str(value)
+
     return [
-        "another lane: {} is {} and in the baseline {}".format(
-            name, *("not set" if value is None else value for value in values)
-        )
-        for name, values in different.items()
+        f"another lane: {name} is {text(fields.get(name))} and in the baseline {text(value)}"
+        for name, value in baseline.fields.items()
+        if fields.get(name) != value
     ]
 
 
-def _inconclusive_reasons(receipt: Receipt) -> Iterable[str]:
+def inconclusive_reasons(receipt: Receipt) -> Iterable[str]:
+    """Sentences, most important first; empty where the receipt can be judged."""
     if receipt.status != "complete":
         code = receipt.header.run.exit_code if receipt.status == "failed" else None
         with_code = f" with exit code {code}" if code is not None else ""
