@@ -55,24 +55,22 @@ COMMANDS = {
 
 def load_command(name: str) -> click.Command:
     """The click command of a subcommand; imports its module."""
-    command: click.Command
-    if name in extension_points.COMMANDS:
-        command = extension_points.load(extension_points.COMMANDS[name], f"`compilediag {name}`")
-    else:
-        command = import_module(f"compilediag.commands.{name}").command
-    return command
-
-
-def _is_installed(name: str) -> bool:
     point = extension_points.COMMANDS.get(name)
-    return point is None or extension_points.is_installed(point)
+    if point is not None:
+        return extension_points.load(point, f"`compilediag {name}`")
+    return import_module(f"compilediag.commands.{name}").command
 
 
 class LazyGroup(CommandGroup):
     """A group whose commands are imported when they are called, not when they are listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in COMMANDS if _is_installed(name)]
+        points = extension_points.COMMANDS
+        return [
+            name
+            for name in COMMANDS
+            if name not in points or extension_points.is_installed(points[name])
+        ]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The name and its summary; `resolve_command` gives the one that can be called."""
@@ -89,20 +87,16 @@ class LazyGroup(CommandGroup):
             return name, load_command(name), rest
         if name.startswith("-"):
             raise click.NoSuchOption(name, ctx=ctx)
-        raise click.UsageError(_unknown(name), ctx)
+        # The command that was probably meant: one with a similar name, or `run`.
+        from difflib import get_close_matches
 
-
-def _unknown(name: str) -> str:
-    """Names the command that was probably meant: one with a similar name, or `run`."""
-    from difflib import get_close_matches
-
-    sentence = f"there is no command {clean(name, limit=60)!r}"
-    close = get_close_matches(name, COMMANDS, n=1)
-    if close:
-        return f"{sentence}; did you mean `compilediag {close[0]}`?"
-    if name.endswith(".py") or os.path.exists(name):
-        return f"{sentence}; to run a program: `compilediag run {clean(name, limit=60)}`"
-    return f"{sentence}; the commands are {', '.join(COMMANDS)}"
+        close = get_close_matches(name, COMMANDS, n=1)
+        meant = f"the commands are {', '.join(COMMANDS)}"
+        if close:
+            meant = f"did you mean `compilediag {close[0]}`?"
+        elif name.endswith(".py") or os.path.exists(name):
+            meant = f"to run a program: `compilediag run {clean(name, limit=60)}`"
+        raise click.UsageError(f"there is no command {clean(name, limit=60)!r}; {meant}", ctx)
 
 
 @click.group(
@@ -132,7 +126,13 @@ def main(args: Sequence[str] | None = None) -> int:
     except CompilediagError as error:
         return _failed(str(error), error.exit_code)
     except click.ClickException as error:
-        return _failed(_usage_sentence(error), error.exit_code)
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            write(error.format_message() + "\n")
+            return error.exit_code
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "compilediag"
+        sentence = f"{error.format_message().rstrip('.')} (see `{path} --help`)"
+        return _failed(sentence, error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _failed("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
@@ -162,17 +162,6 @@ def _failed(message: str, code: int) -> int:
     if message:
         write_message(message)
     return code
-
-
-def _usage_sentence(error: click.ClickException) -> str:
-    from click.exceptions import NoArgsIsHelpError
-
-    if isinstance(error, NoArgsIsHelpError):
-        write(error.format_message() + "\n")
-        return ""
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context is not None else "compilediag"
-    return f"{error.format_message().rstrip('.')} (see `{path} --help`)"
 
 
 def _fault(error: Exception) -> str:

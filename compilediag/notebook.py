@@ -58,15 +58,11 @@ def watched_cell(line: str, cell: str) -> None:
             _run(shell, cell)
     finally:
         if seen is not None:
-            _keep(shell, seen, options)
-
-
-def _keep(shell: Any, seen: WatchResult, options: Any) -> None:
-    shell.user_ns[RESULT] = seen
-    if options.save:
-        seen.save(options.save)
-    if not options.quiet:
-        display(seen)
+            shell.user_ns[RESULT] = seen
+            if options.save:
+                seen.save(options.save)
+            if not options.quiet:
+                display(seen)
 
 
 def _number(shell: Any) -> int:

@@ -20,7 +20,6 @@ Options = TypeVar("Options")
 Given = Mapping[str, Any]
 """What click parsed, by the names of the fields; None, or (), for what was not given."""
 
-
 Check = Callable[[str, Any], Any]
 """Takes the key of an option and a value of either origin, and gives the value of the field."""
 
@@ -60,13 +59,8 @@ def option(
     metavar = " ".join(word for word in flags.split() if word not in names) or None
 
     def param(field: str) -> click.Parameter:
-        settings: dict[str, Any] = {
-            "default": None,
-            "metavar": metavar,
-            "help": about,
-            **attributes,
-        }
-        return click.Option([*names, field], **settings)
+        settings: dict[str, Any] = {"default": None, "metavar": metavar, "help": about}
+        return click.Option([*names, field], **{**settings, **attributes})
 
     key = names[-1].partition("/")[0].strip("-").replace("-", "_") if names else None
     types = toml if isinstance(toml, tuple) else (toml,)
@@ -94,11 +88,8 @@ def receipt_argument() -> Any:
 def entries(options: type) -> dict[str, OptionField]:
     """The options of a dataclass, by field; those that several commands share come last. A field
     that is no option, but found out by a command, is left out."""
-    found = {
-        field.name: field.metadata["entry"]
-        for field in dataclasses.fields(options)
-        if field.metadata
-    }
+    fields = dataclasses.fields(options)
+    found = {field.name: field.metadata["entry"] for field in fields if field.metadata}
     return dict(sorted(found.items(), key=lambda pair: len(pair[1].only) > 1))
 
 

@@ -11,11 +11,6 @@ REPOSITORY: str | None = None
 """The address of the repository without a slash at its end, "https://host/owner/compilediag"."""
 
 
-def repository() -> str | None:
-    """`REPOSITORY`."""
-    return REPOSITORY
-
-
 def rule_page(code: str) -> str | None:
     """The address of the page of a rule."""
     return None if REPOSITORY is None else f"{REPOSITORY}/blob/main/docs/rules/{code}.md"

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from compilediag.commands.pyproject import read_defaults
 from compilediag.commands.show import drawn
+from compilediag.commands.subcommand import read_defaults
 from compilediag.commands.target import TOML_KEYS
 from compilediag.compare.diff import Comparison, compare
 from compilediag.compare.gate.baseline import Baseline, read, text_of

@@ -27,7 +27,7 @@ from compilediag.fixes.numbers.record import MAX_RUNS, with_numbers
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.program import Program
+from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.supervised_run import with_receipt
 from compilediag.runs.trials.against_eager import (
     COMPILED,

@@ -52,7 +52,6 @@ print("\\ncompilediag-probe " + json.dumps(answer))
 """
 _DISABLING = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 
-
 State = Literal["ok", "warning", "failed"]
 
 
@@ -213,13 +212,11 @@ def _torch() -> tuple[Check, dict[str, Any]]:
 
 def _hooks_check(hooks: tuple[HookStatus, ...]) -> list[Check]:
     missing = [hook.name for hook in hooks if not hook.available]
-    if not missing:
-        return []
-    problem = f"this torch lacks {', '.join(missing)}"
+    state, remedy = "warning", "see below what cannot be observed"
     if NEEDED_HOOK in missing:
-        remedy = "use a torch that compilediag supports, see README"
-        return [Check("hooks", "failed", problem, remedy)]
-    return [Check("hooks", "warning", problem, "see below what cannot be observed")]
+        state, remedy = "failed", "use a torch that compilediag supports, see README"
+    problem = f"this torch lacks {', '.join(missing)}"
+    return [Check("hooks", state, problem, remedy)] if missing else []
 
 
 def _injection() -> Check:
@@ -241,19 +238,19 @@ def _injection() -> Check:
 def _output(folder: Path) -> Check:
     """Writes and removes a file where the runs would go; creates nothing that stays."""
     parent = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    remedy = "run elsewhere, or use `compilediag run --output DIR`"
+    state, said = "ok", f"{folder} can be written"
     try:
         with tempfile.NamedTemporaryFile(dir=parent, prefix=".compilediag-doctor-") as file:
             file.write(b"x" * 4096)
             file.flush()
         free = shutil.disk_usage(parent).free
+        if free < MIN_FREE_BYTES:
+            left = f"{free // 1_000_000} MB"
+            state, said = "warning", f"{folder} has only {left} left on its disk"
     except OSError as error:
-        problem = f"{folder} cannot be written: {error.strerror or error}"
-        return Check("output folder", "failed", problem, remedy)
-    if free < MIN_FREE_BYTES:
-        problem = f"{folder} has only {free // 1_000_000} MB left on its disk"
-        return Check("output folder", "warning", problem, remedy)
-    return Check("output folder", "ok", f"{folder} can be written")
+        state, said = "failed", f"{folder} cannot be written: {error.strerror or error}"
+    remedy = None if state == "ok" else "run elsewhere, or use `compilediag run --output DIR`"
+    return Check("output folder", state, said, remedy)
 
 
 def _compiler() -> Check:
@@ -277,13 +274,9 @@ def _tool(name: str, without: str) -> Check:
 
 def _environment() -> list[Check]:
     """Variables of this shell under which a run shows nothing, or something else."""
+    off = "=1 switches torch.compile off: nothing will be compiled"
     checks = [
-        Check(
-            name,
-            "warning",
-            f"{name}=1 switches torch.compile off: nothing will be compiled",
-            f"unset {name}",
-        )
+        Check(name, "warning", f"{name}{off}", f"unset {name}")
         for name in _DISABLING
         if os.environ.get(name) == "1"
     ]

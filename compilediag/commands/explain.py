@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
-from compilediag.diagnosis.codes import REGISTER
+from compilediag.diagnosis.codes import REGISTER, CodeInfo
 from compilediag.errors import UsageError
 from compilediag.option_fields import argument, flag, receipt_argument
 from compilediag.views.text import clean
 
 if TYPE_CHECKING:
-    from compilediag.json_document import Document
+    from compilediag.views.finding import RuleDocument
+    from compilediag.views.style import RenderOptions
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _PAGES = next(
     (path for folder in (_PACKAGE, _PACKAGE.parent) if (path := folder / "docs/rules").is_dir()),
     _PACKAGE,
 )
-_NO_SUBJECT = "say what to explain: a code such as CD103, or the number of a finding"
 _CODE = re.compile(r"CD\d{3}\Z", re.IGNORECASE)
 _INDEX = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
 
@@ -56,62 +56,73 @@ def command(options: ExplainOptions) -> None:
 
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
-    if options.as_json:
-        write_document(_document(options))
-        return
-    screen, lines = render_options(), list[str]()
+    screen = render_options()
     if options.listing:
-        for code, entry in sorted(REGISTER.items()):
-            text = screen.text(f"{entry.slug}: {entry.sentence}")
-            lines += screen.wrap(text, f"  {code}  ", " " * 9)
-        write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
+        _list(options, screen)
     elif options.subject is None:
-        raise UsageError(_NO_SUBJECT)
+        raise UsageError("say what to explain: a code such as CD103, or the number of a finding")
     elif index := _INDEX.match(options.subject):
-        from compilediag.commands.receipts import load_finding, suffix_for
-        from compilediag.views.finding import render_finding
-
-        receipt, finding = load_finding(int(index[1]), options.receipt)
-        facts, text = render_finding(int(index[1]), finding, receipt, screen), page(finding.rule)
-        following = f"\n  next: compilediag show --timeline{suffix_for(options.receipt)}\n"
-        write(facts + ("" if text is None else f"\n{_drawn(text)}") + following)
-    elif (text := page(code := _code_of(options.subject))) is not None:
-        write(_drawn(text))
+        _explain_finding(int(index[1]), options, screen)
     else:
-        entry = REGISTER[_known(code)]
-        write(f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n")
+        code = _code_of(options.subject)
+        text = page(code)
+        if options.as_json:
+            write_document(_rule(code))
+        elif text is not None:
+            write(_drawn(text))
+        else:
+            entry = _entry(code)
+            write(f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n")
 
 
-def _document(options: ExplainOptions) -> Document:
-    """What is explained, for programs."""
-    from compilediag.views.finding import RulesDocument, finding_document, rule_document
+def _list(options: ExplainOptions, screen: RenderOptions) -> None:
+    entries = sorted(REGISTER.items())
+    if options.as_json:
+        from compilediag.views.finding import RulesDocument
 
-    if options.listing:
-        rules = tuple(rule_document(entry, page(code)) for code, entry in sorted(REGISTER.items()))
-        return RulesDocument(schema="compilediag.rules", rules=rules)
-    if options.subject is None:
-        raise UsageError(_NO_SUBJECT)
-    index = _INDEX.match(options.subject)
-    if index is None:
-        code = _known(_code_of(options.subject))
-        return rule_document(REGISTER[code], page(code))
+        rules = tuple(_rule(code) for code, _ in entries)
+        write_document(RulesDocument(schema="compilediag.rules", rules=rules))
+        return
+    lines: list[str] = []
+    for code, entry in entries:
+        text = screen.text(f"{entry.slug}: {entry.sentence}")
+        lines += screen.wrap(text, f"  {code}  ", " " * 9)
+    write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
+
+
+def _explain_finding(number: int, options: ExplainOptions, screen: RenderOptions) -> None:
     from compilediag.commands.receipts import load_finding, suffix_for
+    from compilediag.views.finding import finding_document, render_finding
 
-    number = int(index[1])
     receipt, finding = load_finding(number, options.receipt)
-    rule = rule_document(REGISTER[_known(finding.rule)], page(finding.rule))
-    return finding_document(number, receipt, rule, suffix_for(options.receipt))
+    suffix = suffix_for(options.receipt)
+    if options.as_json:
+        write_document(finding_document(number, receipt, _rule(finding.rule), suffix))
+        return
+    facts, text = render_finding(number, finding, receipt, screen), page(finding.rule)
+    following = f"\n  next: compilediag show --timeline{suffix}\n"
+    write(facts + ("" if text is None else f"\n{_drawn(text)}") + following)
 
 
-def _known(code: str) -> str:
-    """The code itself.
+def _rule(code: str) -> RuleDocument:
+    """One rule with its page, for programs."""
+    from compilediag.views.finding import RuleDocument
 
-    Raises:
-        UsageError: there is no such rule.
-    """
+    entry = _entry(code)
+    return RuleDocument(
+        schema="compilediag.rule",
+        code=entry.code,
+        slug=entry.slug,
+        sentence=entry.sentence,
+        severity=entry.severity,
+        page=page(code),
+    )
+
+
+def _entry(code: str) -> CodeInfo:
     if code not in REGISTER:
         raise UsageError(f"there is no rule {code}; `compilediag explain --list` names them all")
-    return code
+    return REGISTER[code]
 
 
 def page(code: str) -> str | None:

@@ -25,13 +25,14 @@ from compilediag.commands.terminal import (
     write_message,
 )
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
+from compilediag.fixes.observed import Result
 from compilediag.option_fields import argument, entries, flag, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import NEEDS_LIBCST
 from compilediag.runs.supervised.options import RunOptions, TrialOptions, positive
-from compilediag.runs.supervised.program import Program
 from compilediag.runs.supervised.repeat import changed_files, newest
+from compilediag.runs.supervised.run import Program
 from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.trials.campaign import (
     candidates_by_finding,
@@ -42,15 +43,9 @@ from compilediag.runs.trials.campaign import (
 from compilediag.runs.trials.one import Trial, campaign_folder, first_run
 from compilediag.runs.trials.results import as_json, environment_lines, plan_as_json, save
 from compilediag.runs.trials.sources import apply, as_patch, is_available, require_committed
-from compilediag.runs.trials.state import ROUNDS, Campaign, Result
+from compilediag.runs.trials.state import ROUNDS, Campaign
 from compilediag.runs.work_progress import WorkProgress
-from compilediag.views.fix import (
-    FindingFixes,
-    Together,
-    TriedChange,
-    render_candidates,
-    render_fixes,
-)
+from compilediag.views.fix import render_candidates, render_fixes
 from compilediag_harness.base import atomic_write
 
 _NUMBER = re.compile(r"F?(\d{1,6})\Z", re.IGNORECASE)
@@ -211,8 +206,7 @@ def _fix_latest(options: RunOptions, number: int | None, *, dry_run: bool) -> in
         if options.as_json:
             write_json(plan_as_json(receipt, rows))
             return EXIT_OK
-        plans = [FindingFixes(int(each.id[1:]), each, *found) for each, found in rows]
-        write(render_candidates(receipt, plans, render_options()) if plans else "no findings\n")
+        write(render_candidates(receipt, rows, render_options()) if rows else "no findings\n")
         return EXIT_OK
     if changed := changed_files(receipt):
         what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
@@ -305,15 +299,5 @@ def _report(options: RunOptions, campaign: Campaign, results: tuple[Result, ...]
     if options.as_json:
         write_json(as_json(campaign, results))
         return
-    fixes = [
-        FindingFixes(
-            int(item.finding.id[1:]),
-            item.finding,
-            item.listed.possible,
-            item.listed.impossible,
-            [TriedChange(x.change, x.certificate, x.proved, x.risk) for x in item.tried],
-        )
-        for item in results
-    ]
-    together = Together(lines, campaign.together)
-    write(render_fixes(campaign.receipt, fixes, together, campaign.notes, render_options()))
+    together, screen = campaign.together, render_options()
+    write(render_fixes(campaign.receipt, results, lines, together, campaign.notes, screen))

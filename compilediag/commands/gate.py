@@ -9,13 +9,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from compilediag.commands.pyproject import read_defaults
 from compilediag.commands.receipts import LaneReceipt, load, shown_path, suffix_for
-from compilediag.commands.subcommand import subcommand
+from compilediag.commands.subcommand import read_defaults, subcommand
 from compilediag.commands.terminal import render_options, write, write_stderr
 from compilediag.compare.gate.ab import (
     MIN_ROUNDS,
@@ -29,14 +28,12 @@ from compilediag.compare.gate.ab import (
 from compilediag.compare.gate.baseline import Baseline, read
 from compilediag.compare.gate.baseline_file import find_lock, read_lock
 from compilediag.compare.gate.inconclusive import CodeComparison, compare_code
+from compilediag.compare.gate.judgement import Judgement
 from compilediag.compare.gate.limits import Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 from compilediag.option_fields import Given, argument, flag, option, toml_keys
 from compilediag.receipt.contradictions import refuse_contradictions
-
-if TYPE_CHECKING:
-    from compilediag.compare.gate.judgement import Judgement
-    from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.receipt import Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +153,10 @@ def command(options: GateOptions) -> int:
     """
     options.refuse_contradictions()
     if options.update:
-        from compilediag.commands.gate_update import Reasons, update
+        from compilediag.commands.gate_update import update
 
-        reasons = Reasons((options.reason or "").strip() or None, options.reasons)
-        update(lanes_of(options), baseline_path(options), reasons)
+        reason = (options.reason or "").strip() or None
+        update(lanes_of(options), baseline_path(options), reason, options.reasons)
         return EXIT_OK
     codes: list[int] = []
     judged = options.receipts or options.baseline or options.limits or options.require_proved_fix

@@ -5,29 +5,26 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from compilediag.commands.receipts import LaneReceipt, shown_path
 from compilediag.commands.terminal import render_options, write
 from compilediag.compare.gate.baseline import LOCK_NAME, Baseline
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
 from compilediag.compare.gate.entries import plural
-from compilediag.compare.gate.update import recorded
+from compilediag.compare.gate.update import Recorded, recorded
 from compilediag.errors import UsageError
 
 _NAMED = 5
 
 
-class Reasons(NamedTuple):
-    """Why what is new may be there."""
-
-    of_all: str | None = None
-    of_items: Sequence[tuple[str, str]] = ()
-    """A part of an item's name, and the reason for that item."""
-
-
-def update(lanes: Sequence[LaneReceipt], path: str | None, reasons: Reasons) -> None:
-    """Writes the lanes into the baseline's file, which is made where there is none.
+def update(
+    lanes: Sequence[LaneReceipt],
+    path: str | None,
+    reason: str | None,
+    reasons: Sequence[tuple[str, str]],
+) -> None:
+    """Writes the lanes into the baseline's file, which is made where there is none. `reason` says
+    why what is new may be there; `reasons` have a part of an item's name, and the reason for it.
 
     Raises:
         UsageError: a receipt must not be recorded, or a reason is needed; nothing is written.
@@ -40,32 +37,14 @@ def update(lanes: Sequence[LaneReceipt], path: str | None, reasons: Reasons) -> 
         recorded(
             lane.receipt,
             lock.lane(lane.name),
-            reason=reasons.of_all,
-            reasons=reasons.of_items,
+            reason=reason,
+            reasons=reasons,
             lane=lane.name,
             code=lane.code,
         )
         for lane in lanes
     ]
-    for item in made:
-        lane = item.lane.name
-        if item.inconclusive:
-            raise UsageError(
-                f"the run of lane {lane!r} is not recorded, because {'; '.join(item.inconclusive)};"
-                " run it again"
-            )
-        if item.unexplained:
-            raise UsageError(
-                f"{name} would newly allow in lane {lane!r}: {_names(item.unexplained)}; say why "
-                'they are all right: --reason "TEXT" (nothing was written)'
-            )
-    used = {each for item in made for each in item.explained}
-    for part, _ in reasons.of_items:
-        if part not in used:
-            raise UsageError(
-                f"--reason-for {part!r} names nothing that the runs would allow; they allow: "
-                f"{_names([each for item in made for each in item.allowed])} (nothing was written)"
-            )
+    _refuse(made, reasons, name)
     written = write_lock(file, lock.with_lanes(item.lane for item in made))
     lines = [f"Wrote {name}" if written else f"{name} holds this already"]
     for item in made:
@@ -83,6 +62,28 @@ def update(lanes: Sequence[LaneReceipt], path: str | None, reasons: Reasons) -> 
     following = f"  next: git add {shlex.quote(name)}, and in CI: compilediag gate{option}"
     screen = render_options()
     write("\n".join(screen.text(line, 1000) for line in (*lines, "", following)) + "\n")
+
+
+def _refuse(made: Sequence[Recorded], reasons: Sequence[tuple[str, str]], name: str) -> None:
+    for item in made:
+        lane = item.lane.name
+        if item.inconclusive:
+            raise UsageError(
+                f"the run of lane {lane!r} is not recorded, because {'; '.join(item.inconclusive)};"
+                " run it again"
+            )
+        if item.unexplained:
+            raise UsageError(
+                f"{name} would newly allow in lane {lane!r}: {_names(item.unexplained)}; say why "
+                'they are all right: --reason "TEXT" (nothing was written)'
+            )
+    used = {each for item in made for each in item.explained}
+    for part, _ in reasons:
+        if part not in used:
+            raise UsageError(
+                f"--reason-for {part!r} names nothing that the runs would allow; they allow: "
+                f"{_names([each for item in made for each in item.allowed])} (nothing was written)"
+            )
 
 
 def _names(items: Sequence[str]) -> str:

@@ -6,19 +6,15 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from compilediag.commands.terminal import render_options, write_message
+from compilediag.compare.gate.inconclusive import CodeComparison
 from compilediag.errors import UsageError
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt, newer_unfinished
-from compilediag.receipt.schema.receipt import SCHEMA_VERSION
+from compilediag.receipt.schema.compiles import FindingRecord
+from compilediag.receipt.schema.receipt import SCHEMA_VERSION, Receipt
 from compilediag.receipt.versions import is_newer
-
-if TYPE_CHECKING:
-    from compilediag.compare.gate.inconclusive import CodeComparison
-    from compilediag.receipt.schema.compiles import FindingRecord
-    from compilediag.receipt.schema.receipt import Receipt
 
 
 def load(where: str | None) -> tuple[str, Receipt]:

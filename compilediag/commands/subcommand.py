@@ -1,4 +1,5 @@
-"""A subcommand: its options, which are declared in a dataclass (`option_fields.py`), and its help.
+"""A subcommand: its options, declared in a dataclass (`option_fields.py`), their defaults in
+pyproject.toml, and its help.
 
 rich and rich-click cost more to import than everything else a short command does, so they are
 imported only when help is drawn on a terminal.
@@ -9,12 +10,17 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from compilediag.commands.terminal import is_terminal
+from compilediag.errors import UsageError
 from compilediag.option_fields import Given, Options, entries, filled
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Command(click.Command):
@@ -67,14 +73,14 @@ def _drawn(command: click.Command, ctx: click.Context) -> str:
 
     same: dict[str, Any] = {"name": command.name, "params": command.params, "help": command.help}
     if isinstance(command, click.Group):
-        listed = {name: command.get_command(ctx, name) for name in command.list_commands(ctx)}
-        commands: dict[str, click.Command] = {
-            name: rich_click.RichCommand(name=name, short_help=item.get_short_help_str(limit=100))
-            for name, item in listed.items()
-            if item is not None
-        }
+        listed = command.list_commands(ctx)
+        commands: dict[str, click.Command] = {}
+        for name in listed:
+            if (item := command.get_command(ctx, name)) is not None:
+                short = item.get_short_help_str(limit=100)
+                commands[name] = rich_click.RichCommand(name=name, short_help=short)
         twin = rich_click.RichGroup(**same, commands=commands)
-        twin.list_commands = lambda ctx: list(listed)
+        twin.list_commands = lambda ctx: listed
     else:
         twin = rich_click.RichCommand(**same)
     twin_context = rich_click.RichContext(
@@ -87,3 +93,68 @@ def _drawn(command: click.Command, ctx: click.Context) -> str:
     examples = (command.epilog or "").replace("\b\n", "").strip("\n").split("\n")
     indented = "\n".join(f" {line}" for line in examples)
     return f"{twin.get_help(twin_context).rstrip()}\n\n{indented}"
+
+
+# --- [tool.compilediag] of pyproject.toml --------------------------------------------------------
+
+TABLES = ("probe", "fix", "gate")
+"""Tables below it; each is checked by the commands that read it."""
+
+Keys = Mapping[str, tuple[type, ...]]
+"""Key to the types that its value may have."""
+
+
+def read_defaults(start: Path, keys: Mapping[str, Keys]) -> dict[str, Any]:
+    """The table of the nearest pyproject.toml at or above the folder `start`; empty when there is
+    none. `keys` are of the table itself at "", of a table below it at its name; what has none is
+    not read."""
+    toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if not file.is_file():
+            continue
+        try:
+            found: Any = toml.loads(file.read_text(encoding="utf-8"))
+        except RecursionError as error:
+            raise UsageError(f"{file} cannot be read: it is nested too deep") from error
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{file} cannot be read: {error}") from error
+        for key in ("tool", "compilediag"):
+            found = _mapping(found.get(key, {}), f"{key} in {file}")
+        return checked(found, keys, str(file))
+    return {}
+
+
+def checked(table: dict[str, Any], keys: Mapping[str, Keys], where: str) -> dict[str, Any]:
+    """What of the table is read, if every key in that is known and every value has a type that its
+    key may have."""
+    own = {key: value for key, value in table.items() if key not in TABLES and "" in keys}
+    read = own | {key: value for key, value in table.items() if key in TABLES and key in keys}
+    if own:
+        _check(own, keys[""], f"[tool.compilediag] of {where}")
+    for name in read.keys() - own.keys():
+        shown = f"[tool.compilediag.{name}] of {where}"
+        _check(_mapping(table[name], shown), keys[name], shown)
+    for group, template in read.get("probe", {}).get("groups", {}).items():
+        if not isinstance(template, str):
+            raise UsageError(
+                f"{group} in [tool.compilediag.probe.groups] of {where} must be a template "
+                "such as '--entropy-every {n}'"
+            )
+    return read
+
+
+def _mapping(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{name} is no table")
+    return cast("dict[str, Any]", value)
+
+
+def _check(table: Mapping[str, Any], keys: Keys, name: str) -> None:
+    for key, value in table.items():
+        kinds = keys.get(key)
+        if kinds is None:
+            raise UsageError(f"unknown key {key!r} in {name}: the keys are {', '.join(keys)}")
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise UsageError(f"{key} in {name} must be {wanted}")

@@ -17,9 +17,8 @@ import click
 import msgspec
 
 from compilediag import extension_points
-from compilediag.commands.pyproject import read_defaults
 from compilediag.commands.receipts import report_page, suffix_for
-from compilediag.commands.subcommand import Command, subcommand
+from compilediag.commands.subcommand import Command, read_defaults, subcommand
 from compilediag.commands.terminal import (
     abandon_stdout,
     is_terminal,

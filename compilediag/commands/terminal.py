@@ -47,7 +47,9 @@ def render_options(stream: TextIO | None = None) -> RenderOptions:
     except OSError:
         folder = ""
     ascii_only = _encodable(_SIGNS, stream) != _SIGNS
-    return RenderOptions(min(_columns(stream), MAX_WIDTH), _has_color(stream), ascii_only, folder)
+    demanded = bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)
+    color = demanded and not os.environ.get("NO_COLOR")
+    return RenderOptions(min(_columns(stream), MAX_WIDTH), color, ascii_only, folder)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -63,13 +65,6 @@ def _columns(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns or PIPE_WIDTH
     except (OSError, ValueError):
         return PIPE_WIDTH
-
-
-def _has_color(stream: TextIO) -> bool:
-    """NO_COLOR forbids it, FORCE_COLOR demands it."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)
 
 
 def _encodable(text: str, stream: TextIO) -> str:
@@ -95,10 +90,8 @@ def write(text: str) -> None:
         raise
     except OSError as error:
         abandon_stdout()
-        reason = error.strerror or error
-        raise OutputUnwritable(
-            f"stdout cannot be written: {reason}; print to another place"
-        ) from error
+        why = f"stdout cannot be written: {error.strerror or error}"
+        raise OutputUnwritable(f"{why}; print to another place") from error
 
 
 def json_text(value: Any) -> str:

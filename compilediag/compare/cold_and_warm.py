@@ -23,7 +23,7 @@ from compilediag.receipt.schema.comparisons import (
 )
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.make_finding import make_finding
-from compilediag.timeline.caches import ProcessCaches
+from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Compile, Timeline
 from compilediag_harness.wire import (
     AOT_AUTOGRAD,

@@ -1,12 +1,12 @@
 """What certificates are about: a finding as it is found again in other runs, the runs without a
-change and with it; and a certificate."""
+change and with it; a certificate, and what was tried for a finding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from compilediag.compare.keys import (
     BreakKey,
@@ -18,9 +18,14 @@ from compilediag.compare.keys import (
 )
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.fixes.answers import Exact, Key, OutputComparison, compare, exact_answers
-from compilediag.receipt.schema.compiles import FindingRecord, ProofFigure, ProofPoint
+from compilediag.receipt.schema.compiles import (
+    FindingRecord,
+    ProofFigure,
+    ProofPoint,
+    RefusedChange,
+)
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import Declared
+from compilediag.rules.changes import Change, Declared
 from compilediag.timeline.timeline import Timeline
 
 Unit = Literal["recompiles", "graph breaks", "findings"]
@@ -174,3 +179,51 @@ class Certificate:
     def figures(self) -> tuple[ProofFigure, ...]:
         """Those of all points."""
         return tuple(figure for point in self.points for figure in point.figures)
+
+
+# --- what was tried ------------------------------------------------------------------------------
+
+
+class Listed(NamedTuple):
+    """What there is to try for a finding."""
+
+    possible: tuple[Change, ...]
+    impossible: tuple[RefusedChange, ...]
+    """Edits that the files do not allow, each with what stands in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A change and what it did for one finding."""
+
+    change: Change
+    certificate: Certificate
+    proved: bool
+    output: str
+    """File with what the program printed, of the last run with the change."""
+    beside: tuple[str, ...] = ()
+    """Ids of the findings whose changes were there too: alone it was not seen to hold."""
+
+    @property
+    def risk(self) -> str:
+        """What else the change does, and what it needs."""
+        if not self.beside:
+            return self.change.risk
+        numbers = " and ".join(each[1:] for each in self.beside)
+        word = "finding" if len(self.beside) == 1 else "findings"
+        return f"together with the change of {word} {numbers}; {self.change.risk}"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a campaign found out about one finding."""
+
+    finding: FindingRecord
+    tried: tuple[Tried, ...]
+    listed: Listed
+    """What there was to try."""
+
+    @property
+    def proof(self) -> Tried | None:
+        """The change that is proved; None where none is."""
+        return next((item for item in self.tried if item.proved), None)

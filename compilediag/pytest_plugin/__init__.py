@@ -23,19 +23,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--compilediag",
         action="store_true",
-        default=False,
         help="watch every test and show what it compiled",
     )
     group.addoption(
         "--compilediag-report",
         metavar="DIR",
-        default=None,
         help="write a receipt of every watched test into DIR, and one page of them all",
     )
     group.addoption(
         "--compilediag-update",
         action="store_true",
-        default=False,
         help="write the lanes of compile_baseline into the baseline instead of judging them",
     )
     parser.addini("compilediag", "as --compilediag", type="bool", default=False)

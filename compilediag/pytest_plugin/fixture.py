@@ -6,19 +6,16 @@ import os
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
+from compilediag.diagnosis.findings import Finding
 from compilediag.pytest_plugin.judge import Block, judge_exact, judge_frames, judge_steady
 from compilediag.pytest_plugin.marks import BadMark, checked_counts
 from compilediag.pytest_plugin.problems import CompileFailure, Problem, failure_text
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.watch import WatchResult
 from compilediag_harness.torch_internals.torch_disabling import stance
-
-if TYPE_CHECKING:
-    from compilediag.diagnosis.findings import Finding
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.runs.watch import WatchResult
 
 
 class CompileFixture:

@@ -67,9 +67,9 @@ def requirements_of(item: pytest.Item) -> Requirements:
     zero_at, zero = _nearest(levels, "zero_recompiles")
     budget_at, budget = _nearest(levels, "compile_budget")
     _, baseline = _nearest(levels, "compile_baseline")
-    limits, own_code_only = _budget(budget) if budget is not None else ({}, False)
-    warmup = _warmup(zero) if zero is not None else None
-    if warmup is not None and "recompiles" in limits:
+    limits, own_code_only = ({}, False) if budget is None else _budget(budget)
+    warmup = None if zero is None else _warmup(zero)
+    if zero is not None and budget is not None and "recompiles" in limits:
         if zero_at == budget_at:
             raise BadMark(
                 f"{_source_of(zero)} allows no recompile and {_source_of(budget)} sets another "
@@ -79,7 +79,7 @@ def requirements_of(item: pytest.Item) -> Requirements:
             warmup = None
         else:
             del limits["recompiles"]
-    lane = _lane(baseline, item) if baseline is not None else None
+    lane = None if baseline is None else _lane(baseline, item)
     return Requirements(limits, own_code_only, warmup, lane, has_fixture(item))
 
 
@@ -103,19 +103,17 @@ def _levels(item: pytest.Item) -> Iterator[Level]:
             yield of_parameters
             yield [mark for mark in marks if not any(mark is each for each in of_parameters)]
         elif isinstance(node, pytest.Class):
-            by_class = [_own_marks(each) for each in node.obj.__mro__]
+            by_class: list[Level] = []
+            owners: tuple[type, ...] = node.obj.__mro__
+            for owner in owners:
+                own: object = owner.__dict__.get("pytestmark", ())
+                listed = cast("list[Any]", own if isinstance(own, list | tuple) else [own])
+                by_class.append([getattr(mark, "mark", mark) for mark in listed])
             inherited = [mark for level in by_class for mark in level]
             yield [mark for mark in marks if mark not in inherited]
             yield from by_class
         else:
             yield marks
-
-
-def _own_marks(owner: type) -> Level:
-    """The marks written at one class, not at its bases."""
-    written: object = vars(owner).get("pytestmark", ())
-    listed = cast("list[Any]", written if isinstance(written, list | tuple) else [written])
-    return [getattr(mark, "mark", mark) for mark in listed]
 
 
 def _nearest(levels: Sequence[Level], name: str) -> tuple[int, pytest.Mark | None]:
@@ -181,10 +179,8 @@ def _lane(mark: pytest.Mark, item: pytest.Item) -> str:
     return name
 
 
-def _source_of(mark: pytest.Mark | None) -> str:
+def _source_of(mark: pytest.Mark) -> str:
     """The marker as it is written in the source."""
-    if mark is None:
-        return ""
     arguments = [repr(value) for value in mark.args]
     arguments += [f"{name}={value!r}" for name, value in mark.kwargs.items()]
     return f"{mark.name}({', '.join(arguments)})"

@@ -16,15 +16,6 @@ from compilediag.views.format import count
 from compilediag.views.text import clean
 from compilediag_harness.redaction.redactor import Redactor, secret_values
 
-_NOUNS = {
-    "recompiles": "recompile",
-    "graph_breaks": "graph break",
-    "frames": "frame",
-    "compiles": "compile",
-    "eager_fallbacks": "eager fallback",
-    "recordings": "CUDA-graph recording",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -43,9 +34,8 @@ class Problem:
     @classmethod
     def of_unmeasured(cls, name: str) -> Problem:
         """A count has a limit and was not measured: that is not zero."""
-        return cls.of_blindness(
-            f"{_NOUNS[name]}s were not measured here: skip the test where they cannot be"
-        )
+        what = f"{_noun(name)}s were not measured here"
+        return cls.of_blindness(f"{what}: skip the test where they cannot be")
 
 
 class CompileFailure(pytest.fail.Exception):
@@ -69,7 +59,12 @@ def failure_text(problems: Sequence[Problem], block: str = "") -> str:
 
 def counted(name: str, number: int) -> str:
     """A count in words: "2 recompiles"."""
-    return count(number, _NOUNS[name])
+    return count(number, _noun(name))
+
+
+def _noun(name: str) -> str:
+    noun = name.removesuffix("s").replace("_", " ")
+    return "CUDA-graph recording" if noun == "recording" else noun
 
 
 NOTHING_COMPILED = "CD901"
@@ -84,17 +79,14 @@ def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[P
     for finding in receipt.findings:
         if not info(finding.rule).blinds or (may_be_quiet and finding.rule == NOTHING_COMPILED):
             continue
-        details = [f"{finding.rule} {clean(finding.title or finding.slug)}"]
+        hints = [f"fix: {clean(finding.fix.summary)}"]
+        headline = "the evidence is not complete, so the counts say nothing"
         if finding.rule == NOTHING_COMPILED:
-            if AnyEvidence.of(finding.evidence).why in _KNOWN_REASONS:
-                details.append(f"  fix: {clean(finding.fix.summary)}")
-            else:
-                details += [f"  {reason}" for reason in why_nothing_compiled(receipt, calls)]
             headline = "nothing was compiled in this test, so its counts say nothing"
-        else:
-            details.append(f"  fix: {clean(finding.fix.summary)}")
-            headline = "the evidence is not complete, so the counts say nothing"
-        problems.append(Problem.of_blindness(headline, details))
+            if AnyEvidence.of(finding.evidence).why not in _KNOWN_REASONS:
+                hints = why_nothing_compiled(receipt, calls)
+        title = f"{finding.rule} {clean(finding.title or finding.slug)}"
+        problems.append(Problem.of_blindness(headline, [title, *(f"  {hint}" for hint in hints)]))
     return problems
 
 

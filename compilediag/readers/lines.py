@@ -1,12 +1,13 @@
 """Chunks of bytes split into lines of bounded length, in linear time whatever the bytes are; and
 what stands on lines of any kind: JSON as torch and Python write it, with NaN and with bytes that
-are not UTF-8; terminal escapes."""
+are not UTF-8; terminal escapes, times."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -94,6 +95,17 @@ def split_lines(
             rest, cut = rest[:limit], True
     if rest:
         yield Line(rest, cut, ended=False)
+
+
+def unix_s(utc: str) -> float | None:
+    """Seconds since the epoch of a time, in UTC unless it has another zone; None where the text is
+    no time."""
+    try:
+        # Python 3.10 does not read the "Z".
+        moment = datetime.fromisoformat(utc[:-1] + "+00:00" if utc.endswith("Z") else utc)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def plain_text(raw: bytes) -> str:

@@ -11,6 +11,7 @@ a whole local command.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import os
 import stat
@@ -29,6 +30,9 @@ HEAD_BYTES = 64 << 10
 
 MAX_RATIO = 1100
 """gzip cannot compress better (1032); a file that decompresses to more is a bomb, or of no use."""
+
+DIGEST_LIMIT_BYTES = 64 << 20
+"""Larger files have no digest."""
 
 SMALL_BYTES = 64 << 20
 """What any compressed file may decompress to, however small it is."""
@@ -314,6 +318,14 @@ def open_regular(path: str) -> BinaryIO | None:
         return os.fdopen(fd, "rb")
     os.close(fd)
     return None
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """The digest of the rest of an open file, read in pieces."""
+    digest = hashlib.sha256()
+    while piece := file.read(1 << 20):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def size_of(location: str) -> int:

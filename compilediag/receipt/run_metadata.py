@@ -49,7 +49,7 @@ class RunMetadata:
     """
 
     receipt_id: str
-    """A ULID; see `compilediag.runs.metadata`."""
+    """A ULID; see `compilediag.runs.pipeline`."""
     created_at_utc: str
     """ISO 8601 with Z."""
     status: Status = "complete"

@@ -10,7 +10,7 @@ from compilediag.diagnosis.codes import Severity
 from compilediag.diagnosis.figures.compile_costs import phase_of
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import and_more, make_finding, pick
-from compilediag.timeline.caches import ProcessCaches
+from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Compile, CompileId, Timeline
 from compilediag_harness.wire import (
     AOT_AUTOGRAD,

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from compilediag.readers.inputs import TEXT, TRACE, TRAIN, Input
-from compilediag.readers.storage import is_uri, open_regular, size_of
+from compilediag.readers.storage import DIGEST_LIMIT_BYTES, is_uri, open_regular, sha256_of, size_of
 from compilediag.receipt.schema.receipt import Artifact
-from compilediag.runs.digests import DIGEST_LIMIT_BYTES, sha256_of
 from compilediag.runs.run_directory import ARTIFACTS, DEPYF, REPORTS, TEXT_LOG_PREFIX, TRACES
 
 ARTIFACT_LIMIT = 256

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from compilediag.compare.gate.inconclusive import CHANGED, NO_FILE, WorkingTree, is_code
 from compilediag.errors import UsageError
+from compilediag.readers.storage import DIGEST_LIMIT_BYTES, sha256_of
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.receipt.run_metadata import provenance_from
 from compilediag.receipt.schema.identity import Provenance
-from compilediag.runs.digests import DIGEST_LIMIT_BYTES, sha256_of
 
 if TYPE_CHECKING:
     from compilediag.timeline.timeline import Process, Timeline

@@ -1,4 +1,5 @@
-"""From a Timeline to a receipt, written once: diagnose, build.
+"""From a Timeline to a receipt, written once: diagnose, build; and what every way to it fills in
+alike, its id among them.
 
 Live runs, `watch()`, blocks of a pytest test, `analyze` and the workers that read ranks all fold
 their events and call it, so that the same events give the same receipt wherever they come from.
@@ -6,14 +7,20 @@ their events and call it, so that the same events give the same receipt wherever
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from compilediag.readers.journal import ProcessJournal
 from compilediag.receipt.assemble import build
-from compilediag.receipt.run_metadata import RunMetadata
+from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.timeline.timeline import Timeline
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class Reported(NamedTuple):
@@ -38,3 +45,32 @@ def receipt_of(timeline: Timeline, run: RunMetadata, stage: Stage = unwatched) -
     diagnosis = diagnose(timeline)
     stage("writing the receipt")
     return Reported(timeline, diagnosis, build(timeline, diagnosis, run))
+
+
+def receipt_identity(at_unix: float) -> tuple[str, str]:
+    """A new receipt id and the time of the run in UTC, the first two fields of `RunMetadata`."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_unix))
+    return ulid(int(at_unix * 1000), os.urandom(10)), stamp
+
+
+def journal_facts(journals: Sequence[ProcessJournal]) -> JournalFacts:
+    """What reading the journals of all processes met."""
+    return JournalFacts(
+        records=sum(len(journal.events) for journal in journals),
+        torn_tail=any(journal.torn_tail for journal in journals),
+        records_lost=sum_losses(journal.lost for journal in journals),
+    )
+
+
+def sum_losses(losses: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Records lost by reason, over all of them."""
+    total: Counter[str] = Counter()
+    for lost in losses:
+        total.update(lost)
+    return dict(total)
+
+
+def ulid(unix_ms: int, random_bytes: bytes) -> str:
+    """26 characters of Crockford's base 32: 48 bits of milliseconds, then 80 random bits."""
+    number = unix_ms << 80 | int.from_bytes(random_bytes, "big")
+    return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))

@@ -1,5 +1,5 @@
-"""The directory of a run: made before the target starts, never one that holds something else; and
-what its processes left in it, read with a limit on everything."""
+"""The directory of a run: made before the target starts, never one that holds something else; what
+its processes left in it, read with a limit on everything; and files that a user names for ours."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ TRACES, REPORTS, DEPYF = "torch_trace", "tlparse", "depyf"
 TEXT_LOG_PREFIX = "torch_logs"
 
 _RUN_FOLDER = re.compile(r"\d{8}T\d{6}Z-(.{1,200}?)-\d{1,10}(?:-\d{1,4})?")
+
+PAGE = '<meta name="generator" content="compilediag">'
+"""What the head of a page of ours holds."""
+_HEAD_BYTES = 4096
 
 MAX_TEXT_LOG_BYTES = 256 << 20
 MAX_FAULTS = 16
@@ -102,6 +106,36 @@ def save_receipt(receipt: Receipt, run_dir: str, *, latest: bool) -> str:
         with contextlib.suppress(OutputUnwritable):  # the receipt is there; only its short name not
             point_latest(run_dir)
     return path
+
+
+def check_file(file: str, mark: str) -> None:
+    """An older file of ours is replaced; anything else there stays.
+
+    Args:
+        file: its path.
+        mark: what the first bytes of ours hold.
+
+    Raises:
+        UsageError: something else is there.
+        OutputUnwritable: the folder is not there, or the file cannot be read.
+    """
+    folder = os.path.dirname(os.path.abspath(file))
+    if not os.path.isdir(folder):
+        raise OutputUnwritable(f"there is no folder {folder}: make it, or name another file")
+    if not os.path.lexists(file):
+        return
+    if not os.path.isfile(file):
+        raise UsageError(f"{file} is not a plain file: name another one")
+    try:
+        with open(file, "rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except OSError as error:
+        raise OutputUnwritable(f"{file} cannot be read: {error.strerror or error}") from error
+    if head and mark.encode() not in head:
+        raise UsageError(
+            f"{file} exists and was not written by compilediag: it stays as it is; name another "
+            "file, or remove it"
+        )
 
 
 def text_logs(run_dir: str) -> list[str]:

@@ -130,8 +130,7 @@ class WatchResult:
     def _reported(self) -> Reported:
         """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.run_metadata import RunMetadata
-        from compilediag.runs.metadata import receipt_identity
-        from compilediag.runs.pipeline import receipt_of
+        from compilediag.runs.pipeline import receipt_identity, receipt_of
         from compilediag.timeline.fold import fold
         from compilediag_harness.redaction.redactor import secret_values
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from compilediag.timeline.breaks import break_sites
-from compilediag.timeline.caches import caches_of, precompiled_of
 from compilediag.timeline.compiles import (
+    caches_of,
     compile_memory_of,
     compiles_of,
+    precompiled_of,
     rows_of,
     warm_calls_of,
 )

@@ -13,8 +13,14 @@ from functools import cached_property
 
 from compilediag.receipt.schema.compiles import CompileGrowth, Counts
 from compilediag.timeline.breaks import BreakSite
-from compilediag.timeline.caches import Precompiled, ProcessCaches
-from compilediag.timeline.compiles import Compile, CompileId, Recompile, TimedWarmCalls
+from compilediag.timeline.compiles import (
+    Compile,
+    CompileId,
+    Precompiled,
+    ProcessCaches,
+    Recompile,
+    TimedWarmCalls,
+)
 from compilediag.timeline.devices import CudagraphRun, DeviceUse, SampledStep
 from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.frames import Frame, counts_of

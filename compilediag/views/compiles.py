@@ -5,25 +5,22 @@ guards and memory."""
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from compilediag.receipt.schema.caches import CacheSection
+from compilediag.receipt.schema.compiles import (
+    CompileEvent,
+    CompileMemorySection,
+    CompileSeconds,
+    EventCause,
+    GuardsSection,
+)
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import FrameName
 from compilediag.views.document import Block, Paragraph, Preformatted, Table
 from compilediag.views.format import NOT_MEASURED, count, more, percent, seconds
 from compilediag.views.place import short_frame
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import pad
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.caches import CacheSection
-    from compilediag.receipt.schema.compiles import (
-        CompileEvent,
-        CompileMemorySection,
-        CompileSeconds,
-        EventCause,
-        GuardsSection,
-    )
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.receipt.schema.record import FrameName
 
 MAX_ENTRIES = 4
 MAX_CAUSES = 20
@@ -121,9 +118,7 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
 
 def _cause(cause: EventCause, options: RenderOptions) -> list[str]:
     code = f"{options.text(cause.rule, 8)} " if cause.rule else ""
-    change = ""
-    if cause.expected is not None and cause.actual is not None:
-        change = f"  {options.change(cause.expected, cause.actual, 120)}"
+    change = options.change_behind("  ", cause.expected, cause.actual, 120)
     where = f"{options.dot}{options.place(cause.file, cause.line)}" if cause.file else ""
     family = options.text(cause.family.replace("_", " "), 60)
     sentence = f"{code}{family}: {options.text(cause.variable, 120)}{change}{where}"
@@ -145,9 +140,7 @@ def missed_entries(item: CompileEvent, options: RenderOptions, indent: str) -> l
     for entry in item.entries[:MAX_ENTRIES]:
         told: list[str] = []
         for guard in entry.guards:
-            change = ""
-            if guard.expected is not None and guard.actual is not None:
-                change = f" {options.change(guard.expected, guard.actual, 60)}"
+            change = options.change_behind(" ", guard.expected, guard.actual, 60)
             known = {True: " (new)", False: " (known)", None: ""}[guard.novel]
             told.append(f"{options.text(guard.variable or guard.rule, 80)}{change}{known}")
         if entry.left_out:

@@ -149,8 +149,7 @@ def _lists(found: Comparison, options: RenderOptions) -> list[Listing]:
 def _cause(item: CauseChange, options: RenderOptions) -> str:
     key = item.key
     sentence = f"{options.text(key.rule, 60)} {options.text(key.variable, 120)}"
-    if item.expected is not None and item.actual is not None:
-        sentence += f"  {options.change(item.expected, item.actual, 80)}"
+    sentence += options.change_behind("  ", item.expected, item.actual, 80)
     if item.call is not None:
         sentence += f"{options.dot}{called(item.call, options)}"
     if key.file:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from compilediag.json_document import Document
 from compilediag.receipt.schema.compiles import CompileEvent, FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.rules.variables import export_line
 from compilediag.views import lookups
@@ -22,10 +23,6 @@ from compilediag.views.format import count, more, seconds
 from compilediag.views.place import called, no_call, place_of, short_frame
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width, pad
-
-if TYPE_CHECKING:
-    from compilediag.diagnosis.codes import CodeInfo
-    from compilediag.receipt.schema.receipt import Receipt
 
 _SHOWN_APART = frozenset(
     ("compile_ids", "expected", "actual", "values", "writers", "guard", "source", "roles")
@@ -262,29 +259,11 @@ class FindingDocument(Document, frozen=True, kw_only=True):
     """Commands that lead on."""
 
 
-def rule_document(info: CodeInfo, page: str | None) -> RuleDocument:
-    """One rule with its page."""
-    return RuleDocument(
-        schema="compilediag.rule",
-        code=info.code,
-        slug=info.slug,
-        sentence=info.sentence,
-        severity=info.severity,
-        page=page,
-    )
-
-
 def finding_document(
     number: int, receipt: Receipt, rule: RuleDocument, suffix: str
 ) -> FindingDocument:
-    """Finding `number` of a receipt.
-
-    Args:
-        number: from 1.
-        receipt: of the run.
-        rule: of the finding.
-        suffix: what commands need to find this receipt again.
-    """
+    """Finding `number`, from 1, with its rule; `suffix` is what commands need to find this receipt
+    again."""
     finding = receipt.findings[number - 1]
     at, values = leading_call(finding) or finding.location, lookups.change(finding, receipt)
     following = [finding.next] if finding.next and not suffix else []

@@ -4,10 +4,14 @@ what is proved. Every format draws the same card."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from compilediag.receipt.proofs import effect_of, missing_proof
-from compilediag.receipt.schema.compiles import Writer
+from compilediag.receipt.schema.compiles import (
+    FindingRecord,
+    PartRecord,
+    Writer,
+)
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import leading_call
 from compilediag.rules.variables import export_line, joined
 from compilediag.views import lookups
@@ -25,13 +29,6 @@ from compilediag.views.place import first_line, library_line, passed_at
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import change_of
 
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import (
-        FindingRecord,
-        PartRecord,
-    )
-    from compilediag.receipt.schema.receipt import Receipt
-
 VALUE_CHARS = 120
 """Of one value, such as a shape or the text of a guard; `explain` shows more."""
 MAX_FINDINGS = 30
@@ -46,15 +43,8 @@ def card_of(
     options: RenderOptions,
     chars: int = VALUE_CHARS,
 ) -> Card:
-    """The card of a finding.
-
-    Args:
-        number: the one that `compilediag explain` takes.
-        finding: it.
-        receipt: of the run.
-        options: how places are written.
-        chars: of one value.
-    """
+    """The card of a finding, whose `number` is the one that `compilediag explain` takes; of a value
+    at most `chars` are shown."""
 
     def text(value: str | None, limit: int = chars) -> str:
         return options.text(value, limit) if value else ""
@@ -170,9 +160,7 @@ def title_of(finding: FindingRecord) -> str:
 def part_text(part: PartRecord, options: RenderOptions) -> str:
     """The variable of another cause and its change: `two.active 'en' → 'de'`."""
     name = options.text(part.variable, VALUE_CHARS)
-    if not name or part.expected is None or part.actual is None:
-        return name
-    return f"{name} {options.change(part.expected, part.actual, VALUE_CHARS)}"
+    return name and name + options.change_behind(" ", part.expected, part.actual, VALUE_CHARS)
 
 
 def changed_by(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> str:

@@ -3,92 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
-from compilediag.rules.changes import NEEDS_LIBCST
+from compilediag.fixes.observed import Listed, Result, Tried
+from compilediag.receipt.schema.compiles import FindingRecord, ProofFigure
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.rules.changes import NEEDS_LIBCST, Change
 from compilediag.rules.offers import why_unchangeable
 from compilediag.views.findings import card_of
 from compilediag.views.format import count, seconds
+from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import INDENT, title_lines
-
-if TYPE_CHECKING:
-    from compilediag.fixes.observed import Certificate
-    from compilediag.receipt.schema.compiles import FindingRecord, ProofFigure, RefusedChange
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.rules.changes import Change
-    from compilediag.views.style import RenderOptions
 
 _MAX_IMPOSSIBLE = 2
 _OTHER_FORM = "no change is known for code of this form"
 NOTHING = "no finding of at least `warning`: nothing to fix"
 
 
-class TriedChange(NamedTuple):
-    """A change and what became of it."""
-
-    change: Change
-    certificate: Certificate
-    proved: bool
-    risk: str
-    """What else it changes, and what it needs."""
-
-
-class FindingFixes(NamedTuple):
-    """A finding and what was tried for it, or would be."""
-
-    number: int
-    finding: FindingRecord
-    possible: Sequence[Change]
-    impossible: Sequence[RefusedChange]
-    """Edits that the program's text does not allow."""
-    tried: Sequence[TriedChange] = ()
-
-
-class Together(NamedTuple):
-    """The changes that are proved in one run."""
-
-    environment: Sequence[str]
-    """Lines for a shell."""
-    changes: Sequence[Change]
-
-
 def render_fixes(
     receipt: Receipt,
-    fixes: Sequence[FindingFixes],
-    together: Together,
+    fixes: Sequence[Result],
+    environment: Sequence[str],
+    changes: Sequence[Change],
     notes: Sequence[str],
     options: RenderOptions,
 ) -> str:
-    """The table of `fix`.
-
-    Args:
-        receipt: whose findings they are.
-        fixes: each finding with what was tried.
-        together: the changes that are proved in one run.
-        notes: what was not done, and why.
-        options: how to draw.
-    """
-    proved = [fix for fix in fixes if any(item.proved for item in fix.tried)]
+    """The table of `fix`: each finding with what was tried; the lines for a shell and the changes
+    that are proved in one run; notes on what was not done, and why."""
+    proved = [fix for fix in fixes if fix.proof is not None]
     have = "has" if len(fixes) == 1 else "have"
     head = f"{len(proved)} of {count(len(fixes), 'finding')} {have} a proved change"
     lines = [*options.wrap(head if fixes else NOTHING), ""]
     for fix in fixes:
-        lines += title_lines(card_of(fix.number, fix.finding, receipt, options), options)
+        number = int(fix.finding.id[1:])
+        lines += title_lines(card_of(number, fix.finding, receipt, options), options)
         for item in fix.tried:
             lines += _outcome(item, options)
         if not any(item.certificate.holds for item in fix.tried):
-            why = "no change to try" if not fix.possible else "not tried"
+            why = "no change to try" if not fix.listed.possible else "not tried"
             why = "none of them works" if fix.tried else why
-            text = f"{why}: compilediag explain {fix.number} says what to edit"
+            text = f"{why}: compilediag explain {number} says what to edit"
             lines.append(f"{INDENT}{options.sign('warn')} {text}")
-            lines += _why_none(fix, options) if fix.tried or not fix.possible else []
+            if fix.tried or not fix.listed.possible:
+                lines += _why_none(fix.finding, fix.listed, options)
         lines.append("")
     # What to type and what to write, once for all findings.
-    edits = [change.line for change in together.changes if change.edits]
-    written = [change.line for change in together.changes if change.needs_edit and not change.edits]
+    edits = [change.line for change in changes if change.edits]
+    written = [change.line for change in changes if change.needs_edit and not change.edits]
     to_do: list[str] = []
     for heading, shown in (
-        ("type this before you start the program:", together.environment),
+        ("type this before you start the program:", environment),
         ("write this into the program:", written),
         ("edits, made by `compilediag fix --apply`:", edits),
     ):
@@ -98,42 +61,41 @@ def render_fixes(
     for note in notes:
         lines += options.wrap(f"note: {options.text(note, 600)}", "  ", "        ")
     if proved:
-        lines += ["", *options.next_commands([f"explain {proved[0].number}"])]
+        lines += ["", *options.next_commands([f"explain {proved[0].finding.id[1:]}"])]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def render_candidates(
     receipt: Receipt,
-    plans: Sequence[FindingFixes],
+    plans: Sequence[tuple[FindingRecord, Listed]],
     options: RenderOptions,
 ) -> str:
     """What would be tried."""
     lines: list[str] = []
-    for plan in plans:
-        card = card_of(plan.number, plan.finding, receipt, options)
-        lines += title_lines(card, options)
-        for change in plan.possible:
+    for finding, listed in plans:
+        lines += title_lines(card_of(int(finding.id[1:]), finding, receipt, options), options)
+        for change in listed.possible:
             lines.append(f"{INDENT}{options.dot.strip()} {options.text(change.line, 4096)}")
             lines += options.wrap(options.text(change.risk), f"{INDENT}  ", style="dim")
-        if not plan.possible:
+        if not listed.possible:
             lines.append(f"{INDENT}no change to try")
-            lines += _why_none(plan, options)
+            lines += _why_none(finding, listed, options)
     return "\n".join(lines) + "\n"
 
 
-def _why_none(fix: FindingFixes, options: RenderOptions) -> list[str]:
+def _why_none(finding: FindingRecord, listed: Listed, options: RenderOptions) -> list[str]:
     """What stands in the way of the edits that would remove the finding, in its program or, where
     there are none, for its rule."""
     # Whether these would fit the files is not known.
-    unknown = sum(each.reason == NEEDS_LIBCST for each in fix.impossible)
+    unknown = sum(each.reason == NEEDS_LIBCST for each in listed.impossible)
     words = [f"{count(unknown, 'edit')} not tried: {NEEDS_LIBCST}"] if unknown else []
     words += [
         f"not possible: {each.change}: {each.reason}"
-        for each in fix.impossible
+        for each in listed.impossible
         if each.reason != NEEDS_LIBCST
     ]
-    if not words and not fix.possible:
-        words = [why_unchangeable(fix.finding.rule) or _OTHER_FORM]
+    if not words and not listed.possible:
+        words = [why_unchangeable(finding.rule) or _OTHER_FORM]
     return [
         line
         for each in words[:_MAX_IMPOSSIBLE]
@@ -141,7 +103,7 @@ def _why_none(fix: FindingFixes, options: RenderOptions) -> list[str]:
     ]
 
 
-def _outcome(item: TriedChange, options: RenderOptions) -> list[str]:
+def _outcome(item: Tried, options: RenderOptions) -> list[str]:
     """A change that holds with the figures that changed, and those that everybody looks for; one
     that was refused with the reason."""
     line, certificate = options.text(item.change.line, 4096), item.certificate

@@ -3,17 +3,13 @@ verdict with the counts behind it, why it is blind, how the program ended, a tra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
 from compilediag.diagnosis.codes import BLIND
 from compilediag.receipt.schema.evidence import AnyEvidence
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Kind
 from compilediag.views.format import count, percent, seconds
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
 
 MAX_REASON_CHARS = 160
 MAX_RANKS = 8

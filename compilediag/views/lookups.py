@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from compilediag.diagnosis.codes import BLIND, OUTLOOK
-from compilediag.receipt.schema.compiles import Writer
+from compilediag.receipt.schema.compiles import (
+    CompileEvent,
+    EnteredAt,
+    EventCause,
+    FindingRecord,
+    Writer,
+)
 from compilediag.receipt.schema.evidence import AnyEvidence, GuardEvidence
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import (
-        CompileEvent,
-        EnteredAt,
-        EventCause,
-        FindingRecord,
-    )
-    from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.receipt import Receipt
 
 
 def numbered(receipt: Receipt) -> list[tuple[int, FindingRecord]]:

@@ -76,17 +76,16 @@ def row_of(row: Sequence[Text]) -> str:
 
 def words(text: Text, *, cell: bool = False) -> str:
     """The parts of a text: ours as prose, the target's as code."""
-    parts = (text,) if isinstance(text, str) else text
-    return "".join(_word(part, cell) for part in parts)
-
-
-def _word(part: str, cell: bool) -> str:
-    if isinstance(part, Code):
-        return code(part, cell=cell, limit=LINE_CHARS)
-    if isinstance(part, Linked):
-        page = rule_page(part)
-        return part if page is None else f"[{part}]({page})"
-    return "<br>" if part == LINE_BREAK else prose(part)
+    shown = ""
+    for part in (text,) if isinstance(text, str) else text:
+        if isinstance(part, Code):
+            shown += code(part, cell=cell, limit=LINE_CHARS)
+        elif isinstance(part, Linked):
+            page = rule_page(part)
+            shown += part if page is None else f"[{part}]({page})"
+        else:
+            shown += "<br>" if part == LINE_BREAK else prose(part)
+    return shown
 
 
 def code(text: str, *, cell: bool = True, limit: int = 300) -> str:

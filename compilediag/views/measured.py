@@ -4,8 +4,18 @@ what the run cost: lines below the verdict."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from compilediag.receipt.schema.comparisons import (
+    AgainstEagerSection,
+    ColdAndWarmSection,
+    CompiledAgainRecord,
+    EagerRatio,
+    NarrowedRecord,
+    NumbersSection,
+)
+from compilediag.receipt.schema.compiles import WitnessSection
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.tracked import CostSection, TrackedRecord
 from compilediag.views.compiles import LABELS
 from compilediag.views.document import Table
 from compilediag.views.format import (
@@ -20,19 +30,6 @@ from compilediag.views.format import (
 )
 from compilediag.views.style import RenderOptions
 from compilediag.views.terminal import table
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.comparisons import (
-        AgainstEagerSection,
-        ColdAndWarmSection,
-        CompiledAgainRecord,
-        EagerRatio,
-        NarrowedRecord,
-        NumbersSection,
-    )
-    from compilediag.receipt.schema.compiles import WitnessSection
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.receipt.schema.tracked import CostSection, TrackedRecord
 
 MAX_RUNS = 2
 MAX_METRICS = 3

@@ -7,10 +7,10 @@ text passes through the escaping of every view, and then through HTML's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from html import escape, unescape
-from typing import TYPE_CHECKING
 
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import (
     LINE_BREAK,
     Block,
@@ -25,9 +25,6 @@ from compilediag.views.format import count
 from compilediag.views.style import RenderOptions
 from compilediag.views.summary import summarize
 
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
-
 _CELL_FILE = re.compile(r"&lt;ipython-input-\w+-\w+&gt;|[^\s<>]*/ipykernel_\d+/\d+\.py")
 """Files of cells, in IPython and in its kernel, as they stand in HTML."""
 _CELL = ' style="text-align:left;vertical-align:top;white-space:normal"'
@@ -40,16 +37,13 @@ def render_notebook(
     cell_of: Callable[[str], str | None] = lambda file: None,
     calls: int = 0,
 ) -> str:
-    """The fragment.
-
-    Args:
-        receipt: what to show.
-        root: files below this folder are shown relative to it.
-        cell_of: the name of a cell by its file, None for a file that is no cell's.
-        calls: of compiled callables, whether or not they compiled.
-    """
+    """The fragment; files below `root` are shown relative to it. `cell_of` gives the name of a cell
+    by its file, None for a file that is no cell's; `calls` are of compiled callables, whether or
+    not they compiled."""
     options = RenderOptions(root=root)
-    if calls and _is_silent(receipt):
+    # All that is wrong is that nothing was compiled: a cell that is run again.
+    nothing = not receipt.compile.frames and receipt.status == "complete"
+    if calls and nothing and {item.rule for item in receipt.findings} <= {"CD901"}:
         warm = f"nothing compiled in {count(calls, 'call')} of compiled functions"
         sentence = f"✓ {warm}: all was compiled before"
         return f'<div class="compilediag"><p><strong>{sentence}</strong></p></div>'
@@ -60,12 +54,6 @@ def render_notebook(
     return f'<div class="compilediag">{shown}</div>'
 
 
-def _is_silent(receipt: Receipt) -> bool:
-    """Whether all that is wrong is that nothing was compiled: a cell that is run again."""
-    nothing = not receipt.compile.frames and receipt.status == "complete"
-    return nothing and {item.rule for item in receipt.findings} <= {"CD901"}
-
-
 def _block(block: Block) -> str:
     if isinstance(block, Paragraph):
         label = f"<strong>{escape(block.label)}:</strong> " if block.label else ""
@@ -74,25 +62,18 @@ def _block(block: Block) -> str:
         return f"<ul>{''.join(f'<li>{_words(each)}</li>' for each in block.items)}</ul>"
     if isinstance(block, Table):
         head = "".join(f'<th scope="col"{_CELL}>{escape(name)}</th>' for name in block.head)
-        rows = "".join(map(_row, block.rows))
+        rows = ("".join(f"<td{_CELL}>{_words(cell)}</td>" for cell in row) for row in block.rows)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
         notes = "".join(f"<p>{escape(note)}</p>" for note in block.notes)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
     if isinstance(block, Preformatted):
         return f"<pre>{escape(LINE_BREAK.join(block.lines))}</pre>"
     return f"<p>{_words(block.what)}</p>"
 
 
-def _row(row: Sequence[Text]) -> str:
-    return f"<tr>{''.join(f'<td{_CELL}>{_words(cell)}</td>' for cell in row)}</tr>"
-
-
 def _words(text: Text) -> str:
-    parts = (text,) if isinstance(text, str) else text
-    return "".join(
-        "<br>"
-        if part == LINE_BREAK
-        else f"<code>{escape(part)}</code>"
-        if isinstance(part, Code)
-        else escape(part)
-        for part in parts
-    )
+    shown = ""
+    for part in (text,) if isinstance(text, str) else text:
+        safe = "<br>" if part == LINE_BREAK else escape(part)
+        shown += f"<code>{safe}</code>" if isinstance(part, Code) else safe
+    return shown

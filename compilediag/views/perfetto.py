@@ -16,23 +16,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from compilediag.diagnosis.figures.compile_costs import compile_seconds, phase_of
 from compilediag.receipt.sanitize import sanitized
+from compilediag.receipt.schema.compiles import CompileEvent
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.timeline.breaks import break_place
-from compilediag.timeline.timeline import spans_of
+from compilediag.timeline.recorded import PipelineLoop
+from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline, spans_of
 from compilediag.views.format import count
 from compilediag.views.steps import TIMED
 from compilediag_harness.redaction.redactor import Redactor
-from compilediag_harness.wire import CadenceFired, CompileStarted, DeviceMemoryRead, GraphBroke
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import CompileEvent
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.timeline.recorded import PipelineLoop
-    from compilediag.timeline.timeline import Compile, SampledStep, Step, Timeline
-    from compilediag_harness.wire import Event
+from compilediag_harness.wire import (
+    CadenceFired,
+    CompileStarted,
+    DeviceMemoryRead,
+    Event,
+    GraphBroke,
+)
 
 CLOCK_NOISE_NS = 2
 """Two times read as one and stored as floating point differ by no more after rounding."""
@@ -94,12 +96,9 @@ def render_perfetto(
 ) -> str:
     """The whole file, one event a line.
 
-    Args:
-        processes: what each process did.
-        origins_ns: when each of them attached, on one common clock.
-        about: facts of the run, shown by the viewer as metadata.
-        redactor: takes secrets out of texts of the target.
-        foreign: events of torch's own timeline, with times that fit ours.
+    `origins_ns` is when each process attached, on one common clock; `about` are facts of the run,
+    shown by the viewer as metadata; `foreign` events are of torch's own timeline, with times that
+    fit ours. The redactor takes secrets out of texts of the target.
     """
     own = (
         event
@@ -391,12 +390,9 @@ class Foreign(NamedTuple):
 def foreign_events(raw: object, pid: int, name: str, first_ns: int, redactor: Redactor) -> Foreign:
     """The events of one file; they come from the program that ran: a malformed one is left out.
 
-    Args:
-        raw: the decoded file: a list of events with times in microseconds since the epoch.
-        pid: the number of the process that they are to stand under.
-        name: the name of that process.
-        first_ns: nanoseconds since the epoch at which the run's own timeline begins.
-        redactor: takes secrets out of names and arguments.
+    `raw` is the decoded file, a list of events with times in microseconds since the epoch; they are
+    to stand under the process `name` with the number `pid`. The run's own timeline begins at
+    `first_ns`, in nanoseconds since the epoch.
     """
     items = cast("list[object]", raw) if isinstance(raw, list) else []
     events: list[TraceEvent] = []

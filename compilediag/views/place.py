@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from compilediag.compare.keys import portable_file
+from compilediag.receipt.schema.compiles import (
+    CompileEvent,
+    EnteredAt,
+    FindingRecord,
+    FrameDetail,
+    GraphBreak,
+    Place,
+)
 from compilediag.receipt.user_line import (
     NOT_RECORDED,
     is_foreign,
@@ -13,16 +19,6 @@ from compilediag.receipt.user_line import (
     passed,
 )
 from compilediag.views.style import RenderOptions
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.compiles import (
-        CompileEvent,
-        EnteredAt,
-        FindingRecord,
-        FrameDetail,
-        GraphBreak,
-        Place,
-    )
 
 _CALL_CHARS = 120
 _NOT_YOURS = {"third_party": "in a library", "torch": "in torch itself"}

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Block, Paragraph, Preformatted, Table
 from compilediag.views.format import NOT_MEASURED, count
 from compilediag.views.style import RenderOptions
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection
-    from compilediag.receipt.schema.receipt import Receipt
 
 HEAD = ("rank", "compiles", "recompiles", "breaks", "ran eager", "compile", "cache hits", "step")
 _HEAT = {

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.running import Phases, StepsSection, SyncsSection, Timing
 from compilediag.views.document import Block, Paragraph, Table
 from compilediag.views.format import NOT_MEASURED, count, more, percent, seconds
 from compilediag.views.style import RenderOptions
-
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
-    from compilediag.receipt.schema.running import Phases, StepsSection, SyncsSection, Timing
 
 TIMED = ("data_wait", "forward", "backward", "optimizer", "spans")
 """Phases that are timed; the rest of a step is what they leave."""

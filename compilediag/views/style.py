@@ -52,6 +52,12 @@ class RenderOptions(Struct, frozen=True):
         """`[1, 16] → [8, 16]`."""
         return f"{self.text(before, limit)} {self.arrow} {self.text(after, limit)}"
 
+    def change_behind(self, lead: str, before: object, after: object, limit: int) -> str:
+        """The change behind `lead`; nothing where one of the two is not known."""
+        if before is None or after is None:
+            return ""
+        return lead + self.change(before, after, limit)
+
     def wrap(
         self, text: str, first: str = "", rest: str | None = None, *, style: str = ""
     ) -> list[str]:

@@ -4,10 +4,10 @@ with what maintainers ask for, which GitHub folds."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import (
     LINE_CHARS,
     Block,
@@ -31,9 +31,6 @@ from compilediag.views.markdown import SIGNS, fenced, prose, render, render_over
 from compilediag.views.measured import measured_sentences
 from compilediag.views.style import RenderOptions
 
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
-
 MAX_CHARS = 55_000
 """GitHub takes 65,536 of an issue, and the reader writes something of their own."""
 
@@ -44,13 +41,8 @@ WIDTH = 100
 
 
 def summarize(receipt: Receipt, options: RenderOptions, *, findings: bool = True) -> Overview:
-    """The verdict with its counts, what was measured, how the run ended, why it is blind.
-
-    Args:
-        receipt: of the run.
-        options: how places are written.
-        findings: whether they follow as a table.
-    """
+    """The verdict with its counts, what was measured, how the run ended, why it is blind; then the
+    `findings` as a table."""
     head, ended = headline(receipt), ending(receipt)
     blocks: list[Block] = [Paragraph(" · ".join(head.counts))]
     if figures := trainer_figures(receipt):
@@ -86,21 +78,22 @@ def render_markdown(receipt: Receipt, *, root: str = "") -> str:
 def render_issue(
     receipt: Receipt, numbers: Sequence[int], programs: Mapping[int, str], *, root: str = ""
 ) -> str:
-    """Versions, command, counts, and findings with all that the receipt holds on them.
-
-    Args:
-        receipt: of the run.
-        numbers: the findings to write about, as `explain N` counts them.
-        programs: a small program for each finding of which one can be made.
-        root: paths below it are shown relative to it.
-    """
+    """Versions, command, counts, and findings with all that the receipt holds on them: those of
+    `numbers`, as `explain N` counts them, each with the small program that can be made of it. Paths
+    below `root` are shown relative to it."""
     options = RenderOptions(width=WIDTH, root=root)
     head = render_overview(summarize(receipt, options, findings=False))
-    lines = [head, *table(_environment(receipt))]
-    text = "\n".join(lines) + "\n"
+    text = "\n".join([head, *table(_environment(receipt))]) + "\n"
     left_out = 0
     for number in numbers:
-        part = _finding(number, receipt, programs.get(number), options)
+        finding = receipt.findings[number - 1]
+        card = replace(card_of(number, finding, receipt, options), parts=())
+        lines = ["", f"### {number}. {prose(finding.rule)} {words(card.what)}", ""]
+        all_of_it = render_finding(number, finding, receipt, options)
+        lines += _folded("All that was recorded on it", all_of_it, "text")
+        if number in programs:
+            lines += _folded("A small program with the same cause", programs[number], "python")
+        part = "\n".join(lines) + "\n"
         if len(text) + len(part) > MAX_CHARS:
             left_out += 1
         else:
@@ -113,29 +106,17 @@ def render_issue(
 def _environment(receipt: Receipt) -> Table:
     found = receipt.environment
     gpus = [str(each) for each in found.gpus or ()]
-    changed = " ".join(f"{name}={value}" for name, value in found.compile_flags.items())
-    rows = [
+    gpus += [f"CUDA {found.cuda}"] if found.cuda else []
+    rows = (
         ("command", " ".join(receipt.header.run.argv_redacted)),
         ("torch", " ".join(filter(None, (found.torch, found.torch_git)))),
         ("Python, system", ", ".join(filter(None, (found.python, found.os)))),
-        ("GPU", ", ".join([*gpus, *(f"CUDA {each}" for each in (found.cuda,) if each)]) or "none"),
+        ("GPU", ", ".join(gpus) or "none"),
         ("Triton", found.triton),
-        ("settings", changed),
+        ("settings", " ".join(f"{name}={value}" for name, value in found.compile_flags.items())),
         ("compilediag", receipt.header.producer.version),
-    ]
+    )
     return Table(("", ""), [(name, Code(text)) for name, text in rows if text])
-
-
-def _finding(number: int, receipt: Receipt, program: str | None, options: RenderOptions) -> str:
-    finding = receipt.findings[number - 1]
-    card = replace(card_of(number, finding, receipt, options), parts=())
-    what = words(card.what)
-    lines = ["", f"### {number}. {prose(finding.rule)} {what}", ""]
-    all_of_it = render_finding(number, finding, receipt, options)
-    lines += _folded("All that was recorded on it", all_of_it, "text")
-    if program is not None:
-        lines += _folded("A small program with the same cause", program, "python")
-    return "\n".join(lines) + "\n"
 
 
 def _folded(title: str, text: str, language: str) -> list[str]:

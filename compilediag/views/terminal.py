@@ -60,11 +60,8 @@ def _block(block: Block, options: RenderOptions) -> list[str]:
         lines += _notes([plain(each) for each in block.items[:MAX_ITEMS]], options)
         return lines + more(len(block.items) - MAX_ITEMS, block.more)
     if isinstance(block, Table):
-        return [
-            *(options.wrap(block.title, "", "  ") if block.title else []),
-            *table(block, options),
-            *_notes(block.notes, options),
-        ]
+        title = options.wrap(block.title, "", "  ") if block.title else []
+        return [*title, *table(block, options), *_notes(block.notes, options)]
     return list(block.lines) if isinstance(block, Preformatted) else card_lines(block, options)
 
 
@@ -119,14 +116,37 @@ def _line(
 
 
 def card_lines(card: Card, options: RenderOptions) -> list[str]:
-    """The lines of one finding on a screen."""
-    return [
-        *title_lines(card, options),
-        *_where(card, options),
-        *_parts(card, options),
-        *_advice(card, options),
-        *_without_an_edit(card, options),
-    ]
+    """The lines of one finding on a screen: title; file and line, when, who writes it; what else
+    the same act changed; what to change, and what that costs; without an edit."""
+    lines = title_lines(card, options)
+    # Of what is in a library the program's own line comes first, and the library's behind it on a
+    # line of its own.
+    also = f"and from {count(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
+    parts = [card.changed, card.line, also, card.when, card.passed]
+    below = card.calls and card.library
+    parts += [] if below else [*card.written, *card.library]
+    lines += options.wrap_items([text for text in parts if text], INDENT)
+    if below:
+        behind = [*card.library, *card.written]
+        lines += options.wrap_items(behind, f"{INDENT}at ", f"{INDENT}   ")
+    if card.parts:
+        left = len(card.parts) - MAX_PARTS
+        named = [*card.parts[:MAX_PARTS], *([f"+{left} more"] if left > 0 else [])]
+        lines += options.wrap(f"with {', '.join(named)}", INDENT, INDENT + "  ")
+    joined = f"{card.fix} ({card.caveat})" if card.caveat else card.fix
+    fix = options.wrap(joined, f"{INDENT}fix: ", style="cyan")
+    if card.caveat and (len(fix) > 1 or "(" in card.caveat):
+        fix = options.wrap(card.fix, f"{INDENT}fix: ", style="cyan")
+        fix += options.wrap(card.caveat, f"{INDENT}note: ", style="cyan")
+    lines += fix
+    # The change that is proved to remove it and what it did, else what should: one line, however
+    # long, to be copied.
+    if card.proof is None:
+        settings = card.settings[:1]
+        return lines + [options.styled(f"{INDENT}no edit: {each}", "cyan") for each in settings]
+    lines.append(options.styled(f"{INDENT}proved: {card.proof.change}", "green"))
+    seen = [card.proof.effect, count(card.proof.runs, "run")]
+    return lines + options.wrap_items([text for text in seen if text], f"{INDENT}        ")
 
 
 def change_of(card: Card, options: RenderOptions) -> str:
@@ -151,47 +171,3 @@ def title_lines(card: Card, options: RenderOptions) -> list[str]:
     # Too long for one line: the change gets its own, where more of it can be read.
     head = pad(options.truncate(card.title, room), room) + (f"  {card.cost}" if card.cost else "")
     return [styled + options.styled(head, "bold"), *options.wrap(detail, INDENT)[:2]]
-
-
-def _where(card: Card, options: RenderOptions) -> list[str]:
-    """Line two: file and line, when, who writes it. Of what is in a library the program's own line
-    comes first, and the library's behind it on a line of its own."""
-    also = f"and from {count(card.other_lines, 'other line')}" if card.other_lines > 0 else ""
-    parts = [card.changed, card.line, also, card.when, card.passed]
-    behind = [*card.library, *card.written]
-    if card.calls and card.library:
-        lines = options.wrap_items(behind, f"{INDENT}at ", f"{INDENT}   ")
-    else:
-        parts += [*card.written, *card.library]
-        lines = []
-    return [*options.wrap_items([text for text in parts if text], INDENT), *lines]
-
-
-def _parts(card: Card, options: RenderOptions) -> list[str]:
-    """What else the same act changed: other variables than the one above."""
-    if not card.parts:
-        return []
-    left = len(card.parts) - MAX_PARTS
-    named = [*card.parts[:MAX_PARTS], *([f"+{left} more"] if left > 0 else [])]
-    return options.wrap(f"with {', '.join(named)}", INDENT, INDENT + "  ")
-
-
-def _advice(card: Card, options: RenderOptions) -> list[str]:
-    """Line three: what to change, and what that costs."""
-    lines = options.wrap(card.fix, f"{INDENT}fix: ", style="cyan")
-    if not card.caveat:
-        return lines
-    joined = options.wrap(f"{card.fix} ({card.caveat})", f"{INDENT}fix: ", style="cyan")
-    if len(joined) == 1 and "(" not in card.caveat:
-        return joined
-    return lines + options.wrap(card.caveat, f"{INDENT}note: ", style="cyan")
-
-
-def _without_an_edit(card: Card, options: RenderOptions) -> list[str]:
-    """Line four: the change that is proved to remove it and what it did, else what should without
-    an edit; one line, however long, to be copied."""
-    if card.proof is not None:
-        line = options.styled(f"{INDENT}proved: {card.proof.change}", "green")
-        seen = [card.proof.effect, count(card.proof.runs, "run")]
-        return [line, *options.wrap_items([text for text in seen if text], f"{INDENT}        ")]
-    return [options.styled(f"{INDENT}no edit: {each}", "cyan") for each in card.settings[:1]]

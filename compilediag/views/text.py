@@ -28,16 +28,11 @@ def clean(text: object, *, ascii_only: bool = False, limit: int = LIMIT_CHARS) -
 
 
 def _visible(char: str, ascii_only: bool) -> str:
-    if char in "\n\t\r":
-        return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}[char]
     if ascii_only and char in _ASCII_SIGNS:
         return _ASCII_SIGNS[char]
-    if unicodedata.category(char) in _HIDDEN or (ascii_only and not char.isascii()):
-        code = ord(char)
-        if code < 0x100:
-            return f"\\x{code:02x}"
-        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return char
+    hidden = unicodedata.category(char) in _HIDDEN or (ascii_only and not char.isascii())
+    # As Python writes it: `\\n`, `\\x1b`, `\\u202e`.
+    return char.encode("unicode_escape").decode("ascii") if hidden else char
 
 
 def display_width(text: str) -> int:

@@ -6,11 +6,10 @@ from the target is escaped and bounded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
 from compilediag.diagnosis.codes import BLIND, WRITTEN
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import is_foreign_record
 from compilediag.views import lookups
 from compilediag.views.findings import card_of, joined_exports, title_of
@@ -32,9 +31,6 @@ from compilediag.views.style import PLAIN, RenderOptions
 from compilediag.views.terminal import card_lines
 from compilediag.views.text import display_width
 
-if TYPE_CHECKING:
-    from compilediag.receipt.schema.receipt import Receipt
-
 MAX_NAMES = 3
 SCREEN_LINES = 24
 MIN_FINDINGS = 3
@@ -55,13 +51,10 @@ def render(
     complete: bool = False,
     suffix: str = "",
 ) -> str:
-    """The verdict screen as text with a newline at its end.
+    """The verdict screen as text with a newline at its end; at least `MIN_WIDTH` columns are used.
 
-    Args:
-        receipt: what to show.
-        options: how to draw; at least `MIN_WIDTH` columns are used.
-        complete: every finding, however many lines that takes (`show --all`).
-        suffix: what the next commands need to find this receipt again, such as its path.
+    With `complete` every finding, however many lines that takes (`show --all`). `suffix` is what
+    the next commands need to find this receipt again, such as its path.
     """
     options = replace(options, width=max(options.width, MIN_WIDTH))
     head = _head(receipt, options)

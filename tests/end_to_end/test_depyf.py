@@ -124,20 +124,9 @@ def second(
     return {path.name: path.read_text(encoding="utf-8") for path in files}, " ".join(notes)
 
 
-def noting(**told: object) -> str:
-    """Code of a program that leaves one note."""
-    line = json.dumps(told)
-    place = "os.path.join(os.environ['COMPILEDIAG_DEPYF_DIR'], '1.jsonl')"
-    return f"open({place}, 'w').write({line!r} + chr(10))"
-
-
-NOTE = {
-    "compile_id": "0/0",
-    "function": "f",
-    "line": 1,
-    "after": ["x = 1", "depyf"],
-    "before": None,
-}
+def noting(name: str, text: str = "") -> str:
+    """Code of a program that leaves one file."""
+    return f"open(os.path.join(os.environ['COMPILEDIAG_DEPYF_DIR'], {name!r}), 'w').write({text!r})"
 
 
 @pytest.mark.parametrize(
@@ -179,17 +168,24 @@ except KeyboardInterrupt:
 
 def test_notes_of_a_run_that_died_are_kept(tmp_path: Path) -> None:
     """What was noted before the end is written, and the end is told."""
-    files, notes = second(tmp_path, f"{noting(**NOTE)}\nos._exit(1)")
+    files, notes = second(tmp_path, f"{noting('0-0-f.py')}\nos._exit(1)")
     assert list(files) == ["0-0-f.py"]
     assert "exit code 1" in notes
 
 
 def test_names_and_secrets_of_a_note_do_nothing(tmp_path: Path) -> None:
-    """A function named like a path becomes a word, an id that is none is left out, known secrets
-    and bytecode are comments or gone."""
-    evil = {**NOTE, "function": "../../x", "after": ["LOAD hunter2hunter2\n  \x1b", "dis"]}
-    files, _ = second(tmp_path, noting(**evil), known="hunter2hunter2")
-    assert list(files) == ["0-0-_x.py"]
-    assert "hunter2" not in files["0-0-_x.py"]
-    assert "as bytecode: depyf could not decompile it\n# LOAD" in files["0-0-_x.py"]
-    assert second(tmp_path / "other", noting(**{**NOTE, "compile_id": "../0"}))[0] == {}
+    """A name that is none of ours is left out, and known secrets are gone."""
+    files, _ = second(tmp_path, noting("0-0-x.py", "x = 'hunter2hunter2'"), known="hunter2hunter2")
+    assert list(files) == ["0-0-x.py"]
+    assert "hunter2" not in files["0-0-x.py"]
+    assert second(tmp_path / "other", noting("0-0-..x.py"))[0] == {}
+
+
+def test_what_depyf_cannot_decompile_is_bytecode(tmp_path: Path) -> None:
+    """As comments, so that the file stays Python."""
+    (tmp_path / "depyf.py").write_text("raise ImportError", encoding="utf-8")
+    (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
+    compilediag("run", "--depyf", "--no-live", "--output", "out", "program.py", cwd=tmp_path)
+    text = (tmp_path / "out" / ARTIFACTS / DEPYF / "0-0-scale.py").read_text(encoding="utf-8")
+    assert "# --- what runs, as bytecode: depyf could not decompile it\n# " in text
+    compile(text, "0-0-scale.py", "exec")

@@ -20,7 +20,7 @@ from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.rules.changes import plan_of
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.program import Program
+from compilediag.runs.supervised.run import Program
 from compilediag.runs.trials.one import Trial, run_trial
 
 pytest.importorskip("torch")

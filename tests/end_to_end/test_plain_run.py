@@ -25,8 +25,7 @@ from process_state import differences, scrubbed
 from compilediag.readers.journal import read_run
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.metadata import receipt_identity
-from compilediag.runs.pipeline import receipt_of
+from compilediag.runs.pipeline import receipt_identity, receipt_of
 from compilediag.runs.run_directory import text_logs
 from compilediag.runs.supervised.assemble import read_logs
 from compilediag.timeline.fold import fold

@@ -231,7 +231,7 @@ VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
     (rooms_go_down, "compilediag.errors", "from compilediag.cli import main"),
     (rooms_go_down, RULE, "def f():\n    import compilediag.receipt.file"),
     (rooms_go_down, RULE, "from ...receipt import file"),
-    (rooms_go_down, "compilediag.receipt.schema.caches", "import compilediag.timeline.caches"),
+    (rooms_go_down, "compilediag.receipt.schema.caches", "import compilediag.timeline.compiles"),
     (rooms_go_down, "compilediag.diagnosis.findings", "import_module('compilediag.views.verdict')"),
     (rooms_go_down, "compilediag.diagnosis.blame", "from compilediag.readers import journal"),
     (rooms_go_down, "compilediag.utils", ""),

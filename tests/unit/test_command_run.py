@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compilediag.cli import main
-from compilediag.commands.pyproject import checked, read_defaults
+from compilediag.commands.subcommand import checked, read_defaults
 from compilediag.commands.target import TOML_KEYS, with_files_read
 from compilediag.compare.gate.limits import Limit
 from compilediag.errors import UsageError

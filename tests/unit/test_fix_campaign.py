@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilediag.fixes.observed import Observed
+from compilediag.fixes.observed import Listed, Observed, Result
 from compilediag.receipt.file import read_receipt, write_receipt
 from compilediag.receipt.proofs import missing_proof
 from compilediag.receipt.schema.compiles import (
@@ -25,19 +25,13 @@ from compilediag.rules import offers as of_finding
 from compilediag.rules.changes import NEEDS_LIBCST, Change, Edit, EditImpossible
 from compilediag.rules.offers import why_unchangeable
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.program import Program
+from compilediag.runs.supervised.run import Program
 from compilediag.runs.trials import one
 from compilediag.runs.trials.campaign import run_campaign
 from compilediag.runs.trials.one import Trial, campaign_folder
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
-from compilediag.runs.trials.state import Campaign, Result
-from compilediag.views.fix import (
-    FindingFixes,
-    Together,
-    TriedChange,
-    render_candidates,
-    render_fixes,
-)
+from compilediag.runs.trials.state import Campaign
+from compilediag.views.fix import render_candidates, render_fixes
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan
 from tests.support.built_receipt import built
@@ -127,8 +121,8 @@ def line(*values: str) -> str:
     return f'export {SOURCES}="{",".join(values)}"'
 
 
-def screen(*fixes: FindingFixes) -> str:
-    return render_fixes(BEFORE, fixes, Together([], []), [], RenderOptions())
+def screen(*fixes: Result) -> str:
+    return render_fixes(BEFORE, fixes, [], [], [], RenderOptions())
 
 
 def test_each_alone_then_together_then_again(runs: Runs) -> None:
@@ -304,13 +298,8 @@ def test_what_was_tried_is_beside_the_receipt_and_proofs_are_in_it(
 def test_the_screen(runs: Runs) -> None:
     made = campaign()
     results = run_campaign(made)
-    fixes: list[FindingFixes] = []
-    for number, item in enumerate(results, start=1):
-        tried = [TriedChange(i.change, i.certificate, i.proved, i.risk) for i in item.tried]
-        listed = item.listed
-        fixes.append(FindingFixes(number, item.finding, listed.possible, listed.impossible, tried))
-    together = Together(environment_lines(made), made.together)
-    text = render_fixes(BEFORE, fixes, together, ["a note"], RenderOptions())
+    lines = environment_lines(made)
+    text = render_fixes(BEFORE, results, lines, made.together, ["a note"], RenderOptions())
     assert text.startswith("2 of 2 findings have a proved change\n")
     assert f"     ✗ refused  {line(BAD)}\n" in text
     assert "1 of 1 recompiles remain" in text
@@ -325,7 +314,7 @@ def test_there_is_always_a_reason() -> None:
     """Rules whose findings usually have a change have no reason of their own."""
     grown = msgspec.structs.replace(FIRST, rule="CD105")
     assert why_unchangeable("CD105") is None
-    text = screen(FindingFixes(1, grown, (), ()))
+    text = screen(Result(grown, (), Listed((), ())))
     assert "no change is known for code of this form" in text
 
 
@@ -333,7 +322,7 @@ def test_edits_that_need_libcst_are_one_line() -> None:
     """Whether they would fit the files is not known: their names would say nothing."""
     edits = tuple(RefusedChange(change=f"edit {each}", reason=NEEDS_LIBCST) for each in "ab")
     other = RefusedChange(change="edit c", reason="line 3 is not a statement of its own")
-    text = screen(FindingFixes(1, FIRST, (), (*edits, other)))
+    text = screen(Result(FIRST, (), Listed((), (*edits, other))))
     assert "       2 edits not tried: edits need libcst: pip install" in text
     assert "edit a" not in text
     assert "not possible: edit c: line 3" in text
@@ -351,9 +340,8 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(
     runs: Runs, tried: int, candidates: int, sentence: str
 ) -> None:
     refused = run_campaign(campaign())[0].tried[0]
-    outcomes = [TriedChange(refused.change, refused.certificate, False, refused.risk)] * tried
-    possible = [refused.change] * candidates
-    text = screen(FindingFixes(1, FIRST, possible, (), outcomes))
+    listed = Listed((refused.change,) * candidates, ())
+    text = screen(Result(FIRST, (refused,) * tried, listed))
     assert text.startswith("0 of 1 finding has a proved change\n")
     assert f"     {sentence}\n" in text
     words = why_unchangeable(FIRST.rule)
@@ -364,11 +352,12 @@ def test_the_screen_says_what_to_do_where_nothing_is_proved(
 def test_the_screen_says_what_stands_in_the_way_of_an_edit() -> None:
     """Of the program, instead of what its rule says in general."""
     edits = [RefusedChange(change=f"edit {n}", reason=f"`x[{n}]` is kept") for n in range(3)]
-    text = screen(FindingFixes(1, FIRST, (), edits))
+    listed = Listed((), tuple(edits))
+    text = screen(Result(FIRST, (), listed))
     assert "not possible: edit 0: `x[0]` is kept\n" in text
     assert text.count("not possible") == 2
     assert str(why_unchangeable(FIRST.rule)) not in text
-    plan = render_candidates(BEFORE, [FindingFixes(1, FIRST, (), edits)], RenderOptions())
+    plan = render_candidates(BEFORE, [(FIRST, listed)], RenderOptions())
     assert "no change to try\n" in plan
     assert "not possible: edit 0: `x[0]` is kept\n" in plan
 
@@ -381,8 +370,7 @@ def test_the_screen_puts_each_line_where_it_belongs() -> None:
         Change("configuration", "torch._dynamo.config.x = True\x1b[31m", ""),
         Change("source", "train.py:1 mark\n::error::", "", edits=(edit,)),
     ]
-    together = Together(["export A=1"], changes)
-    text = render_fixes(BEFORE, [], together, [], RenderOptions())
+    text = render_fixes(BEFORE, [], ["export A=1"], changes, [], RenderOptions())
     assert text == (
         "no finding of at least `warning`: nothing to fix\n\n"
         "  type this before you start the program:\n    export A=1\n"

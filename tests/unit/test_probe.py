@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import jsonschema
@@ -18,7 +19,7 @@ from compilediag.extensions.cadence.runs.probe import probe
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.program import CACHE_VARIABLES
+from compilediag.runs.supervised.run import CACHE_VARIABLES
 from compilediag.runs.supervised.supervised_run import Outcome
 
 Environ = Mapping[str, str]
@@ -44,7 +45,7 @@ class Probing:
             self.given.append((list(words), dict(environ)))
             return program.run(words, options, environ)
 
-        self._monkeypatch.setattr("compilediag.runs.supervised.program.run", run)
+        self._monkeypatch.setattr(import_module("compilediag.runs.supervised.run"), "run", run)
         Path("model.py").write_text("")
         outcome = probe(
             words,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from probed_programs import Program
 
 from compilediag.cli import main
-from compilediag.commands.pyproject import read_defaults
+from compilediag.commands.subcommand import read_defaults
 from compilediag.commands.target import TOML_KEYS
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup
@@ -144,7 +145,7 @@ def probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     Path("model.py").write_text("")
     monkeypatch.setenv("COLUMNS", "100")
     program = Program({"entropy": 4, "\x1b[31mnorms": 6})
-    monkeypatch.setattr("compilediag.runs.supervised.program.run", program.run)
+    monkeypatch.setattr(import_module("compilediag.runs.supervised.run"), "run", program.run)
 
 
 def test_the_screen(probed: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.ranks.divergence import compare_ranks
 from compilediag.diagnosis.ranks.summary import RankSummary, summaries_of
 from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection
-from compilediag.timeline.caches import ProcessCaches
+from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.fold import fold
 from compilediag.timeline.frames import frames_of
 from compilediag.timeline.timeline import BreakSite, Process, Step, Timeline

@@ -17,8 +17,7 @@ from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.assemble import recorded_variables
 from compilediag.runs.supervised.child import ExitInfo, bootstrap_dir, child_environment
 from compilediag.runs.supervised.exit_status import exit_status_of, notes_on_attachment
-from compilediag.runs.supervised.interrupts import KillSchedule
-from compilediag.runs.supervised.signals import SignalInbox
+from compilediag.runs.supervised.signals import KillSchedule, SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
 from compilediag_harness.base.process_options import ProcessOptions
 

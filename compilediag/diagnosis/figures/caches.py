@@ -17,7 +17,7 @@ from compilediag.receipt.schema.caches import (
     PrecompiledRecord,
 )
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.caches import Precompiled, ProcessCaches
+from compilediag.timeline.compiles import Precompiled, ProcessCaches
 from compilediag.timeline.timeline import CompileId, Timeline
 from compilediag_harness.wire import (
     BYPASS,

@@ -18,7 +18,7 @@ from statistics import median
 
 from compilediag.diagnosis.causes.of_run import RunCauses
 from compilediag.diagnosis.figures.key_difference import component_in_words, digest_of
-from compilediag.timeline.caches import ProcessCaches
+from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.frames import counts_of, is_compile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
 from compilediag_harness.wire import AOT_AUTOGRAD, FX_GRAPH, Component

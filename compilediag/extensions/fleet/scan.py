@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, cast
 
 from compilediag.errors import ReceiptTooNew, ReceiptUnreadable
 from compilediag.extensions.fleet.entry import BadFile, Entry, entry_of
+from compilediag.readers.lines import unix_s
 from compilediag.readers.storage import file_system, listing, storage_errors
 from compilediag.receipt.contradictions import contradictions
 from compilediag.receipt.file import LARGEST_BYTES, receipt_from
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
 from compilediag.receipt.schema.receipt import SCHEMA
-from compilediag.runs.metadata import unix_s
 
 SUFFIX = ".json"
 

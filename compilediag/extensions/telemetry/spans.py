@@ -14,7 +14,7 @@ from typing import NamedTuple
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, PRODUCTIVE
 from compilediag.extensions.telemetry.labels import Labels
 from compilediag.extensions.telemetry.metrics import MetricsSnapshot
-from compilediag.runs.metadata import unix_s
+from compilediag.readers.lines import unix_s
 from compilediag.timeline.process import unbatch
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
 

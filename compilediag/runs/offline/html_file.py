@@ -12,11 +12,10 @@ import msgspec
 
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.readers.journal import read_run
-from compilediag.readers.storage import open_regular
+from compilediag.readers.lines import unix_s
+from compilediag.readers.storage import open_regular, sha256_of
 from compilediag.receipt.user_line import leading_call
-from compilediag.runs.digests import sha256_of
-from compilediag.runs.metadata import unix_s
-from compilediag.runs.offline.own_file import PAGE, check_file
+from compilediag.runs.run_directory import PAGE, check_file
 from compilediag.timeline.fold import fold
 from compilediag.views import html
 from compilediag.views.document import Excerpt, SourceLine

@@ -10,9 +10,9 @@ import msgspec
 from compilediag.compare.gate.baseline_file import write_whole
 from compilediag.errors import UsageError
 from compilediag.readers.journal import ProcessJournal, read_run
+from compilediag.readers.lines import unix_s
 from compilediag.readers.storage import open_regular
-from compilediag.runs.metadata import unix_s
-from compilediag.runs.offline.own_file import check_file
+from compilediag.runs.run_directory import check_file
 from compilediag.timeline.fold import fold
 from compilediag.views.perfetto import foreign_events, render_perfetto, tracks_of
 from compilediag_harness.redaction.redactor import Redactor, secret_values

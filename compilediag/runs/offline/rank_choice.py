@@ -26,8 +26,8 @@ from compilediag.readers.inputs import Input
 from compilediag.readers.journal import ProcessJournal
 from compilediag.receipt.run_metadata import JournalFacts
 from compilediag.rules.diagnose import Diagnosis, diagnose
-from compilediag.runs.metadata import sum_losses
 from compilediag.runs.offline.sources import rank_of, read_source
+from compilediag.runs.pipeline import sum_losses
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import EvidenceLost

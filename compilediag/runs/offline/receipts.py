@@ -17,7 +17,6 @@ from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.runs.artifacts import source_artifacts
-from compilediag.runs.metadata import journal_facts, receipt_identity, sum_losses
 from compilediag.runs.offline.rank_choice import (
     RankChoice,
     UnlistedRanks,
@@ -29,7 +28,7 @@ from compilediag.runs.offline.rank_choice import (
     summaries_in,
 )
 from compilediag.runs.offline.sources import LoadedSources, rank_of
-from compilediag.runs.pipeline import receipt_of
+from compilediag.runs.pipeline import journal_facts, receipt_identity, receipt_of, sum_losses
 from compilediag.timeline.fold import fold
 from compilediag_harness.wire import EvidenceLost, ProcessEnded
 

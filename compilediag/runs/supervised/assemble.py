@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import NamedTuple
 
 from compilediag.readers.journal import ProcessJournal, read_run
 from compilediag.readers.torch_logs import read_text_log
@@ -15,8 +15,7 @@ from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.artifacts import run_artifacts
 from compilediag.runs.checkout import with_sources
-from compilediag.runs.metadata import journal_facts, receipt_identity
-from compilediag.runs.pipeline import Stage, receipt_of, unwatched
+from compilediag.runs.pipeline import Stage, journal_facts, receipt_identity, receipt_of, unwatched
 from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     attach_faults,
@@ -33,7 +32,6 @@ from compilediag.runs.supervised.exit_status import (
     notes_on_attachment,
 )
 from compilediag.runs.supervised.supervised_run import SupervisedRun, TelemetryReport
-from compilediag.runs.supervised.target import Target
 from compilediag.runs.tools.tlparse import link_reports
 from compilediag.runs.tools.tlparse_log import clean_traces, traces_in
 from compilediag.timeline.fold import fold
@@ -60,28 +58,20 @@ ENVIRONMENT_NAMES = (
 """Variables that change what torch does; no other one is ever recorded."""
 
 
-class Assembled(NamedTuple):
-    """A receipt that is not written yet, and sentences that go beside it."""
-
-    receipt: Receipt
-    notes: tuple[str, ...]
-    timeline: Timeline
-
-
 def assemble(
     run: SupervisedRun,
     ended: ExitInfo,
     provenance: Provenance,
     telemetry: TelemetryReport | None = None,
     stage: Stage = unwatched,
-) -> Assembled:
-    """The receipt of a run that has ended."""
+) -> tuple[Receipt, tuple[str, ...], Timeline]:
+    """The receipt of a run that has ended, sentences that go beside it, and its events."""
     stage(f"reading the {bytes_written(run.run_dir) >> 20} MiB that were recorded")
     journals = read_run(run.run_dir)
     logs = text_logs(run.run_dir)
-    notes = notes_on_attachment(
-        run.target, journals, _torch_versions(journals), attach_faults(run.run_dir)
-    )
+    seen = [event for journal in journals for event in journal.events]
+    versions = [event.torch for event in seen if isinstance(event, TorchSeen)]
+    notes = notes_on_attachment(run.target, journals, versions, attach_faults(run.run_dir))
     notes += clean_traces(run.run_dir, _redacting(journals), run.secrets)
     events: list[Sequence[Event]] = [journal.events for journal in journals]
     if not journals:
@@ -89,8 +79,12 @@ def assemble(
         events = [(EvidenceLost(0.0, 0, ATTACH, notes[-1]),)]
 
     stage("putting the events in order")
-    roots = _user_roots(run.target, run.folder)
-    timeline = fold(events, read_logs(logs) if logs else None, roots)
+    roots = [run.folder]
+    if run.target.script:
+        script = os.path.normpath(os.path.join(run.folder, run.target.script))
+        roots.append(script if os.path.isdir(script) else os.path.dirname(script))
+    roots = dict.fromkeys(root for root in roots if root != os.sep)
+    timeline = fold(events, read_logs(logs) if logs else None, tuple(roots))
     extensions: dict[str, object] = {}
     if run.options.tlparse:
         stage("waiting for tlparse")
@@ -102,7 +96,7 @@ def assemble(
         notes.extend(telemetry.notes)
     code = with_sources(provenance, timeline, run.folder, run.started_unix)
     known = replace(_metadata(run, ended, journals, logs), provenance=code, extensions=extensions)
-    return Assembled(receipt_of(timeline, known, stage).receipt, tuple(notes), timeline)
+    return receipt_of(timeline, known, stage).receipt, tuple(notes), timeline
 
 
 def read_logs(paths: Sequence[str], limit_bytes: int = MAX_TEXT_LOG_BYTES) -> TextLog:
@@ -127,6 +121,10 @@ def _metadata(
         log_tail=tail(logs[0], TAIL_LIMIT) if logs else None,
         lost=bool(journal.records_lost),
     )
+    versions: dict[str, str] = {}  # of installed tools that a receipt may link to
+    for name in ("tlparse", "depyf"):
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
     return RunMetadata(
         *receipt_identity(run.started_unix),
         status=status.status,
@@ -134,7 +132,7 @@ def _metadata(
         wall_s=ended.wall_s,
         argv=run.words,
         environment=recorded_variables(run.variables),
-        tool_versions=_tool_versions(),
+        tool_versions=versions,
         prices=run.options.prices,
         secret_values=run.secrets,
         lane_name=run.lane_name,
@@ -157,25 +155,6 @@ def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _tool_versions() -> dict[str, str]:
-    """Versions of the installed tools that a receipt may link to."""
-    versions: dict[str, str] = {}
-    for name in ("tlparse", "depyf"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return versions
-
-
-def _user_roots(target: Target, folder: str) -> tuple[str, ...]:
-    roots = [folder]
-    if target.script:
-        script = os.path.normpath(os.path.join(folder, target.script))
-        roots.append(script if os.path.isdir(script) else os.path.dirname(script))
-    return tuple(dict.fromkeys(root for root in roots if root != os.sep))
-
-
 def _redacting(journals: Sequence[ProcessJournal]) -> int:
     """Processes that take the secrets out of torch's trace themselves, forked ones among them; 0
     where one failed to."""
@@ -187,12 +166,3 @@ def _redacting(journals: Sequence[ProcessJournal]) -> int:
         return 0
     ends = (ProcessStarted, ProcessEnded)  # all that a process without torch writes
     return sum(any(not isinstance(item, ends) for item in one.events) for one in journals)
-
-
-def _torch_versions(journals: Sequence[ProcessJournal]) -> list[str]:
-    return [
-        event.torch
-        for journal in journals
-        for event in journal.events
-        if isinstance(event, TorchSeen)
-    ]

@@ -18,9 +18,14 @@ from typing import BinaryIO
 
 import compilediag_harness
 from compilediag.errors import UsageError
-from compilediag.runs.supervised.interrupts import Interrupts, KillSchedule
 from compilediag.runs.supervised.kept_files import LOOK_EVERY_S, KeptFiles
-from compilediag.runs.supervised.signals import GroupWitness, ProcessTree, SignalInbox
+from compilediag.runs.supervised.signals import (
+    GroupWitness,
+    Interrupts,
+    KillSchedule,
+    ProcessTree,
+    SignalInbox,
+)
 from compilediag_harness.base.process_options import VARIABLE, ProcessOptions
 
 RUN_DIR_VARIABLE = "COMPILEDIAG_RUN_DIR"

@@ -6,6 +6,7 @@ journals of its processes, from the exit code, and from the signals that were se
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ from typing import NamedTuple
 from packaging.version import InvalidVersion, Version
 
 from compilediag.readers.journal import ProcessJournal
+from compilediag.readers.lines import unix_s
 from compilediag.receipt.schema.receipt import Status
-from compilediag.runs.metadata import unix_s
 from compilediag.runs.supervised.child import ExitInfo
 from compilediag.runs.supervised.target import Target
 from compilediag_harness.wire import ProcessEnded
@@ -58,8 +59,7 @@ def exit_status_of(
     if status == "complete":
         return ExitStatus("partial" if lost else status)
     raised, traceback = _first_failure(ended, target, journals)
-    reason = _forced(ended, timeout_s) or _signalled(ended.returncode)
-    reason = reason or _explained(raised, journals) or _of_code(ended.exit_code)
+    reason = _from_outside(ended, timeout_s) or _explained(raised, ended.exit_code, journals)
     return ExitStatus(status, reason, (traceback or log_tail or "")[-TAIL_LIMIT:] or None)
 
 
@@ -73,32 +73,23 @@ def _status(ended: ExitInfo) -> Status:
     return "complete" if ended.returncode == 0 else "failed"
 
 
-def _forced(ended: ExitInfo, timeout_s: float | None) -> str | None:
+def _from_outside(ended: ExitInfo, timeout_s: float | None) -> str | None:
+    """What ended it; None where it ended by itself."""
     sent = " and ".join(signum.name for signum in ended.sent)
     if ended.timed_out:
         return f"the time limit of {timeout_s:g} s was reached; ended with {sent}"
-    if not ended.interrupts:
-        return None
-    if ended.interrupt_lost:
+    if ended.interrupts and ended.interrupt_lost:
         return f"Ctrl-C, which torch lost in a compiled call; the target was sent {sent}"
-    return f"Ctrl-C twice; the target had not ended and was sent {sent}" if sent else "Ctrl-C"
-
-
-def _signalled(returncode: int) -> str | None:
-    if returncode >= 0:
+    if ended.interrupts:
+        return f"Ctrl-C twice; the target had not ended and was sent {sent}" if sent else "Ctrl-C"
+    if ended.returncode >= 0:
         return None
-    name = _signal_name(-returncode)
-    if returncode == -signal.SIGINT:
+    name = _signal_name(-ended.returncode)
+    if ended.returncode == -signal.SIGINT:
         return name
-    if returncode == -signal.SIGKILL:
+    if ended.returncode == -signal.SIGKILL:
         return f"killed by {name}, not by compilediag; the system does that when memory runs out"
     return f"killed by {name}"
-
-
-def _of_code(code: int) -> str:
-    if 128 < code < 128 + 65:
-        return f"exit code {code}, which a shell uses for {_signal_name(code - 128)}"
-    return f"exit code {code}; no Python exception was seen"
 
 
 def _signal_name(signum: int) -> str:
@@ -128,10 +119,13 @@ def _first_failure(
     return raised, traceback or None
 
 
-def _explained(raised: str | None, journals: Sequence[ProcessJournal]) -> str | None:
-    """The exception's own line, or a sentence where it is a known mistake of set-up."""
+def _explained(raised: str | None, code: int, journals: Sequence[ProcessJournal]) -> str:
+    """The exception's own line, or a sentence where it is a known mistake of set-up; without one
+    the exit code."""
+    if raised is None and 128 < code < 128 + 65:
+        return f"exit code {code}, which a shell uses for {_signal_name(code - 128)}"
     if raised is None:
-        return None
+        return f"exit code {code}; no Python exception was seen"
     if invalid := _INVALID_LOGS.search(raised):
         return (
             f"torch refused TORCH_LOGS because of {invalid['words']!r}, which it does not know: "
@@ -156,11 +150,14 @@ def notes_on_attachment(
     notes = [f"compilediag could not attach to a process: {fault}" for fault in faults[:3]]
     if not journals and not notes:
         notes.append(f"no Python process was observed: {_why_unattached(target)}")
-    old = sorted({version for version in versions if _too_old(version)})
+    old: set[str] = set()
+    for version in versions:
+        with contextlib.suppress(InvalidVersion):
+            old |= {version} if Version(version) < TORCH_FLOOR else set()
     if old:
         notes.append(
-            f"torch {', '.join(old)} is older than {TORCH_FLOOR}: what was counted may be wrong; "
-            "use a newer torch"
+            f"torch {', '.join(sorted(old))} is older than {TORCH_FLOOR}: what was counted may be "
+            "wrong; use a newer torch"
         )
     return notes
 
@@ -180,10 +177,3 @@ def _why_unattached(target: Target) -> str:
         "the interpreter did not load compilediag's sitecustomize, or could not write into the "
         "output directory"
     )
-
-
-def _too_old(version: str) -> bool:
-    try:
-        return Version(version) < TORCH_FLOOR
-    except InvalidVersion:
-        return False

@@ -45,14 +45,16 @@ class KeptFiles:
     @property
     def in_place(self) -> bool:
         """The directory and every file in it are those that were seen."""
-        return os.path.isdir(self._run_dir) and all(map(self._is_there, self._files))
-
-    def _is_there(self, name: str) -> bool:
-        try:
-            there = os.stat(os.path.join(self._run_dir, name), follow_symlinks=False)
-        except OSError:
+        if not os.path.isdir(self._run_dir):
             return False
-        return os.path.samestat(there, os.fstat(self._files[name].fileno()))
+        for name, file in self._files.items():
+            try:
+                there = os.stat(os.path.join(self._run_dir, name), follow_symlinks=False)
+            except OSError:
+                return False
+            if not os.path.samestat(there, os.fstat(file.fileno())):
+                return False
+        return True
 
     def rescue(self, name: str, now: float) -> str:
         """Copies the files to a directory, in the place of the lost one where nothing is now, and

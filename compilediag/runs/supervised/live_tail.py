@@ -118,9 +118,18 @@ class LiveView:
         now = self._clock()
         news = self.poll(now)
         if self._lined:
-            self._note_recompiles(news)
-            self._note_long_compiles(now)
-            self._write_lines()
+            for events in news[:MAX_LINES]:
+                self._waiting.extend(sentences_on(events, self._secrets))
+            if len(news) > MAX_LINES:
+                self._waiting.append(f"{len(news) - MAX_LINES} more recompiles")
+            for name, progress in self._processes.items():
+                for compile_id, tens, sentence in progress.long_compiles(now):
+                    if tens > self._long.get((name, compile_id), 0):
+                        self._waiting.append(sentence)
+                    self._long[name, compile_id] = tens
+            # Lines wait while a program draws the whole screen or edits a line of input.
+            while self._waiting and self._takes_lines():
+                self._write(screen_line(self._waiting.popleft(), plain=not self._escapes))
         if self._titled:
             processes = list(self._processes.values())
             line = status(processes, now, now - self._started, self._label)
@@ -128,23 +137,11 @@ class LiveView:
                 self._write(title(line))
                 self._shown = line
 
-    def _note_recompiles(self, news: Sequence[tuple[Event, ...]]) -> None:
-        for events in news[:MAX_LINES]:
-            self._waiting.extend(sentences_on(events, self._secrets))
-        if len(news) > MAX_LINES:
-            self._waiting.append(f"{len(news) - MAX_LINES} more recompiles")
-
-    def _note_long_compiles(self, now: float) -> None:
-        for name, progress in self._processes.items():
-            for compile_id, tens, sentence in progress.long_compiles(now):
-                if tens > self._long.get((name, compile_id), 0):
-                    self._waiting.append(sentence)
-                self._long[name, compile_id] = tens
-
-    def _write_lines(self) -> None:
-        """Waits while a program draws the whole screen or edits a line of input."""
-        while self._waiting and _takes_lines(self._fd):
-            self._write(screen_line(self._waiting.popleft(), plain=not self._escapes))
+    def _takes_lines(self) -> bool:
+        try:
+            return bool(termios.tcgetattr(self._fd)[3] & termios.ICANON)
+        except (termios.error, OSError):
+            return False
 
     def _write(self, text: str) -> None:
         """One write, so that it cannot come between the bytes of another one; only while we are in
@@ -152,13 +149,6 @@ class LiveView:
         with contextlib.suppress(OSError):
             if os.tcgetpgrp(self._fd) == os.getpgrp():
                 os.write(self._fd, text.encode("utf-8", "replace"))
-
-
-def _takes_lines(fd: int) -> bool:
-    try:
-        return bool(termios.tcgetattr(fd)[3] & termios.ICANON)
-    except (termios.error, OSError):
-        return False
 
 
 def sentences_on(events: Sequence[Event], secrets: tuple[str, ...]) -> list[str]:
@@ -171,9 +161,9 @@ def sentences_on(events: Sequence[Event], secrets: tuple[str, ...]) -> list[str]
         folder = ""
     last = events[-1]
     step = f"step {last.step}: " if isinstance(last, StepEvent) else ""
-    told = [
-        (finding.rule, finding_line(finding, receipt, RenderOptions(root=folder)))
-        for finding in receipt.findings
-        if finding.rule.startswith("CD1") and finding.rule not in OUTLOOK
-    ]
-    return [step + (line if rule in NAMED else f"recompile: {line}") for rule, line in told]
+    told: list[str] = []
+    for finding in receipt.findings:
+        if finding.rule.startswith("CD1") and finding.rule not in OUTLOOK:
+            line = finding_line(finding, receipt, RenderOptions(root=folder))
+            told.append(step + (line if finding.rule in NAMED else f"recompile: {line}"))
+    return told

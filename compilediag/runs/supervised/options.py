@@ -76,7 +76,7 @@ def _new_file(key: str, value: str) -> str:
 
 def _new_page(key: str, value: str) -> str:
     """Looked at before the target starts, as `_new_file`."""
-    from compilediag.runs.offline.own_file import PAGE, check_file
+    from compilediag.runs.run_directory import PAGE, check_file
 
     check_file(value, PAGE)
     return value

@@ -8,10 +8,10 @@ import shlex
 from dataclasses import dataclass
 
 from compilediag.errors import ReceiptNotFound, UsageError
+from compilediag.readers.storage import sha256_of
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.locate import find_receipt
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.digests import sha256_of
 from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
 from compilediag_harness.redaction.recognise import is_redacted
 

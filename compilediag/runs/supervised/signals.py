@@ -1,5 +1,9 @@
 """Signals to the target and all it started, and signals as messages: while a child runs they wake
-its supervisor and end nobody. A witness tells those that the whole process group was sent."""
+its supervisor and end nobody. A witness tells those that the whole process group was sent.
+
+A target that is interrupted takes its time after a Ctrl-C, but where torch has lost that, and after
+a second one; a timetable ends what does not end by itself.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,12 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+from compilediag.readers.journal import JournalTail
+from compilediag_harness.wire import InterruptLost
 
 if TYPE_CHECKING:
     import psutil
@@ -76,7 +84,7 @@ class SignalInbox:
             before = signal.getsignal(signum)
             if before != signal.SIG_IGN or signum == signal.SIGCHLD:
                 self._before[signum] = before
-                signal.signal(signum, self._receive)
+                signal.signal(signum, lambda received, _: self._received.append(received))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,9 +93,6 @@ class SignalInbox:
         signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._reader)
         os.close(self._writer)
-
-    def _receive(self, signum: int, frame: FrameType | None) -> None:
-        self._received.append(signum)
 
     def wait(self, timeout_s: float | None) -> list[int]:
         """The signals since the last call; waits for one, at most `timeout_s` seconds."""
@@ -143,21 +148,18 @@ class GroupWitness:
         # a signal that the kernel is delivering to a group, so that it is in all of its members.
         witness, self._process = self._process, self._started()
         try:
-            pending = _pending(witness.pid) if witness is not None else None
+            if witness is None:
+                return None
+            with open(f"/proc/{witness.pid}/status", "rb") as file:
+                found = _PENDING.search(file.read())
+        except OSError:
+            return None
         finally:
             _end(witness)
-        if pending is None:
+        if found is None:
             return None
+        pending = int(found[1], 16)
         return frozenset(item for item in self._signals if pending >> (item - 1) & 1)
-
-
-def _pending(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/status", "rb") as file:
-            found = _PENDING.search(file.read())
-    except OSError:
-        return None
-    return int(found[1], 16) if found else None
 
 
 def _end(process: subprocess.Popen[bytes] | None) -> None:
@@ -168,3 +170,147 @@ def _end(process: subprocess.Popen[bytes] | None) -> None:
     process.wait()
     if process.stdin is not None:
         process.stdin.close()
+
+
+@dataclass(slots=True)
+class KillSchedule:
+    """Signals and the times at which they are due.
+
+    Once begun it does not begin again: more Ctrl-C change nothing. A signal is due once.
+    """
+
+    grace_s: float
+    _waiting: list[tuple[float, signal.Signals]] = field(
+        default_factory=list[tuple[float, signal.Signals]]
+    )
+    begun: bool = False
+    sent: list[signal.Signals] = field(default_factory=list[signal.Signals])
+
+    def force(self, now: float) -> None:
+        """The second Ctrl-C: TERM after two thirds of the grace, KILL after all of it."""
+        self._begin(
+            (now + self.grace_s * 2 / 3, signal.SIGTERM), (now + self.grace_s, signal.SIGKILL)
+        )
+
+    def again(self, since: float, now: float) -> signal.Signals:
+        """What a process is sent that has lost the Ctrl-C of `since`, in the same thirds."""
+        share = (now - since) / self.grace_s
+        if share < 2 / 3:
+            return signal.SIGINT
+        return signal.SIGTERM if share < 1 else signal.SIGKILL
+
+    def expire(self, now: float) -> None:
+        """The time limit was reached: TERM at once, KILL after the grace."""
+        self._begin((now, signal.SIGTERM), (now + self.grace_s, signal.SIGKILL))
+
+    def _begin(self, *stages: tuple[float, signal.Signals]) -> None:
+        if not self.begun:
+            self.begun = True
+            self._waiting = list(stages)
+
+    def due(self, now: float) -> list[signal.Signals]:
+        """The signals to send now."""
+        ready = [signum for at, signum in self._waiting if at <= now]
+        self._waiting = self._waiting[len(ready) :]
+        self.sent += ready
+        return ready
+
+    @property
+    def next_at(self) -> float | None:
+        """When something is due next; None when nothing waits."""
+        return self._waiting[0][0] if self._waiting else None
+
+
+POLL_S = 0.25
+MAX_FILES = 64
+
+_PID = re.compile(r"journal-(\d+)-")
+
+
+PATIENT_S = 2.0
+"""Seconds after which the user is told what is being waited for."""
+
+WAITING = (
+    "Ctrl-C has reached the program, which may take its time to end; a second one ends it by force "
+    "within {grace:g} s (--grace)"
+)
+FORCED = "the second Ctrl-C: SIGTERM in {term:.1f} s, SIGKILL in {grace:g} s, if it has not ended"
+LOST = "torch has lost the Ctrl-C in a compiled call: {signal} is sent to process {pid}"
+GOES_ON = (
+    "the program goes on in its loop: it handles Ctrl-C by itself, or torch has lost it in a "
+    "compiled call; the next one is passed on as if it were the first"
+)
+
+
+class Interrupts:
+    """The Ctrl-C of one run."""
+
+    def __init__(
+        self,
+        schedule: KillSchedule,
+        tree: ProcessTree,
+        run_dir: str | None,
+        notify: Callable[[str], None],
+    ) -> None:
+        self._schedule = schedule
+        self._tree = tree
+        self._run_dir = run_dir
+        self._notify = notify
+        self._journals: JournalTail | None = None
+        """From the first Ctrl-C on."""
+        self._first_at: float | None = None
+        """When the Ctrl-C came that the target is given its time for."""
+        self._said = False
+        self._acted_at = float("-inf")
+        self.count = 0
+        self.lost = False
+        self.sent: list[signal.Signals] = []
+        """What was sent to processes that had lost it."""
+        self.look_at: float | None = None
+        """When to look next; None: only at a signal."""
+
+    def received(self, now: float) -> None:
+        """A Ctrl-C came; the target has received it by now."""
+        self.count += 1
+        if self._first_at is None:
+            self._first_at = self.look_at = now
+            if self._journals is None and self._run_dir is not None:
+                self._journals = JournalTail(self._run_dir, MAX_FILES, from_end=True)
+                self._journals.poll()
+        elif not self._schedule.begun:
+            grace = self._schedule.grace_s
+            self._notify(FORCED.format(term=grace * 2 / 3, grace=grace))
+            self._tree.record()
+            self._schedule.force(now)
+
+    def look(self, now: float) -> None:
+        """Looks for a process that has lost the Ctrl-C."""
+        if self.look_at is None or now < self.look_at:
+            return
+        self.look_at = None if self._schedule.begun else now + POLL_S
+        for name, events in self._journals.poll().items() if self._journals is not None else ():
+            pid = _PID.match(name)
+            for event in events:
+                if pid is None or not isinstance(event, InterruptLost):
+                    continue
+                if event.monotonic_s > self._acted_at and not self._schedule.begun:
+                    self._seen(int(pid[1]), event.certain, now)
+        if self._first_at is not None and not self._said and now - self._first_at >= PATIENT_S:
+            self._said = True
+            self._notify(WAITING.format(grace=self._schedule.grace_s))
+
+    def _seen(self, pid: int, certain: bool, now: float) -> None:
+        """A process was seen in its loop after an interrupt; `certain`: nothing of the program can
+        have caught it."""
+        if not certain:
+            if self._first_at is not None:
+                self._notify(GOES_ON)
+            self._first_at, self._said = None, True
+            return
+        signum = self._schedule.again(self._first_at or now, now)
+        self._notify(LOST.format(signal=signum.name, pid=pid))
+        with contextlib.suppress(OSError):
+            os.kill(pid, signum)
+        # What was seen before it arrives is of the Ctrl-C before.
+        self._acted_at, self.lost, self._said = now, True, True
+        self.sent.append(signum)

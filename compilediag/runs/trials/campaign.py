@@ -14,15 +14,23 @@ from itertools import product
 
 from compilediag.errors import CompilediagError
 from compilediag.fixes.answers import compare, unstable
-from compilediag.fixes.observed import Certificate, Observed, Without, subject_of
+from compilediag.fixes.observed import (
+    Certificate,
+    Listed,
+    Observed,
+    Result,
+    Tried,
+    Without,
+    subject_of,
+)
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, EditImpossible, by_file, located
 from compilediag.rules.limits import sufficient
 from compilediag.rules.offers import changes_for
 from compilediag.runs.trials.one import Trial
-from compilediag.runs.trials.sources import Listed, listed
-from compilediag.runs.trials.state import Campaign, Result, Stop, Tried
+from compilediag.runs.trials.sources import listed
+from compilediag.runs.trials.state import Campaign, Stop
 
 _NO_TIME = "the budget left no time to try more changes together"
 

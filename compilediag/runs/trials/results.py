@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from compilediag.compare.gate.baseline_file import write_whole
+from compilediag.fixes.observed import Listed, Result, Tried
 from compilediag.json_document import Document, builtins_of
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.proofs import sources_digest
@@ -26,8 +27,8 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, EditImpossible
 from compilediag.rules.variables import export_line, joined
 from compilediag.runs.trials.one import SEED
-from compilediag.runs.trials.sources import Listed, as_patch
-from compilediag.runs.trials.state import Campaign, Result, Tried
+from compilediag.runs.trials.sources import as_patch
+from compilediag.runs.trials.state import Campaign
 
 
 class TriedRecord(ProofRecord, frozen=True, kw_only=True):

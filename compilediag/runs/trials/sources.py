@@ -8,9 +8,9 @@ import importlib.util
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from compilediag.errors import OutputUnwritable, UsageError
+from compilediag.fixes.observed import Listed
 from compilediag.receipt.schema.compiles import RefusedChange
 from compilediag.rules.changes import (
     NEEDS_LIBCST,
@@ -28,14 +28,6 @@ from compilediag_harness.wire import SourceChange
 def is_available() -> bool:
     """Files can be edited: libcst is an extra."""
     return importlib.util.find_spec("libcst") is not None
-
-
-class Listed(NamedTuple):
-    """What there is to try for a finding."""
-
-    possible: tuple[Change, ...]
-    impossible: tuple[RefusedChange, ...]
-    """Edits that the files do not allow, each with what stands in the way."""
 
 
 def listed(changes: Iterable[Change], digests: Mapping[str, str]) -> Listed:

@@ -14,7 +14,7 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, declared_by, plan_of
 from compilediag.rules.variables import joined
 from compilediag.runs.trials.one import SEED, Trial, Trials
-from compilediag.runs.trials.sources import Listed, labels_of, source_changes
+from compilediag.runs.trials.sources import labels_of, source_changes
 from compilediag_harness.wire import SourceChange
 
 ROUNDS = 2
@@ -26,43 +26,6 @@ TIMEOUT_FACTOR, TIMEOUT_EXTRA_S = 4.0, 60.0
 
 class Stop(Exception):
     """No more runs: the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A change and what it did for one finding."""
-
-    change: Change
-    certificate: Certificate
-    proved: bool
-    output: str
-    """File with what the program printed, of the last run with the change."""
-    beside: tuple[str, ...] = ()
-    """Ids of the findings whose changes were there too: alone it was not seen to hold."""
-
-    @property
-    def risk(self) -> str:
-        """What else the change does, and what it needs."""
-        if not self.beside:
-            return self.change.risk
-        numbers = " and ".join(each[1:] for each in self.beside)
-        word = "finding" if len(self.beside) == 1 else "findings"
-        return f"together with the change of {word} {numbers}; {self.change.risk}"
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a campaign found out about one finding."""
-
-    finding: FindingRecord
-    tried: tuple[Tried, ...]
-    listed: Listed
-    """What there was to try."""
-
-    @property
-    def proof(self) -> Tried | None:
-        """The change that is proved; None where none is."""
-        return next((item for item in self.tried if item.proved), None)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from compilediag import project_urls
 from compilediag._version import __version__
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.diagnosis.codes import REGISTER
-from compilediag.project_urls import repository, rule_page
 from compilediag.views.gate.messages import (
     detail,
     fingerprinted,
@@ -68,10 +68,11 @@ def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
             break
         rules.setdefault(rule, len(rules))
         results.append(result)
+    address = project_urls.REPOSITORY
     driver = {
         "name": "compilediag",
         "version": __version__,
-        **({} if repository() is None else {"informationUri": repository()}),
+        **({} if address is None else {"informationUri": address}),
         "rules": [_rule(name) for name in rules],
     }
     run = {
@@ -96,7 +97,7 @@ def _rule(name: str) -> dict[str, object]:
         page, more = None, "compilediag gate --help"
     else:
         sentence = known.sentence
-        page, more = rule_page(known.code), f"compilediag explain {known.code}"
+        page, more = project_urls.rule_page(known.code), f"compilediag explain {known.code}"
     return {
         "id": name,
         **({} if known is None else {"name": known.slug}),

@@ -7,13 +7,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from compilediag.views.document import Overview
 from compilediag.views.terminal import plain
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,43 +39,33 @@ _IN_SCRIPT = str.maketrans(
 
 
 def render_page(assets: Assets, name: str, data: Mapping[str, Any], **context: Any) -> str:
-    """The whole page.
-
-    Args:
-        assets: templates, style and script.
-        name: of the template.
-        data: what the script draws, as JSON.
-        context: what the template names; every text of it is escaped.
-    """
-    template = _environment(assets.templates).get_template(name)
-    common = {"policy": assets.policy, "style": assets.style, "script": assets.script}
-    return template.render(**common, data=_json(data), **context)
-
-
-def render_overview(found: Overview, assets: Assets) -> str:
-    """The page of a document."""
-    return render_page(assets, "sections.html.j2", {}, about=found)
-
-
-def _environment(templates: Mapping[str, str]) -> Environment:
+    """The whole page. The script draws `data`; `context` is what the template `name` names, and
+    every text of it is escaped."""
     from jinja2 import DictLoader, Environment, StrictUndefined
     from markupsafe import Markup
 
     made = Environment(
         autoescape=True,
-        loader=DictLoader(templates),
+        loader=DictLoader(assets.templates),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     made.filters["plain"] = plain
-    made.filters["ours"] = Markup  # the style, the script and JSON that `_json` has made safe
-    return made
-
-
-def _json(data: Mapping[str, Any]) -> str:
+    made.filters["ours"] = Markup  # the style, the script and JSON that cannot end its element
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.translate(_IN_SCRIPT)
+    return made.get_template(name).render(
+        policy=assets.policy,
+        style=assets.style,
+        script=assets.script,
+        data=text.translate(_IN_SCRIPT),
+        **context,
+    )
+
+
+def render_overview(found: Overview, assets: Assets) -> str:
+    """The page of a document."""
+    return render_page(assets, "sections.html.j2", {}, about=found)
 
 
 def _digest(text: str) -> str:

@@ -64,15 +64,8 @@ class ReportSources:
 def render_report(
     receipt: Receipt, sources: ReportSources, assets: Assets, *, root: str = "", suffix: str = ""
 ) -> str:
-    """The page.
-
-    Args:
-        receipt: of the run.
-        sources: what is shown beside it.
-        assets: template, style and script.
-        root: files below this folder are shown relative to it.
-        suffix: what commands need to find this receipt again, such as its path.
-    """
+    """The page. Files below `root` are shown relative to it; `suffix` is what commands need to find
+    this receipt again, such as its path."""
     options = RenderOptions(width=SCREEN_WIDTH, root=root)
     head, figures = headline(receipt), trainer_figures(receipt)
     notes = [ending(receipt), options.dot.join(figures), *trainer_notes(receipt)]
@@ -346,13 +339,8 @@ def _cuts(
 def show_session(
     receipts: Mapping[str, Receipt], suffixes: Mapping[str, str], options: RenderOptions
 ) -> Overview:
-    """The receipts of a test session.
-
-    Args:
-        receipts: by the name of the test.
-        suffixes: what commands need to find the receipt of a test, by its name.
-        options: how places are written.
-    """
+    """The receipts of a test session by the names of the tests, with what commands need to find
+    each of them."""
     heads = {name: headline(each) for name, each in receipts.items()}
     found = [
         name

@@ -145,7 +145,7 @@ class _TensorFact(NamedTuple):
 
 
 def check_facts(first: dict[str, Any], layout: Layout, leaves: Sequence[Any], tensor: type) -> None:
-    """Remembers in `first` what the leaves of the first call were, by path, but for the named sizes;
+    """Remembers in `first` what the leaves of the first call were, but for the named sizes;
     compares every other call with it."""
     if not layout.matched:
         layout.matched.extend(set[Any]() for _ in leaves)

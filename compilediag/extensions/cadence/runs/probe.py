@@ -40,10 +40,9 @@ from compilediag.extensions.cadence.diagnosis.plan import (
 from compilediag.extensions.cadence.diagnosis.samples import VariantEvidence, evidence_of
 from compilediag.extensions.cadence.receipt.cadence import ProbeFacts, VariantRun, probe_receipt
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.metadata import receipt_identity
+from compilediag.runs.pipeline import receipt_identity
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.program import READ_ONCE, Program, program_in_own_folder
-from compilediag.runs.supervised.run import fault_note
+from compilediag.runs.supervised.run import READ_ONCE, Program, fault_note, program_in_own_folder
 from compilediag.runs.supervised.supervised_run import Outcome, with_receipt
 from compilediag_harness.user_api.cadence import variable
 

@@ -17,8 +17,8 @@ from compilediag.extensions.fleet.entry import Choice
 from compilediag.extensions.fleet.folder import Fleet, Progress, fleet_at, newest
 from compilediag.extensions.fleet.views.stats import notes
 from compilediag.option_fields import argument, flag, option
+from compilediag.readers.lines import unix_s
 from compilediag.receipt.locate import RUNS_FOLDER
-from compilediag.runs.metadata import unix_s
 
 _UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 _MAX_LANES = 10

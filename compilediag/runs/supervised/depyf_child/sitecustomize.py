@@ -11,14 +11,23 @@ import contextlib
 import dis
 import importlib
 import io
-import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 Decompile = Callable[[CodeType], object]
+
+CALLED = (
+    "# `__compiled_fn_...` are the captured graphs, `__resume_at_...` what goes on behind a graph\n"
+    "# break.\n"
+)
+AFTER_BREAK = (
+    "# This frame is what runs after a graph break: torch made a function of the rest of the\n"
+    "# interrupted one, and compiled it by itself.\n"
+)
 
 
 class CodeNotes:
@@ -40,21 +49,17 @@ class CodeNotes:
         atexit.register(self.write)
 
     def write(self) -> None:
-        """One line of JSON a compile; what was written is whole if the rest is not."""
+        """One file a compile; ids repeat after a reset and in every process: the first is kept."""
         decompile = decompiler()
-        with open(os.path.join(self.folder, f"{os.getpid()}.jsonl"), "x") as file:
-            for compile_id, old_code, new_code in self.codes:
-                note = {
-                    "compile_id": compile_id,
-                    "function": old_code.co_name,
-                    "line": old_code.co_firstlineno,
-                    "resumes": old_code.co_name.startswith("torch_dynamo_resume_in_"),
-                    "before": source_of(old_code, decompile),
-                    "after": source_of(new_code, decompile),
-                    "guards": guards_of(old_code, new_code),
-                }
-                file.write(json.dumps(note) + "\n")
-                file.flush()
+        for compile_id, old_code, new_code in self.codes:
+            word = re.sub(r"\W+", "_", old_code.co_name, flags=re.ASCII)[:60]
+            identity = compile_id.replace("/", "-").replace("!", "a")
+            path = os.path.join(self.folder, f"{identity}-{word}.py")
+            if not os.path.exists(path):
+                part = f"{path}.{os.getpid()}"
+                with open(part, "w", encoding="utf-8", errors="backslashreplace") as file:
+                    file.write(text_of(compile_id, old_code, new_code, decompile))
+                os.rename(part, path)  # whole, whatever becomes of the others
 
 
 def decompiler() -> Decompile | None:
@@ -65,16 +70,40 @@ def decompiler() -> Decompile | None:
     return None
 
 
-def source_of(code: CodeType, decompile: Decompile | None) -> list[str]:
-    """Text, and whether it is Python ("depyf") or bytecode ("dis")."""
-    with contextlib.suppress(Exception):
+def text_of(
+    compile_id: str, old_code: CodeType, new_code: CodeType, decompile: Decompile | None
+) -> str:
+    """The file of one compile: the compiled code, the original code, and the guards."""
+    name = " ".join(old_code.co_name.split())[:120]
+    frame = f"{name}, line {old_code.co_firstlineno}"
+    parts = [f"# Compile {compile_id} of {frame}: what torch.compile made of it.\n{CALLED}"]
+    if name.startswith("torch_dynamo_resume_in_"):
+        parts.append(AFTER_BREAK)
+    parts.append(section("what runs", new_code, decompile))
+    parts.append(section("what it was made of", old_code, decompile))
+    guards = guards_of(old_code, new_code)
+    if guards is not None:
+        parts.append("# --- the guards of this variant\n" + commented(guards))
+    return "\n".join(parts)
+
+
+def section(name: str, code: CodeType, decompile: Decompile | None) -> str:
+    """The code as Python; as bytecode where there is no depyf, or it fails."""
+    silent, shown = io.StringIO(), io.StringIO()
+    with (
+        contextlib.suppress(Exception),
+        contextlib.redirect_stdout(silent),
+        contextlib.redirect_stderr(silent),
+    ):
         if decompile is not None:
-            silent = io.StringIO()
-            with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
-                return [str(decompile(code)), "depyf"]
-    shown = io.StringIO()
+            return f"# --- {name}, decompiled by depyf\n{decompile(code)}"
     dis.dis(code, file=shown, depth=0)
-    return [shown.getvalue(), "dis"]
+    return f"# --- {name}, as bytecode: depyf could not decompile it\n{commented(shown.getvalue())}"
+
+
+def commented(text: str) -> str:
+    """The lines as comments: the file stays Python."""
+    return "".join(f"# {line}\n" for line in text.splitlines())
 
 
 def guards_of(old_code: CodeType, new_code: CodeType) -> str | None:
