@@ -87,14 +87,6 @@ def timeline(
     return fold([events])
 
 
-def test_steps_that_compile_and_those_after_them_are_not_steady() -> None:
-    """Nor is the first; the compile seconds are those of all attempts."""
-    found = arm_of(timeline([2.0, 0.2, *[0.1] * 8], [0, 5]))
-    assert sorted(found.steps) == [2, 3, 4, 7, 8, 9]
-    assert (found.compile_s, found.compiles, found.finished) == (1.0, 2, 10)
-    assert found.compiled_steps == (0, 5)
-
-
 def test_a_step_that_only_the_process_ended_is_not_steady() -> None:
     """The last of those that calls mark has the end of the program in it."""
     assert max(arm_of(timeline([0.1] * 8, [0], source="call")).steps) == 6
@@ -131,18 +123,6 @@ def test_compile_seconds_that_were_not_measured_are_none() -> None:
 def ratio(found: AgainstEagerSection) -> EagerRatio:
     assert found.ratio is not None
     return found.ratio
-
-
-def test_it_pays_after_so_many_steps() -> None:
-    """Thirty compile seconds, at 0.1 s gained a step."""
-    found = conclude(pairs(0.1, 0.2))
-    assert (found.verdict, found.steps) == ("pays", 3 * 58)
-    assert ratio(found).low < 2.0 < ratio(found).high
-    even = found.break_even
-    assert even is not None
-    assert even.high is not None
-    assert 290 < even.step < 310
-    assert even.low <= even.step <= even.high
 
 
 @pytest.mark.parametrize(

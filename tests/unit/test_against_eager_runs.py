@@ -105,16 +105,6 @@ def section_in(receipt: Path) -> AgainstEagerSection:
     return section
 
 
-def test_arms_take_turns(made: Runs) -> None:
-    """Compiled first, then eager twice, then compiled twice: neither is always the first."""
-    campaign = ran(keep_caches=True)
-    assert made.made == ["eager", "eager", "compiled", "compiled", "eager"]
-    assert [each.arm for each in campaign.records] == ["compiled", *made.made]
-    assert [each.pair for each in campaign.records] == [0, 0, 1, 1, 2, 2]
-    assert made.kept == [True] * 5
-    assert (campaign.stopped, len(campaign.made)) == (None, 3)
-
-
 def test_both_arms_have_the_same_collectors(made: Runs) -> None:
     """The stance is all that differs; nothing is recorded of outputs, which would cost time."""
     run_pairs(pairs(rounds=2), FIRST)

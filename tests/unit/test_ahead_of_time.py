@@ -28,24 +28,6 @@ def folded(*rows: Event) -> Timeline:
     return fold([(started(), seen, *rows, ended(counters={"metrics_rows": count}))])
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        STRICT,
-        AOTI,
-        replace(STRICT, fail_type="Unsupported", fail_reason="Data-dependent branching"),
-        replace(AOTI, fail_type="CppCompileError", fail_reason="no compiler"),
-        replace(ROW, exported=True),
-    ],
-)
-def test_rows_of_no_frame(row: Compiled) -> None:
-    """No frame, no compile, no eager fallback, no seconds; and no disagreement for it."""
-    run = folded(row)
-    assert (run.counts.frames, run.counts.compiles, run.counts.eager_fallbacks) == (0, 0, 0)
-    assert (len(run.compiles), len(run.ahead_of_time)) == (0, 1)
-    assert [finding.rule for finding in diagnose(run).findings] == ["CD901"]
-
-
 def test_an_export_beside_a_compiled_frame() -> None:
     """AOTInductor's row bears the id of the next frame, which keeps its own figures."""
     run = folded(AOTI, STRICT, ROW)

@@ -15,33 +15,6 @@ DATA = Path(__file__).parents[1] / "data"
 TRACES = DATA / "traces"
 
 
-def test_a_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The verdict screen is that of a live run, without what a trace cannot tell."""
-    receipt = analyze(tmp_path / "out", TRACES / "breaks_inflated.log.gz")
-    assert (receipt["status"], receipt["verdict"]) == ("complete", "findings")
-    assert receipt["compile"]["recompiles"] == 2
-    assert {item["confidence"] for item in receipt["findings"] if item["family"] == "python_scalar"}
-    assert (receipt["steps"], receipt["goodput"], receipt["checks"]["no_oom"]) == (None,) * 3
-    assert {item["step"] for item in receipt["compile"]["events"]} == {None}
-    assert receipt["environment"]["torch"] == "2.13.0+cpu"
-    assert [item["role"] for item in receipt["artifacts"]] == ["torch_trace"]
-    said = capsys.readouterr().out
-    assert "2 recompiles cost" in said
-    assert "wall time" not in said
-
-
-def test_missing_and_empty_ranks_are_reported(tmp_path: Path) -> None:
-    """A rank without a file, and one whose file holds nothing: nothing of them is called clean."""
-    shutil.copytree(TRACES / "ranks", tmp_path / "in")
-    (tmp_path / "in" / "dedicated_log_torch_trace_rank_3_x.log").touch()
-    receipt = analyze(tmp_path / "out", tmp_path / "in")
-    assert receipt["ranks"]["missing"] == [2, 3]
-    assert receipt["checks"]["all_ranks_reported"] is False
-    assert receipt["completeness"]["records_lost"]["empty"] == 1
-    assert (receipt["verdict"], receipt["status"]) == ("blind", "partial")
-    assert any("rank 2, 3" in reason for reason in receipt["completeness"]["reasons"])
-
-
 def test_a_given_world_size(tmp_path: Path) -> None:
     """The highest rank may be among those that are missing."""
     receipt = analyze(tmp_path / "out", TRACES / "ranks", "--world-size", 3)

@@ -49,16 +49,6 @@ def test_a_run_that_died(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "the program failed: torch.OutOfMemoryError" in capsys.readouterr().out
 
 
-def test_a_log_beside_a_trace(tmp_path: Path) -> None:
-    """The trace tells the compiles, the log the steps: the verdict is the trace's."""
-    alone = analyze(tmp_path / "alone", TRACE)
-    both = analyze(tmp_path / "both", TRACE, written(tmp_path / "train.log", STEADY))
-    assert (alone["verdict"], both["verdict"]) == ("findings", "findings")
-    assert both["compile"] == alone["compile"]
-    assert (both["steps"]["count"], both["throughput"]["reported_by"]) == (261, "nanogpt")
-    assert both["completeness"]["sources"]["text_log"] is False
-
-
 def test_a_log_in_which_torch_speaks_too(tmp_path: Path) -> None:
     """Standard output and TORCH_LOGS in one file: recompiles and steps are both read."""
     text = (DATA / "torch_logs_2.13.0.txt").read_text() + STEADY

@@ -22,23 +22,6 @@ def test_a_size_that_was_not_used_is_no_finding() -> None:
     assert found(used((1024, 3))) == []
 
 
-def test_noise_makes_it_silent() -> None:
-    """Where fast calls at the large size are as good as slow ones at the small size, or lose less
-    than the knee gives up anyway, nothing is reported; a loss larger than the noise is, although no
-    knee could be named."""
-    calls = used((512, 7), (1024, 3))
-    assert found(measured((512, 10.0, 16.0), (1024, 32.0, 50.0)), calls) == []
-    assert found(measured((512, 10.0, 10.1), (1024, 20.9, 21.0), knee=512), calls) == []
-    (finding,) = found(measured((512, 10.0, 18.0), (1024, 320.0, 500.0)), calls)
-    assert "16.0 times" in finding.title
-
-
-def test_a_smaller_size_is_never_beyond() -> None:
-    """A row takes longest at the smallest size: that is before the knee, not past it."""
-    event = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, 18.0, 18.2), knee=1024)
-    assert found(event, used((64, 50), (512, 7), (1024, 3))) == []
-
-
 def test_calls_above_the_cap_of_memory() -> None:
     """The size was not measured, because it does not fit into memory; it was called."""
     event = measured((64, 4.0, 4.1), (512, 10.0, 10.2), (1024, None, None), problem=NO_MEMORY)
@@ -141,12 +124,6 @@ def test_nothing_measured_is_no_knee() -> None:
     assert failing(1, RuntimeError("no")).size is None
     found = find_knee(lambda _: 1.0, [8, 16], fits=lambda size: size < 8)
     assert (found.size, found.measured[0].problem) == (None, "does not fit into memory")
-
-
-def test_a_cap_of_memory_ends_the_climb() -> None:
-    """512 does not fit: it is never run, and 256 is the knee."""
-    measure = {128: 1.0, 256: 1.0}.__getitem__
-    assert find_knee(measure, [128, 256, 512], fits=lambda size: size <= 256).size == 256
 
 
 def test_times_must_be_times() -> None:

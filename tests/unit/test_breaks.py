@@ -68,15 +68,6 @@ def test_a_frame_that_runs_eager_is_an_error() -> None:
     assert "eager" in str(finding.evidence["effect"])
 
 
-def test_the_limit_is_not_the_breaks_fault() -> None:
-    """A frame with a break that later hits the recompile limit ran eager for the limit."""
-    run = timeline([attempt("0/0")], breaks=(site(item_at()),))
-    (frame,) = run.frames
-    over = replace(frame, ran_eager=True, limit_hit_step=8)
-    finding = only(replace(run, frames=(over,)))
-    assert (finding.severity, finding.evidence["ran_eager"]) == ("warning", False)
-
-
 def test_ids_of_another_reset_or_process() -> None:
     """The same compile id of an unrelated frame (after a reset) does not make the break eager."""
     other = attempt("0/0", kind="failed", where=Location("/home/user/other.py", 3, "g"), epoch=1)

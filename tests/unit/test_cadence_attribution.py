@@ -18,7 +18,6 @@ from compilediag.extensions.cadence.diagnosis.samples import (
     VariantEvidence,
     evidence_of,
     extra_compiles,
-    recompiles_among,
 )
 from compilediag.timeline.devices import SyncSite
 from compilediag.timeline.invocations import Calls
@@ -114,12 +113,6 @@ def test_synchronising_is_told_apart_from_the_metric() -> None:
     assert cost.sync_s == pytest.approx(len(FIRES) * 4e-3, rel=0.05)
 
 
-def test_reads_that_every_step_makes_are_no_groups_cost() -> None:
-    """They were measured, and nothing is beyond the noise: zero, not unknown."""
-    cost = attribute(synchronising({}), variant(seed=1), FIRES, 3)
-    assert (recurring(cost).sync_s, recurring(cost).metric_s) == (0.0, None)
-
-
 def test_synchronising_needs_most_firings_sampled() -> None:
     """Half of them are too few; then it is a part of the metric. Most of them are enough."""
     extra = dict.fromkeys(FIRES, 8e-3)
@@ -165,15 +158,6 @@ def test_noise_alone_is_seldom_a_cost() -> None:
     costs = [attribute(variant(seed=seed, noise=2e-3), control, FIRES, 3) for seed in range(200)]
     found = [item for item in costs if item.recurring and item.recurring.total_s is not None]
     assert len(found) <= 4
-
-
-def test_a_flag_that_falls_back_is_the_first_hits_compile() -> None:
-    """Compiles until the second firing belong to the first, later ones to their own."""
-    compiles = [FIRST, again(6), again(7, "0/2", "n == 3"), again(20, "0/3", "n == 4")]
-    cost = attribute(variant(None, compiles), QUIET, FIRES, 3)
-    assert first_hit(cost).compile_s == pytest.approx(1.0)
-    assert recurring(cost).compile_s == pytest.approx(0.5 / (len(FIRES) - 1))
-    assert recompiles_among(cost.extra) == 3
 
 
 def test_a_first_hit_in_warmup_has_no_metric() -> None:
@@ -370,17 +354,6 @@ def counted(base: VariantEvidence, fires: Sequence[int], **more: int) -> Variant
         for item in base.samples
     )
     return replace(base, samples=samples)
-
-
-def test_counted_work_attributes_where_seconds_cannot() -> None:
-    """The noise is larger than the metric; the counts have none."""
-    noisy = counted(variant(dict.fromkeys(FIRES, 1e-4), noise=5e-3), FIRES, reads=12, calls=1)
-    cost = attribute(noisy, counted(variant(seed=1, noise=5e-3), ()), FIRES, 3)
-    assert recurring(cost).metric_s is None
-    assert cost.work == {"reads": 12, "calls": 1}
-    same = attribute(counted(variant(), ()), None, FIRES, 3)
-    assert same.work == {"reads": 0, "calls": 0}
-    assert attribute(variant(), None, FIRES, 3).work == {}
 
 
 def test_counts_that_differ_each_time_attribute_nothing() -> None:

@@ -90,36 +90,12 @@ def test_a_late_session_receives_earlier_groups(events: list[Event]) -> None:
     ]
 
 
-def test_what_a_probe_set_stands_beside_the_programs_own(
-    events: list[Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A group that is off has period 0 and still its own."""
-    monkeypatch.setenv("COMPILEDIAG_CADENCE_A", "off")
-    monkeypatch.setenv("COMPILEDIAG_CADENCE_B", "7+3")
-    cadence("a", 5)
-    cadence("b", 5)
-    received = [(e.every, e.offset, e.own_every) for e in events if isinstance(e, CadenceDeclared)]
-    assert received == [(0, 0, 5), (7, 3, 5)]
-
-
 def test_without_a_session_nothing_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """One attribute check a question."""
     for name in ("_monotonic", "to_name"):
         monkeypatch.setattr(module, name, None)
     assert not module.sinks.all
     assert [Cadence("entropy", 2).due(number) for number in range(3)] == [True, False, True]
-
-
-def test_names_do_not_fill_the_memory(events: list[Event]) -> None:
-    """The groups of a program that makes up names are reported up to a limit, a group that is made
-    in every step once; a long name is cut."""
-    cadence("x" * 9000, 2)
-    for number in range(1000):
-        cadence(f"group {number}", 2)
-        cadence("group 0", 2)
-    received = [event.name for event in events if isinstance(event, CadenceDeclared)]
-    assert len(received) == len(set(received)) == module.MAX_GROUPS
-    assert max(len(name) for name in received) < 300
 
 
 def test_events_survive_the_journal(events: list[Event]) -> None:

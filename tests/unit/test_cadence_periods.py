@@ -84,13 +84,6 @@ def test_one_disturbed_firing_in_eight_does_not_hide_a_rhythm() -> None:
     assert [(r.period, r.first, r.count) for r in find_periods(values)] == [(5, 2, 15)]
 
 
-def test_the_beginning_of_a_known_period_is_found() -> None:
-    """Three firings are enough when the period is known, and noise has no beginning."""
-    assert find_offset(steps(6, "normal", 60, (20, 7, 30e-3)), 20) is not None
-    found = sum(find_offset(steps(seed, "outliers"), 14) is not None for seed in range(200))
-    assert found <= 4
-
-
 @pytest.mark.parametrize("values", [[], [1e-3], [0.0] * 50, [1e-3, 2e-3, 1e-3]])
 def test_few_or_equal_steps_have_no_rhythm(values: list[float]) -> None:
     """Nothing to compare is no error."""

@@ -41,14 +41,6 @@ def test_nothing_changes_or_nothing_is_known(shapes: list[tuple[str | None, int]
     assert varying_sizes(shapes) is None
 
 
-def test_calls_that_cannot_be_compared_are_counted() -> None:
-    """Symbolic sizes, a tensor more, shapes not distinguished: none of them is guessed at."""
-    others = [("[8], [8]", 2), ("[symbolic]", 3), (None, 7), ("[8], ...", 1)]
-    assert varying_sizes([("[8]", 5), ("[9]", 1), *others]) == VaryingSizesRecord(
-        dims=(("0:0",),), sizes=((8,), (9,)), counts=(5, 1), other_calls=13
-    )
-
-
 def test_names_fit_or_are_not_used() -> None:
     """Names of another number of tensors, or one for two tensors, would name the wrong one."""
     shapes = [("[8], ids=[8]", 1), ("[9], ids=[9]", 1)]

@@ -98,20 +98,6 @@ def test_a_clear_step_has_one_place() -> None:
     assert (step.before, step.after) == (10.0, 20.0)
 
 
-def test_an_outlier_is_no_step_and_moves_none() -> None:
-    """A single run of ten times the time changes nothing, at the place of the step neither."""
-    steady = normal(random.Random(2), 40)
-    steady[20] = 1000.0
-    assert found(random.Random(1), steady) == ()
-    changed = [
-        *normal(random.Random(2), 40),
-        *(value * 1.3 for value in normal(random.Random(3), 20)),
-    ]
-    changed[38], changed[41] = 1000.0, 1.0
-    (step,) = found(random.Random(1), changed)
-    assert step.at == 40
-
-
 def test_a_step_and_its_end_are_two() -> None:
     """What got slower and was mended later is two steps."""
     draw = random.Random(SEED)
@@ -168,11 +154,6 @@ def test_small_probabilities_are_bounds(few: int, number: int) -> None:
         if exact < 0.02:
             excess = value - few * (number + 1) / 2
             assert noisy._tail(excess, few, number) >= exact * 0.999
-
-
-def test_equal_values_are_ranked_by_their_keys() -> None:
-    """Ties are broken by what has nothing to do with the order."""
-    assert noisy.ranks_of([5, 5, 1, 5], [3, 1, 9, 2]) == [4, 2, 1, 3]
 
 
 def test_the_level_of_the_likelihood_ratio_is_right() -> None:

@@ -94,12 +94,6 @@ def test_lists_that_were_cut_hold_fewer() -> None:
     assert contradictions(changed(cut)) == ()
 
 
-def test_a_process_may_shrink_around_a_compile() -> None:
-    """Its resident size falls where the machine is short of memory."""
-    shrunk = {"compiles": 1, "grown_bytes": -4096, "peak_bytes": None, "events": []}
-    assert contradictions(changed(lambda raw: raw["compile"].update(memory=shrunk))) == ()
-
-
 def test_the_gate_refuses_it(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit code 2 and a sentence, judging and recording; nothing is written."""
     monkeypatch.chdir(tmp_path)

@@ -123,18 +123,6 @@ def test_nothing_is_recorded_while_a_graph_is_captured() -> None:
     assert [row[0] for row in rows(events)] == [3]
 
 
-def test_a_phase_that_did_not_end_is_unknown() -> None:
-    """Null, not zero."""
-    device = Device()
-    clock, events = make(device)
-    step(clock, device, 0)
-    clock.enter(FORWARD)
-    device.queued_ms += 5.0
-    clock.step_ended(1, False)
-    clock.finish()
-    assert rows(events) == [(1, 0.005, None, None)]
-
-
 def test_steps_that_are_decided_together_are_not_timed() -> None:
     """Their ends were not marked when they happened."""
     device = Device()

@@ -96,21 +96,6 @@ def test_verdict(severity: Severity, verdict: str) -> None:
     assert verdict_of() == "clean"
 
 
-def test_order_and_ids() -> None:
-    """Doubt first, then by seconds, then by severity, else the order of the rules; F1, F2..."""
-    findings = [
-        made("CD201", "warning", None, name="d"),
-        made("CD202", "error", None, name="c"),
-        made("CD105", "warning", 0.5, name="b"),
-        made("CD101", "warning", 1.5, name="a"),
-        made("CD203", "warning", None, name="e"),
-        made("CD903", "error", None, name="doubt"),
-    ]
-    found = diagnose(CLEAN, (lambda _: findings,)).findings
-    assert [each.variable for each in found] == ["doubt", "a", "b", "c", "d", "e"]
-    assert [each.id for each in found] == ["F1", "F2", "F3", "F4", "F5", "F6"]
-
-
 def test_a_consequence_belongs_to_the_eager_frame() -> None:
     """Where torch names only the loop, the frame that ran eager is the finding."""
     (finding,) = diagnose(broken_frame(LOOP)).findings

@@ -44,29 +44,6 @@ def test_show_takes_the_latest_run_and_its_folder(
     assert "compilediag show --frames .compilediag/20261120-x-1" in shown
 
 
-def test_every_command_ends_with_the_next_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """The last line of every screen says where to go on."""
-    for arguments in (
-        ("show", FINDINGS),
-        ("show", "--frames", FINDINGS),
-        ("show", "--timeline", FINDINGS),
-        ("explain", "1", FINDINGS),
-        ("explain", "--list"),
-        ("diff", FINDINGS, CLEAN),
-    ):
-        last = out(capsys, *arguments).rstrip("\n").rpartition("\n")[2]
-        assert last.lstrip().startswith(("next: compilediag ", "compilediag ")), arguments
-
-
-def test_explain_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    """`explain 1` and `explain F1` tell all facts of the finding, then the page of its rule."""
-    text = out(capsys, "explain", "1", FINDINGS)
-    assert text.startswith("finding 1: CD103 lazily grown buffer")
-    assert "tensor size mismatch at index 0" in text
-    assert out(capsys, "explain", "F1", FINDINGS) == text
-    assert PAGE in text
-
-
 @pytest.mark.parametrize("spelled", ["CD103", "cd103", "lazy-buffer", "lazy_buffer"])
 def test_explain_a_rule(spelled: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A code in any case and a slug lead to the page, printed as it is written."""

@@ -37,17 +37,6 @@ def test_an_argument_is_assigned_and_passed(
     assert changed(statement, call, text) == "".join(f"        {line}\n" for line in lines)
 
 
-def test_several_arguments_keep_their_order() -> None:
-    new = changed("y = f(x[i], z[i])", "f(x[i], z[i])", "z[i]", "x[i]")
-    assert [line.strip() for line in new.splitlines()] == [
-        "given1 = x[i]",
-        "given2 = z[i]",
-        MARK.format("given2"),
-        MARK.format("given1"),
-        "y = f(given1, given2)",
-    ]
-
-
 def test_a_name_of_the_file_is_not_overwritten() -> None:
     head = HEAD.replace("run()", "run(given)")
     assert "given_2 = x[i]" in changed("y = f(x[i])", "f(x[i])", "x[i]", head=head)

@@ -27,15 +27,10 @@ from compilediag_harness.wire import PaddingChecked
 from tests.support.receipt_records import of_files
 from tests.support.timelines import WHERE
 from tests.unit.test_fix_certificate import (
-    BASE,
-    EAGER,
     GOOD,
-    SUBJECT,
     Certificate,
     Observed,
-    Without,
     finding,
-    judge,
     judged,
     receipt,
     run,
@@ -246,28 +241,7 @@ def test_padding_that_harms_or_may_is_refused(
         assert reason in found.reason
 
 
-def test_only_the_padding_of_the_change_is_its_own() -> None:
-    """Another `FixedShape` of the program may be unsafe: it was before."""
-    one, other = padded(checked("safe")), padded(checked("reduced"))
-    elsewhere = replace(other.timeline.fixed_shapes[0], function=replace(WHERE, function="other"))
-    shapes = (*one.timeline.fixed_shapes, elsewhere)
-    both = replace(one, timeline=replace(one.timeline, fixed_shapes=shapes))
-    assert judged(both, declared=Declared(pads=(WHERE,))).holds
-    moved = replace(WHERE, line=WHERE.line + 7)
-    assert judged(both, declared=Declared(pads=(moved,))).holds
-    assert "unsafe" in judged(both, declared=Declared(pads=(WHERE, elsewhere.function))).reason
-
-
 def test_what_is_not_padded_or_called_less_is_refused() -> None:
     assert judged(declared=Declared(pads=(WHERE,))).reason == "nothing was padded"
     fewer = judged(padded(checked("safe"), calls=9), declared=Declared(pads=(WHERE,)))
     assert "compiled calls 12 → 9" in fewer.reason  # those of a warm-up make up for none
-
-
-def test_fewer_calls_of_a_warm_up_are_no_loss() -> None:
-    """Other sizes may be fewer."""
-    before = replace(BASE, timeline=padded(checked("safe")).timeline)
-    after = padded(checked("safe"))
-    smaller = replace(after.timeline.invocations[0], calls=13, padded=13)
-    after = replace(after, timeline=replace(after.timeline, invocations=(smaller,)))
-    assert judge(SUBJECT, Without(before, EAGER), (after,), declared=Declared(pads=(WHERE,))).holds

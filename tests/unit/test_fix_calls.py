@@ -60,26 +60,6 @@ def masks(calls: list[EnteredAt | None], shapes: list[str], **evidence: Any) -> 
     return list(neutral_changes(case("CD114", calls, shapes, **{**MASK, **evidence})))
 
 
-def test_a_mask_that_hides_nothing_is_passed_where_none_is() -> None:
-    found = masks([WITHOUT, WITH], SHAPES)
-    like = "torch.{}((x.shape[0], x.shape[1]), dtype=torch.bool, device=x.device)"
-    assert codes(found) == [
-        ("model(x)", "mask", like.format("ones")),
-        ("model(x)", "mask", like.format("zeros")),
-    ]
-    assert found[0].line == f"train.py:15: pass mask={like.format('ones')}"
-    assert found[0].edits[0].line == 15
-
-
-def test_sizes_are_those_of_other_arguments_or_numbers() -> None:
-    named = [call(15, "model(ids=b['ids'])", ids="b['ids']"), WITH]
-    shapes = ["ids=[4, 24]", "ids=[4, 24], mask=[4, 1, 24]", "ids=[2, 9], mask=[2, 1, 9]"]
-    ((_, _, fill), _) = codes(
-        masks([named[0], call(13, "model(ids=b['ids'], mask=m)", mask="m")], shapes)
-    )
-    assert fill.startswith("torch.ones((b['ids'].shape[0], 1, b['ids'].shape[1]), ")
-
-
 def test_a_variable_that_is_none_at_times_is_replaced_where_it_is_passed() -> None:
     found = masks([call(13, "model(x, m)", x="x", mask="m")], ["[4, 24]", "[4, 24], [4, 24]"])
     ones = "torch.ones((x.shape[0], x.shape[1]), dtype=torch.bool, device=x.device)"
@@ -165,16 +145,6 @@ def test_a_flag_is_the_same_in_every_call(source: str) -> None:
         for value in ("True", "False")
     ]
     assert found[0].line == "train.py:3: pass fast=True (and at 1 other call)"
-
-
-def test_what_is_no_flag_of_a_call_is_not_made_the_same() -> None:
-    calls: list[EnteredAt | None] = [call(3, "f(x, n)", x="x", n="n")]
-    for evidence in (
-        {"source": "L['n']", "values": [["1", "2"]]},
-        {"source": "L['self'].fast", "values": [["False", "True"]]},
-        {"source": "L['o'][0]", "values": [["False", "True"]]},
-    ):
-        assert not list(flag_changes(case("CD107", calls, [], **evidence)))
 
 
 FILLED = {

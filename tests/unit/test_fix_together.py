@@ -7,7 +7,6 @@ import msgspec
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.offers import changes_for
-from compilediag_harness.wire import Location
 from tests.support.receipt_records import entered, finding_record
 from tests.unit.test_fix_candidates import receipt
 
@@ -62,11 +61,6 @@ def test_own_sources_are_tried_first_and_then_those_of_all() -> None:
     assert lines(0, *sizes)[:2] == [own, OF_ALL]
 
 
-def test_one_finding_alone_has_its_own_sources_only() -> None:
-    numbers = finding(1, "CD107", BATCH), finding(2, "CD105", CONTEXT, severity="info")
-    assert lines(0, *numbers) == [f'export {SOURCES}="{BATCH}"']
-
-
 def test_sources_of_other_functions_are_left_alone() -> None:
     here, there = finding(1, "CD105", BATCH), finding(2, "CD105", CONTEXT)
     found = changes_for(here, run_of(here, there, elsewhere="F2"))
@@ -81,13 +75,3 @@ def test_a_combination_has_the_sources_of_what_met() -> None:
 
 def test_what_has_another_cause_gets_no_sources() -> None:
     assert lines(1, finding(1, "CD105", BATCH), finding(2, "CD111")) == []
-
-
-def test_a_mark_names_the_variable_that_is_passed_in_a_place() -> None:
-    alone = finding(1, "CD105", BATCH)
-    marked = changes_for(alone, run_of(alone))[1]
-    assert (
-        marked.line == "torch._dynamo.maybe_mark_dynamic(latents, 0)  # before the call, train.py:7"
-    )
-    assert [item.argument for item in marked.arguments] == ["args[0]"]
-    assert marked.arguments[0].function == Location("model.py", 13, "forward")

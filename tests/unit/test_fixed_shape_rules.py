@@ -144,20 +144,6 @@ def test_the_receipt_has_a_verdict_of_three_values(
     assert padding.unseen == unseen
 
 
-def test_only_the_last_check_counts() -> None:
-    """A mended function is not blamed for what it was."""
-    assert not list(find_contamination(timeline(checked(("", "reduced")), checked(("", "safe")))))
-
-
-def test_padding_that_must_be_is_no_finding() -> None:
-    """Sizes as good as can be, too few calls, and sizes chosen by a cost of the program's own."""
-    best = used((20, 24, 8), (70, 72, 8), buckets=(24, 72))
-    for calls in (best, wasteful(7), wasteful(priced=True), used((5, 8, 40))):
-        assert not list(find_padding_waste(timeline(calls)))
-    small = used((5, 8, 40), buckets=(8, 64))
-    assert not list(find_padding_waste(timeline(small)))  # 5 rows in multiples of 8
-
-
 @settings(deadline=None, max_examples=40)
 @given(
     counts=st.dictionaries(st.integers(1, 64), st.integers(1, 9), min_size=1, max_size=12),

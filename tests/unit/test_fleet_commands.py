@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -94,15 +93,6 @@ def test_stats_are_a_line_a_lane(run: Run) -> None:
     assert row.endswith("774 MiB  70 of 70")
     assert "not counted: 2 files" in screen
     assert "next: compilediag trend receipts" in screen
-
-
-def test_stats_as_json(run: Run) -> None:
-    """With smallest, largest and newest values, and all statuses."""
-    found = json.loads(run("stats", "receipts", "--json", "--last", "10"))
-    (lane,) = found["lanes"]
-    assert lane["receipts"] == 10
-    assert lane["measures"]["recompiles"]["newest"] == 2
-    assert lane["checks"] == {"runs": 10, "passed": 10, "failed": {}}
 
 
 def test_stats_by_preset(run: Run) -> None:

@@ -34,15 +34,6 @@ def medians(fleet: Fleet) -> list[float]:
     return [entry.values["step_s"] for entry in fleet.entries]
 
 
-def test_a_second_call_reads_no_file(receipts: Path) -> None:
-    """What has not changed comes from the index, and is what the files say."""
-    found = fleet_of(str(receipts))
-    assert found.files_read == 0
-    assert found.notes == ()
-    assert medians(found) == list(range(NUMBER))
-    assert same(found, receipts)
-
-
 def test_only_what_is_wanted_is_kept(receipts: Path) -> None:
     """A lane can be asked for, from the index as from the files."""
     found = fleet_of(str(receipts), lambda lane, created_s: lane == "gpt/train")

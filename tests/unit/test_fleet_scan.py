@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
-from many_receipts import Change, content, entry, measured, plain, written
+from many_receipts import content, entry, measured, plain, written
 
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.entry import BadFile, Entry, lane_of
+from compilediag.extensions.fleet.entry import BadFile, Entry
 from compilediag.extensions.fleet.folder import fleet_at, fleet_of
 from compilediag.extensions.fleet.scan import candidates, read_content, read_file, scan
-from compilediag.receipt.schema.receipt import Receipt
 
 
 def kinds(folder: Path) -> dict[str, str]:
@@ -46,16 +43,6 @@ def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
     }
     (good,) = fleet_of(str(tmp_path)).entries
     assert good.path == "good.json"
-
-
-def test_not_a_number_is_not_measured(tmp_path: Path) -> None:
-    """A receipt with NaN counts; the value is absent, not zero, and never a figure."""
-    raw = plain(1)
-    raw["steps"]["median"] = float("nan")
-    (tmp_path / "nan.json").write_text(json.dumps(raw), encoding="utf-8")
-    (found,) = fleet_of(str(tmp_path)).entries
-    assert "step_s" not in found.values
-    assert found.values["recompiles"] == 1
 
 
 def test_runs_and_files_at_any_depth(tmp_path: Path) -> None:
@@ -105,20 +92,6 @@ def test_times_are_utc(text: str, utc: str, seconds: float | None) -> None:
     """Whatever zone a receipt tells; one without a time that can be read has none."""
     found = entry(1, measured(header__created_at_utc=text))
     assert (found.created, found.created_s) == (utc, seconds)
-
-
-def lane(change: Change) -> object:
-    return lane_of(msgspec.convert(plain(1, change), Receipt))
-
-
-def test_lanes_are_those_of_diff() -> None:
-    """Every flag that is known; what is null is as if it were not there."""
-    same = measured(header__lane__numerics_flags__cudnn_benchmark=None)
-    other = measured(header__lane__numerics_flags__mode="b")
-    assert lane(same) == lane(lambda raw: None)
-    assert lane(other) != lane(lambda raw: None)
-    flags = lane_of(msgspec.convert(plain(1, other), Receipt)).flags
-    assert ("numerics_flags.mode", '"b"') in flags
 
 
 def test_what_is_kept_of_a_receipt() -> None:

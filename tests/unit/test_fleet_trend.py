@@ -140,16 +140,6 @@ def test_runs_that_did_not_end_well_are_left_out() -> None:
     assert "step_s" in {change.measure for event in every for change in event.changes}
 
 
-def test_too_few_receipts_are_marked_as_too_few() -> None:
-    """Ten runs say nothing of noise, whatever they show; counts need three."""
-    lane = only(trend_of([*entries(range(5)), *entries(range(5, 10), median=0.9)]))
-    assert events_of(lane) == ()
-    enough = {series.measure: series.enough for series in lane.series}
-    assert not enough["step_s"]
-    assert enough["recompiles"]
-    assert lane.needed > 10
-
-
 def test_more_series_do_not_mean_more_false_alarms() -> None:
     """The permitted error is that of the whole trend: of 40 folders of steady receipts, with ten
     noisy series each, hardly one has an alarm."""

@@ -24,15 +24,6 @@ def question(compile_id: str, t: float) -> Recompiled:
     return Recompiled(t, 1, compile_id, 0, FRAME, ("0/0: n == 2",), (), 0.0)
 
 
-def test_without_the_question_torchs_own_reason_is_used() -> None:
-    """Where torch's question cannot be recorded, its row still has one reason."""
-    timeline = fold([[row("0/0", 1.0), row("0/1", 2.0, recompile_reason="0/0: n == 2")]])
-    (recompile,) = timeline.counted_recompiles
-    assert recompile.reasons == ("0/0: n == 2",)
-    assert recompile.entries == ()
-    assert recompile.problem is not None
-
-
 def test_a_question_whose_compile_never_ended_is_kept_and_not_counted() -> None:
     """The process was killed in the middle of a recompile."""
     timeline = fold([[row("0/0", 1.0), question("0/1", 2.0)]])

@@ -50,34 +50,6 @@ def test_several_checks_of_one_variable_are_one_cause() -> None:
     assert finding.evidence["cause"] == "CD108"
 
 
-def test_a_recompile_after_the_look_used_the_guard_up() -> None:
-    """The hazard fired: that is the recompile's finding now."""
-    compiles = [FORWARD, attempt("0/1", kind="recompile", step=3)]
-    look = hazards([false_guard()], step=0)
-    assert found(find_armed_guards, run_of(compiles, hazards=(look,))) == []
-    later = hazards([false_guard()], step=3)
-    assert len(found(find_armed_guards, run_of(compiles, hazards=(later,)))) == 1
-
-
-def values_of(count: int, limit: int = 8) -> Timeline:
-    """A frame that compiled `count` variants of an integer."""
-    compiles = [FORWARD, *(attempt(f"0/{n}", kind="recompile", step=n) for n in range(1, count))]
-    run = run_of(compiles)
-    return replace(run, frames=tuple(replace(each, limit=limit) for each in run.frames))
-
-
-@pytest.mark.parametrize(
-    ("count", "limit", "expected"), [(5, 8, False), (6, 8, True), (8, 8, True), (8, 64, False)]
-)
-def test_near_the_limit(count: int, limit: int, expected: bool) -> None:
-    """From three quarters of the limit on the frame is named, with the room that is left."""
-    findings = found(find_variant_forecasts, values_of(count, limit))
-    assert bool(findings) is expected
-    if findings:
-        assert findings[0].title.startswith(f"{count} of {limit} variants of forward used")
-        assert findings[0].evidence["variants"] == count
-
-
 def test_no_forecast_of_what_happened() -> None:
     """A frame past the limit is CD152 only."""
     run = run_of(at_limit(8))

@@ -199,12 +199,6 @@ def test_formats_go_to_files_beside_the_screen(capsys: Any) -> None:
     assert json.loads(Path("out/gate.sarif").read_text())["version"] == "2.1.0"
 
 
-def test_a_format_on_stdout_stands_alone(capsys: Any) -> None:
-    """What a program reads has no line for people in it."""
-    assert gate(saved(CAUSE), "--fail-on", "recompiles>0", "--format", "json") == 3
-    assert json.loads(capsys.readouterr().out)
-
-
 def test_a_file_that_cannot_be_written(capsys: Any) -> None:
     """An error, and not the gate's verdict."""
     Path("file").touch()

@@ -70,15 +70,6 @@ def test_what_is_not_the_same_is_new(now: Receipt) -> None:
     assert "cause" in {item.kind for item in judged.improvements}
 
 
-def test_two_that_could_be_meant_are_no_move() -> None:
-    """One cause is gone, and two files have one like it now."""
-    before = run_baseline(receipt(first(number=7, function="main"), again_in(OLD))).lane
-    both = again_in(NEW), again_in("/home/user/b/app.py", 3)
-    after = run_baseline(receipt(first(number=7, function="main"), *both)).lane
-    assert len(after.causes) == 2
-    assert not [move for move in moved(before, after).moves if move.group == "causes"]
-
-
 def test_a_move_within_own_code_is_found_in_the_whole_run() -> None:
     """`--own-code-only` judges a part, and what is left out of it is not gone."""
     judged = judge(run_in(NEW), baseline=allowed(run_in(OLD)), own_code_only=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compilediag_harness.shapes.buckets import BucketsImpossible, plan_buckets, powers_of_two
+from compilediag_harness.shapes.buckets import BucketsImpossible, plan_buckets
 from compilediag_harness.shapes.grids import evaluate_grid, plan_grid
 
 PAIRS = st.dictionaries(
@@ -35,15 +35,6 @@ def test_a_grid_of_its_own_sizes_wastes_nothing() -> None:
     found = plan_grid(counts, 4)
     assert (found.first, found.second, found.graphs, found.waste) == ((4, 32), (16, 64), 4, 0.0)
     assert plan_grid(counts, 4, multiples=(8, 1)).first == (8, 32)
-
-
-def test_fewer_cells_than_powers_of_two_and_less_padding() -> None:
-    """A lopsided mixture: with half the cells of the grid of powers of two, less is padded."""
-    counts = {(rows, 7 * rows % 97 + 3): 1 + rows % 5 for rows in range(1, 64)}
-    ladder = powers_of_two(63), powers_of_two(99)
-    usual = evaluate_grid(counts, *ladder)
-    found = plan_grid(counts, len(ladder[0]) * len(ladder[1]) // 2)
-    assert found.run_elements < usual.run_elements
 
 
 def test_what_cannot_be_planned() -> None:

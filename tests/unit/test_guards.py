@@ -88,18 +88,6 @@ def test_compile_ids(compile_id: str) -> None:
     assert (reason.compile_id, reason.expression) == (compile_id, "n == 2")
 
 
-def test_last_user_frame_without_a_comment() -> None:
-    """Without a trailing comment the last frame of the stack is to blame."""
-    reason = parse_reason('0/0: n == 2\nUser stack trace:\n  File "/a/m.py", line 7, in f\n    y')
-    assert reason.location == Location("/a/m.py", 7, "f")
-
-
-def test_comment_sign_inside_a_string() -> None:
-    """Two blanks and `#` inside a guarded string do not end the expression."""
-    reason = parse_reason("0/0: s == 'a  # b'      # x  # m.py:1 in f")
-    assert reason.expression == "s == 'a  # b'"
-
-
 def test_branch_is_blamed_for_a_range() -> None:
     """Of the two places of a range guard the second, the branch, is the one to blame."""
     reason = parse_reason(
@@ -208,11 +196,6 @@ def test_expressions(text: str, check: str, expected: str | None, actual: str | 
     """What a guard checks, expects and found is read from its text."""
     guard = guard_of(text)
     assert (guard.check, guard.expected, guard.actual) == (check, expected, actual)
-
-
-def test_a_counter_named_step_is_no_slice() -> None:
-    """`state.step == 3` is an attribute; only the process shows that it is a slice's."""
-    assert family_of_text(parse_reason("0/0: state.step == 3")) == "CD104"
 
 
 def test_a_users_optim_folder_is_no_optimizer() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.timeline.timeline import Process, Step, Timeline, ranks_present, world_size
+from compilediag.timeline.timeline import Process, Step, Timeline
 from compilediag_harness.wire import ProcessStarted, TorchSeen
 
 
@@ -33,12 +33,3 @@ def test_without_steps_and_compiles() -> None:
     assert Timeline(processes=(process(0, None, torch=False), process(1, None))).lead == 1
     assert Timeline(processes=(process(0, None, torch=False),)).lead == 0
     assert Timeline().lead == 0
-
-
-def test_ranks() -> None:
-    """With a launcher its ranks; without one the only process is rank 0."""
-    many = Timeline(processes=(process(0, None, 4), process(1, 3, 4), process(2, 1, 4)))
-    assert (ranks_present(many), world_size(many)) == ((1, 3), 4)
-    one = Timeline(processes=(process(0, None), process(1, None)))
-    assert (ranks_present(one), world_size(one)) == ((0,), None)
-    assert ranks_present(Timeline()) == ()

@@ -11,7 +11,6 @@ import pytest
 
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord, FixRecord
 from compilediag.rules.diagnose import diagnose
-from compilediag.rules.variables import export_line
 from compilediag.timeline.timeline import Process, Timeline
 from compilediag.views.findings import joined_exports
 from compilediag_harness.wire import FalseGuard
@@ -88,11 +87,6 @@ def test_nothing_for_a_source_that_the_list_cannot_hold(source: str) -> None:
     assert settings(recompiled(false_guard(source, f"{source} == 2"))) == []
 
 
-def test_a_size_is_dynamic_by_source_and_dimension() -> None:
-    assert settings(recompiled(tensor("[4, 8]", "[6, 8]"))) == [(DYNAMIC, "L['x']:0")]
-    assert settings(recompiled(tensor("[4, 8]", "[6, 9]"))) == [(DYNAMIC, "L['x']:0,L['x']:1")]
-
-
 @pytest.mark.parametrize(
     "source", ["L['self']._buffers['pe']", "L['self']._modules['head']._parameters['weight']"]
 )
@@ -141,11 +135,6 @@ def finding(*candidates: CandidateRecord) -> FindingRecord:
     )
 
 
-def test_a_line_for_the_shell() -> None:
-    assert export_line(DYNAMIC, "L['n']") == f"export {DYNAMIC}=\"L['n']\""
-    assert export_line("TORCHDYNAMO_X", "1") == "export TORCHDYNAMO_X=1"
-
-
 def test_settings_of_several_findings_are_joined() -> None:
     findings = [
         finding(candidate(DYNAMIC, "L['n']")),
@@ -157,8 +146,3 @@ def test_settings_of_several_findings_are_joined() -> None:
         f"export {DYNAMIC}=\"L['n'],L['x']:0\"",
         f'export {OVERRIDES}=">=0:a=1,b=2"',
     ]
-
-
-def test_settings_that_do_not_meet_are_not_repeated() -> None:
-    findings = [finding(candidate(DYNAMIC, "L['n']")), finding(candidate(OVERRIDES, ">=0:a=1"))]
-    assert joined_exports(findings) == []

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from timelines import attempt, recompile, timeline
+from timelines import recompile
 
 from compilediag.diagnosis.causes.recompile import Explanation, causes_of, explained
-from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.timeline import Recompile, Timeline
+from compilediag.timeline.timeline import Recompile
 from compilediag_harness.wire import EntryDiff, FalseGuard, GuardFacts, Location
 
 LINE = Location("/home/user/app.py", 12, "forward")
@@ -231,19 +230,3 @@ class TestEntries:
         assert (entry.compile_id, entry.left_out) == ("0/0", None)
         assert [(guard.variable, guard.novel) for guard in entry.guards] == [("n", None)]
         assert causes_of(again)
-
-
-def two_flags() -> Timeline:
-    """Each flag alone, then both."""
-    a, b = flag("a", novel=True), flag("b", novel=True)
-    back = flag("a", novel=False, actual="False")
-    met = [((a,),), ((back, b), (b,)), ((A,), (B,), (A, B))]
-    again = [recompile_of(*entries, compile_id=f"0/{at}") for at, entries in enumerate(met, 1)]
-    rows = [attempt(item.compile_id, kind="recompile", cause=item) for item in again]
-    return timeline([attempt("0/0"), *rows])
-
-
-def test_a_combination_is_no_value_of_its_own() -> None:
-    """The forecast multiplies the values of the flags."""
-    forecast = [item for item in diagnose(two_flags()).findings if item.rule == "CD151"]
-    assert [item.evidence["combinations"] for item in forecast] in ([], [4])

@@ -150,15 +150,6 @@ def test_what_a_call_did_is_asked_once() -> None:
     assert not live.updated()
 
 
-def test_a_call_whose_end_is_not_reported_is_in_nobodys_way() -> None:
-    """Calls are reported again from the middle of one on, where brief steps are sampled again."""
-    adam = Adam()
-    live = OptimizerRegistry(TORCH)
-    assert live.expected()
-    live.call_begins(KEY, True)
-    assert a_call(live, adam.weight)
-
-
 def test_it_keeps_no_optimizer_alive() -> None:
     """A dropped optimizer is forgotten, with its memory."""
     adam = Adam()

@@ -117,12 +117,6 @@ def found(*packed: PackedBuffer, wall_s: float = 0.02) -> Any:
     return list(find_packing_copies(replace(run, processes=(process(),), steps=steps)))
 
 
-def test_what_is_filled_in_vain_is_told() -> None:
-    """With what else is said of it: the recorded run of packing_copies."""
-    (finding,) = found(PACKED, PACKED)
-    assert (finding.steps, finding.evidence["overwritten_share"]) == ((3, 4), 0.75)
-
-
 @pytest.mark.parametrize(
     "packed",
     [

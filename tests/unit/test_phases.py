@@ -73,16 +73,6 @@ def test_every_second_has_one_phase(
     assert seconds(phases, 60.0) == {}
 
 
-def test_a_phase_over_the_end_of_a_step() -> None:
-    """Each step has its part, where the step ends inside a phase."""
-    phases = PhasesInProgress()
-    phases.open(BACKWARD, 1.0)
-    phases.add(OPTIMIZER, 2.0, 3.0)
-    assert seconds(phases, 3.0) == {"backward": 1.0, "optimizer": 1.0}
-    phases.close(BACKWARD, 5.0)
-    assert seconds(phases, 6.0) == {"backward": 2.0}
-
-
 def test_a_span_that_holds_steps_is_no_phase() -> None:
     """`with span("epoch")` around the loop leaves the steps as they are."""
     phases = PhasesInProgress()

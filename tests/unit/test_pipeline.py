@@ -16,7 +16,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.extensions.pipeline import pipeline as module
 from compilediag_harness.extensions.pipeline.pipeline import Pipeline, pipeline
 from compilediag_harness.user_api import spans
-from compilediag_harness.wire import Event, PipelineWorked, SpansEnded
+from compilediag_harness.wire import PipelineWorked, SpansEnded
 
 
 @pytest.fixture
@@ -88,18 +88,6 @@ def test_nothing_happens_without_a_session(monkeypatch: pytest.MonkeyPatch) -> N
     assert loop.train() is loop.train() is loop.infer() is loop.dispatch_wait()
 
 
-def test_what_was_before_a_session_is_not_told() -> None:
-    """A block that began while there was no session stays unmeasured."""
-    loop = pipeline()
-    events: list[Event] = []
-    session = Session(events.append)
-    with loop.train():
-        module.sinks.install(session)
-    module.sinks.finish(session)
-    module.sinks.uninstall(session)
-    assert events == []
-
-
 def test_stretches_are_told(listening: Listening, clock: list[float]) -> None:
     """With their times, samples and slots; samples may be known only at the end."""
     session, events = listening
@@ -124,30 +112,6 @@ def test_stretches_are_told(listening: Listening, clock: list[float]) -> None:
     received = [event for event in events if isinstance(event, PipelineWorked)]
     assert {(event.name, event.slots) for event in received} == {("rollout", 2)}
     assert [size for event in received for size in event.pool_sizes] == [7]
-
-
-def test_they_are_told_in_batches(listening: Listening) -> None:
-    """A thousand blocks at one moment are two records; what is left comes with `finish`."""
-    session, events = listening
-    loop = pipeline()
-    for _ in range(1025):
-        with loop.train():
-            pass
-    assert len(events) == 2
-    module.sinks.finish(session)
-    assert len(blocks(events)) == 1025
-    module.sinks.finish(session)
-    assert len(events) == 3, "nothing is reported twice"
-
-
-def test_time_makes_a_batch(listening: Listening, clock: list[float]) -> None:
-    """Rare blocks are written soon, so that a killed process has written them."""
-    _, events = listening
-    loop = pipeline()
-    for end in (1.0, 2.0):
-        with loop.train():
-            clock[0] = end
-    assert len(events) == 2
 
 
 def test_work_that_raises_is_no_work(listening: Listening) -> None:

@@ -10,7 +10,6 @@ from compilediag.timeline.fold import fold
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step
 from compilediag_harness.wire import PipelineWorked
-from compilediag_harness.wire.user_events import max_at_once
 
 BATCH = 8
 
@@ -42,13 +41,6 @@ def loop(
             work.append(stretch("infer", number * infer_s, infer_s, BATCH, slot=0))
     sizes = tuple((float(place), size) for place, size in enumerate(pool))
     return PipelineLoop(process, "rollout", slots, tuple(work), sizes)
-
-
-def test_max_at_once() -> None:
-    """Intervals that only touch are not in progress at the same time."""
-    assert max_at_once([]) == 0
-    assert max_at_once([(0.0, 1.0), (1.0, 2.0)]) == 1
-    assert max_at_once([(0.0, 3.0), (1.0, 2.0), (1.5, 4.0)]) == 3
 
 
 def test_the_seed_s_first_example_inference_is_the_bottleneck() -> None:

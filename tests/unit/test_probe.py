@@ -68,23 +68,6 @@ def probing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Probing:
 TWO = Program({"entropy": 4, "norms": 6})
 
 
-def test_every_variant_runs_and_is_reported(probing: Probing) -> None:
-    """Configured first, then all groups off, each alone, all together; each with its receipt."""
-    outcome, found = probing(TWO)
-    assert probing.announced == ["configured", "control", "entropy", "norms", "collision"]
-    assert [item.kind for item in found.variants] == [
-        "configured", "control", "alone", "alone", "collision",
-    ]  # fmt: skip
-    folder = Path(outcome.run_dir)
-    for item in found.variants:
-        assert item.receipt is not None
-        assert read_receipt(folder / item.receipt).status == item.status == "complete"
-    assert [item.fires["entropy"] == () for item in found.variants] == [
-        False, True, False, True, False,
-    ]  # fmt: skip
-    assert (outcome.exit_code, outcome.notes) == (0, ())
-
-
 def test_costs_are_attributed(probing: Probing) -> None:
     """Compile and metric, first hit and recurring; the collision compiles twice in one step here,
     and costs the sum."""

@@ -14,12 +14,12 @@ from compilediag.cli import main
 from compilediag.commands.subcommand import read_defaults
 from compilediag.commands.target import TOML_KEYS
 from compilediag.errors import UsageError
-from compilediag.extensions.cadence.diagnosis.groups import GroupSelection, ProbeGroup
+from compilediag.extensions.cadence.diagnosis.groups import GroupSelection
 from compilediag.extensions.cadence.views.cadence import render_cadence
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.supervised_run import Outcome
-from compilediag.views.format import ASCII_BARS, BARS, sparkline
+from compilediag.views.format import BARS
 from compilediag.views.live import Progress, status
 from compilediag.views.style import RenderOptions
 
@@ -69,15 +69,6 @@ def test_after_a_marked_target_everything_is_the_targets(called: list[Any]) -> N
     assert main(["probe", "--", "x.py", "--cadence-probe"]) == 0
     assert [call[0] for call in called] == [["x.py", "--cadence-probe"]] * 2
     assert [call[2] is None for call in called] == [True, False]
-
-
-def test_options_reach_the_probe(called: list[Any]) -> None:
-    """Those of a run, and its own."""
-    typed = ["probe", "--steps", "99", "--warmup", "4", "--keep-caches", "--group", "a=--a {n}"]
-    assert main([*typed, "--group", "b", "x.py"]) == 0
-    ((_, options, wanted),) = called
-    assert (options.steps, options.warmup, options.keep_caches) == (99, 4, True)
-    assert wanted == GroupSelection((ProbeGroup("a", "argument", "--a {n}"),), ("b",))
 
 
 def test_the_table_gives_defaults_and_flags_win(called: list[Any]) -> None:
@@ -209,14 +200,3 @@ def test_ascii_only(probed: None) -> None:
     """Where the terminal can show nothing else, the pictures are ASCII too."""
     main(["probe", "--quiet", "model.py"])
     assert render_cadence(read_receipt(), RenderOptions(ascii_only=True)).isascii()
-
-
-def test_bars_are_comparable() -> None:
-    """Eight heights from the lowest to the highest of a common scale, in ASCII too; more steps
-    than columns are squeezed without losing a spike."""
-    assert sparkline([1, 2, 4, 8, 16, 32, 64, 128], 1, 128, 8) == BARS[0] + BARS[1:]
-    assert set(sparkline([3.0] * 5, 1, 9, 8)) == {BARS[4]}
-    assert sparkline([1, 1, 1, 100, 1, 1], 1, 100, 2, ascii_only=True) == "_#"
-    assert sparkline([0.0, 5.0], 0.0, 5.0, 8) == BARS[0] * 2
-    assert (len(BARS), len(ASCII_BARS)) == (8, 8)
-    assert ASCII_BARS.isascii()

@@ -9,18 +9,14 @@ from compilediag.extensions.cadence.diagnosis.groups import (
     GroupSelection,
     ProbeGroup,
     all_groups,
-    group_of,
     parse_groups,
-    variable_of,
     with_argument,
 )
 from compilediag.extensions.cadence.diagnosis.plan import (
     MIN_FIRES,
     QUIET,
-    Variant,
     make_plan,
     min_steps,
-    variants_of,
     warmup_steps,
 )
 from compilediag.timeline.recorded import CadenceGroup
@@ -55,13 +51,6 @@ def test_templates_reach_the_command_line(template: str, typed: str, expected: s
     assert list(with_argument(shlex.split(typed), template, 7)) == shlex.split(expected)
 
 
-def test_templates_reach_the_environment() -> None:
-    """The value may hold more than the number."""
-    assert group_of("e", "env:ENTROPY={n}").origin == "environment"
-    assert variable_of("env:ENTROPY={n}", 7) == ("ENTROPY", "7")
-    assert variable_of("env:A=every:{n};b=1", 7) == ("A", "every:7;b=1")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -86,16 +75,6 @@ def test_two_groups_of_one_name_are_an_error() -> None:
         parse_groups(["a=--x {n}", "a=--y {n}"], {})
     with pytest.raises(UsageError, match="the code declares a group named 'a' itself"):
         all_groups(parse_groups(["a=--x {n}"], {}), [declared("a")])
-
-
-def test_the_command_line_wins_over_the_table() -> None:
-    """By name; the other groups of pyproject.toml stay."""
-    found = parse_groups(["a=--new {n}"], {"a": "--old {n}", "b": "env:B={n}"})
-    assert {group.name: group.template for group in found.templates} == {
-        "b": "env:B={n}",
-        "a": "--new {n}",
-    }
-    assert parse_groups(["a"], {"a": "--old {n}"}) == GroupSelection((), ("a",))
 
 
 def test_an_unknown_group_is_an_error_that_names_the_known() -> None:
@@ -130,24 +109,6 @@ def test_without_a_step_the_error_says_how_to_mark_them() -> None:
     """A loop that nothing marks, or a target that is not Python."""
     with pytest.raises(UsageError, match="no step was seen"):
         make_plan(0, 0)
-
-
-def test_the_setting_is_in_the_programs_own_steps() -> None:
-    """A program that resumes at step 12,000, or counts from 1, fires in the same step as others."""
-    plan = make_plan(60, 2)
-    for shift in (0, 1, 12_000, -1):
-        every, offset = map(int, plan.setting(ProbeGroup("e", "code", shift=shift)).split("+"))
-        fires = [step for step in range(60) if (step + shift) % every == offset]
-        assert fires == list(range(plan.first, 60, plan.every))
-
-
-def test_the_variants() -> None:
-    """Control, each alone, collision; one group collides with nothing, none needs no control."""
-    a, b = ProbeGroup("a", "code"), ProbeGroup("b", "argument", "--b {n}")
-    assert [item.kind for item in variants_of([a, b])] == ["control", "alone", "alone", "collision"]
-    assert [item.name for item in variants_of([a])] == ["control", "a"]
-    assert variants_of([a, b])[-1] == Variant("collision", (a, b))
-    assert variants_of([]) == ()
 
 
 def test_warmup_is_what_compiles_at_the_start() -> None:

@@ -65,12 +65,3 @@ def test_pull_requests_and_pushes_on_github() -> None:
     push = {"GITHUB_SHA": "abc", "GITHUB_HEAD_REF": "", "GITHUB_REF_NAME": "main"}
     assert provenance_from(push).git_branch == "main"
     assert provenance_from({**push, "GITHUB_HEAD_REF": "fix"}).git_branch == "fix"
-
-
-def test_sources_are_not_mixed() -> None:
-    """The commit of one source with the branch of another would be a commit that never was."""
-    service = {"CI_COMMIT_SHA": "abc", "CI_COMMIT_REF_NAME": "main"}
-    assert provenance_from({**service, "COMPILEDIAG_GIT_BRANCH": "x"}) == provenance(git_branch="x")
-    assert provenance_from({"GITHUB_REF_NAME": "main", "GIT_COMMIT": "def"}) == provenance(
-        git_commit="def"
-    )

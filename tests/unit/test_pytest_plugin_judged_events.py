@@ -38,13 +38,6 @@ def test_a_compile_belongs_to_the_part_it_ended_in() -> None:
     assert [item.compile_id for item in fold([events_between(events, 3, 9)]).compiles] == ["1/0"]
 
 
-def test_a_question_without_an_answer_is_kept() -> None:
-    """Another thread is still compiling at the end of the part: it is not quiet."""
-    events = (row(1, "0/0"), question(2.5, "0/1"), row(4, "0/1"))
-    inside = fold([events_between(events, 2, 3)])
-    assert [item.compile_id for item in inside.recompiles] == ["0/1"]
-
-
 def test_what_holds_for_the_whole_stays() -> None:
     """Steps stay, what tells of the whole process goes, lost evidence belongs to its moment."""
     steps = StepsEnded(1.5, 0, "call", (1.2,), (1.0,))

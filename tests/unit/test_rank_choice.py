@@ -87,13 +87,6 @@ def test_each_behaviour_is_listed_and_then_the_lowest() -> None:
     assert found.unlike == 0
 
 
-def test_behaviours_without_room_are_counted() -> None:
-    """Ranks that do what no listed rank does."""
-    found = select_ranks([fingerprint(rank, f"own {rank}") for rank in range(choice.MAX_RANKS + 7)])
-    assert found is not None
-    assert found.unlike == 7
-
-
 def test_events_are_bounded_too() -> None:
     """Ranks with long records are fewer, but never fewer than on one node."""
     half = [fingerprint(rank, events=choice.MAX_EVENTS // 100) for rank in range(1000)]

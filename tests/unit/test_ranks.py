@@ -68,12 +68,6 @@ def test_the_rank_that_differs_from_most_is_named() -> None:
     assert causes.only_here == ("CD107 n at /home/user/app.py:10, once",)
 
 
-def test_of_two_ranks_the_lower_one_is_compared_with() -> None:
-    """Neither is most; the order must not depend on chance."""
-    (found,) = divergences(timeline(("0/0",), ("0/0", "1/0")), "compile_ids")
-    assert (found.ranks, found.like_rank, found.only_here) == ((1,), 0, ("1/0 forward",))
-
-
 def test_breaks_and_caches_are_compared() -> None:
     """By place, and by what the caches answered in each compile."""
     same = timeline(("0/0",), ("0/0",))
@@ -99,16 +93,6 @@ def keyed(*components: tuple[tuple[str, str], ...], of: Timeline | None = None) 
         for rank, parts in enumerate(components)
     )
     return replace(same, caches=caches)
-
-
-def test_what_keys_of_caches_are_made_of_is_compared() -> None:
-    """The component that differs is named as what it is, with its value on either side."""
-    same = ("example_inputs[0]", "aaaaaaaa torch.float32, [4]")
-    one, other = ("gm", "11111111 <lambda>()"), ("gm", "22222222 <lambda>()")
-    (found,) = divergences(keyed((one, same), (other, same), (one, same)), "cache_keys")
-    assert (found.ranks, found.like_rank) == ((1,), 0)
-    assert found.only_here == ("0/0 forward: the graph = <lambda>() (22222222)",)
-    assert found.only_there == ("0/0 forward: the graph = <lambda>() (11111111)",)
 
 
 def test_the_device_of_a_rank_is_no_difference() -> None:
@@ -149,11 +133,6 @@ def test_the_first_collective_out_of_order_is_named() -> None:
         ((1,), ("collective 2 is 0/0: send",), ("collective 2 is 0/0: gather",)),
         ((2,), (), ("collective 3 is 0/0: send",)),
     ]
-
-
-def test_processes_without_a_rank_are_no_ranks() -> None:
-    """The launcher, and children of a rank that have no rank."""
-    assert summarised(Timeline(processes=(Process(0, started(None), None, {}, None),))) == ()
 
 
 def test_many_ranks_are_named_in_few_words() -> None:

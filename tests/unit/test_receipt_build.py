@@ -28,7 +28,6 @@ from built_receipt import (
 )
 from receipt_schema import json_schema
 
-from compilediag.compare.keys import CauseKey, cause_key
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt import compiles
 from compilediag.receipt.assemble import TAIL_BYTES, build
@@ -39,10 +38,8 @@ from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import (
     EntryDiff,
-    EnvironmentRead,
     Event,
     EvidenceLost,
-    FalseGuard,
     GraphBroke,
     GuardFacts,
     ProcessEnded,
@@ -83,28 +80,6 @@ def test_valid_by_an_independent_validator() -> None:
     )
     for receipt in (built(), nothing):
         validator.validate(json.loads(to_json(receipt)))
-
-
-def test_a_mode_stands_at_the_line_of_its_finding() -> None:
-    """torch names no line for a global mode: its cause has the frame's, and a key without one."""
-    guard = FalseGuard("", "GLOBAL_STATE", "GLOBAL_STATE changed: grad_mode ")
-    asked = recompiled("0/1", 4.0, 3, guard)
-    changed = [asked if isinstance(event, Recompiled) else event for event in events()]
-    (cause,) = built(changed).compile.events[-1].causes
-    assert (cause.rule, cause.file, cause.line) == ("CD111", "model.py", 13)
-    assert cause_key(cause) == CauseKey("CD111", "grad_mode")
-
-
-def test_what_was_not_measured_is_no_zero() -> None:
-    """Captures of CUDA graphs on a GPU, and progress lost before a second attempt, are unknown."""
-    clean = built().goodput
-    gpu = EnvironmentRead(0.2, {"gpus": [{"name": "a GPU"}]})
-    other = built([*events(), gpu], replace(RUN, attempt=2)).goodput
-    assert clean is not None
-    assert other is not None
-    names = ("cudagraph_capture", "wasted")
-    assert [clean.badput_s[name] for name in names] == [0.0, 0.0]
-    assert [other.badput_s[name] for name in names] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -137,15 +137,6 @@ def test_a_line_too_many_or_too_few() -> None:
     assert "0 " in differences(replace(run, text_log=log(0)))
 
 
-def test_lost_rows_and_questions() -> None:
-    """torch's own totals at the end of the process show what did not arrive."""
-    compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
-    ended = process(counters={"metrics_rows": 70, "recompile_calls": 3})
-    found = differences(timeline(compiles, processes=(ended,)))
-    assert "process 100 counted 70 metrics rows, 2 arrived" in found
-    assert "process 100 counted 3 questions why to recompile, 1 arrived" in found
-
-
 def test_a_journal_over_its_limit_lacks_questions_and_no_counts() -> None:
     """Each row has a reason of its own: the recompiles are counted, and nothing disagrees."""
     again = recompile(problem=NO_QUESTION)
@@ -219,14 +210,6 @@ def without_text(*, totals: dict[str, int] | None = None, **more: object) -> Tim
     more = {"processes": (process(counters=counters),), **more}
     compiles = [attempt("0/0"), attempt("0/1", kind="recompile")]
     return timeline(compiles, lost=SILENCED, **more)
-
-
-def test_a_text_log_that_is_spare() -> None:
-    """Events and metrics agree, and torch's own totals count nothing beside what is known."""
-    agreement = reconcile(without_text())
-    assert (agreement.agree, agreement.sources["text_log"]) == (True, False)
-    assert agreement.text_is_spare is True
-    assert diagnose(without_text()).verdict == "findings"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from compilediag.diagnosis.findings import Finding, Rule, place_of
 from compilediag.rules.diagnose import RECOMPILE_RULES
 from compilediag.rules.facts import decides_by
 from compilediag.rules.objects import unguarded_change
-from compilediag.rules.sizes.advice import since_first_call
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location, UnguardedChanged, UserCall
 
@@ -238,25 +237,6 @@ def test_a_mark_is_for_what_the_program_passes(
     assert finding.fix.summary.startswith(
         f"call torch._dynamo.maybe_mark_dynamic({mark}, 0) before {before}; or pad"
     )
-
-
-@pytest.mark.parametrize(
-    ("summary", "after"),
-    [
-        ("call m(x, 0) before a.py:7, from the first call on",
-         "call m(x, 0) before a.py:7 and on what a.py:3 passes before that, the first call"),
-        ("assign `x[i]` to t, m(t, 0) and pass t at a.py:7, from the first call on",
-         ("assign `x[i]` to t, m(t, 0) and pass t at a.py:7, and mark what a.py:3 passes before"
-         " that, the first call")),
-        ("call m(d['x'], 0) before a.py:7, from the first call on that passes it; or pad", None),
-        ("call m(x, 0) before the first call", None),
-    ],
-)  # fmt: skip
-def test_the_line_of_the_first_call_is_named(summary: str, after: str | None) -> None:
-    first = UserCall("/home/u/a.py", 3, "main", "f(x)", ())
-    assert since_first_call(summary, first) == (after or summary)
-    same = UserCall("/home/u/a.py", 7, "main", "f(x)", ())
-    assert since_first_call(summary, same) == summary
 
 
 @pytest.mark.parametrize(

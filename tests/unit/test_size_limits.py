@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from timelines import FILE, PACKAGE_FILE, ROOT, TORCH_FILE, attempt, process, recompile
+from timelines import FILE, ROOT, attempt, process, recompile
 from timelines import timeline as run_of
 from trace_lines import line
 
 from compilediag.diagnosis.findings import Finding, place_of
 from compilediag.diagnosis.guards.checks import condition_kind
 from compilediag.diagnosis.guards.reason import parse_reason, parse_reasons
-from compilediag.diagnosis.guards.size_limits import behind, excluding, fixing, holds, limit_of
+from compilediag.diagnosis.guards.size_limits import behind, holds, limit_of
 from compilediag.readers.torch_trace.read import trace_of
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import FalseGuard, Location, SizeGuard, SizesGuarded
 
@@ -86,32 +85,6 @@ def test_a_size_that_torch_needed_after_the_tracing() -> None:
     assert (found.how, found.place) == ("backend", None)
 
 
-def test_a_line_of_a_package_is_named_by_the_line_that_called_it() -> None:
-    """The user changes their own line; the other one is evidence."""
-    package = Location(PACKAGE_FILE, 5, "rearranged")
-    torch = Location(TORCH_FILE, 7, "forward")
-    found = limit_of(guard(fixed=(X,), stack=(CALLER, LINE, package, torch)), (ROOT,))
-    assert (found.place, found.inside) == (LINE, torch)
-    library = limit_of(guard(fixed=(X,), stack=(package,)), (ROOT,))
-    assert (library.place, library.inside) == (package, None)
-
-
-@pytest.mark.parametrize(
-    ("expression", "kind"),
-    [
-        ("Eq(Mod(s0, 2), 0)", "divisibility"),
-        ("Ne(s0, 7)", "constant"),
-        ("s0 < 10", "range"),
-        ("Eq(s0, s1)", "equal"),
-        ("Eq(((s0 + 1)//2), 2)", "divisibility"),
-    ],
-)
-def test_kinds_of_conditions(expression: str, kind: str) -> None:
-    """A branch on a constant is not an equality of sizes, nor is a multiple."""
-    sizes = (("s0", X), ("s1", W)) if "s1" in expression else (("s0", X),)
-    assert limit_of(guard(expression, sizes), (ROOT,)).kind == kind
-
-
 @pytest.mark.parametrize(
     ("expression", "value", "answer"),
     [
@@ -144,16 +117,6 @@ def test_the_condition_behind_a_printed_guard() -> None:
     assert behind([first], "w.size()[0] != 7", None) is None
     shortened = Location("user/app.py", 20, "helper")
     assert behind([first, other], "L['x'].size()[0] != 9", shortened) is other
-
-
-def test_fixing_and_excluding() -> None:
-    """By the size's own name; a condition on two sizes excludes no value of one."""
-    fixed = guard(fixed=(X, W))
-    assert fixing([guard("s0 < 9"), fixed], "w.size()[0]") is fixed
-    assert fixing([fixed], "y.size()[0]") is None
-    one, two = guard("Ne(s0, 4)"), guard("Ne(s0, s1)", (("s0", X), ("s1", W)))
-    assert excluding([two, one], "x.size()[0]", 4) is one
-    assert excluding([two, one], "x.size()[0]", 5) is None
 
 
 @pytest.mark.parametrize(
@@ -354,16 +317,6 @@ ROW = line(
 def sizes_in(*records: bytes) -> list[SizesGuarded]:
     (journal,) = trace_of([b"".join((NAMES, *records))], "trace.log")
     return [event for event in journal.events if isinstance(event, SizesGuarded)]
-
-
-def test_a_trace_holds_the_same() -> None:
-    """The event of a live run, and with it the finding."""
-    (event,) = sizes_in(MADE, ADDED, FIXED, ROW)
-    assert event.compile_id == "0/0"
-    assert event.guards == (guard(fixed=(X, W)),)
-    (journal,) = trace_of([NAMES + MADE + ADDED + FIXED + ROW], "trace.log")
-    found = diagnose(fold([journal.events], user_roots=(ROOT,))).findings
-    assert [(each.rule, each.location) for each in found][-1] == ("CD154", AT)
 
 
 def test_a_restart_traces_anew() -> None:

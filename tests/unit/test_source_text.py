@@ -52,15 +52,6 @@ def test_two_edits_of_one_statement_are_made_once_each() -> None:
     assert rewrite(PROGRAM, [before(20, MARK, other), before(21, MARK)]) == wanted
 
 
-def test_torch_is_imported_where_it_is_not() -> None:
-    """Below what must come first."""
-    text = '"""Words."""\nfrom __future__ import annotations\nimport os\nprint(os.name)\n'
-    found = rewrite(text, [before(4, MARK)])
-    assert found.startswith('"""Words."""\nfrom __future__ import annotations\n')
-    assert "\nimport torch\n" in found
-    compile(found, "train.py", "exec")
-
-
 @pytest.mark.parametrize(
     ("edit", "why"),
     [

@@ -65,21 +65,6 @@ def test_nothing_is_kept_without_a_session(clock: list[float]) -> None:
     assert events == []
 
 
-def test_nested_spans_know_their_depth(
-    listening: tuple[Session, list[Event]], clock: list[float]
-) -> None:
-    """The inner one ends first; both have the step in which they end."""
-    session, events = listening
-    session.step = 7
-    with span("outer"):
-        clock[0] = 1.0
-        with span("inner"):
-            clock[0] = 3.0
-        clock[0] = 4.0
-    spans.finish(session)
-    assert rows(events) == [("inner", 1.0, 2.0, 1, 7), ("outer", 0.0, 4.0, 0, 7)]
-
-
 def test_a_handle_can_be_used_again_and_inside_itself(
     listening: tuple[Session, list[Event]], clock: list[float]
 ) -> None:
@@ -143,18 +128,6 @@ def test_spans_that_end_out_of_order_are_told(
     second.__exit__()
     spans.finish(session)
     assert [row[0] for row in rows(events)] == ["first", "second"]
-
-
-def test_spans_are_written_in_batches(
-    listening: tuple[Session, list[Event]], clock: list[float]
-) -> None:
-    """The first at once; those that follow within a quarter of a second wait for it to pass."""
-    _, events = listening
-    clock[0] = 1.0
-    for _ in range(4):
-        with span("short"):
-            clock[0] += 0.125
-    assert [len(spans_in([event])) for event in events] == [1, 2]
 
 
 def test_memory_is_bounded(listening: tuple[Session, list[Event]], clock: list[float]) -> None:
@@ -292,8 +265,3 @@ def test_two_sessions_see_the_same_spans(
         pass
     assert [row[0] for row in rows(inner_events)] == ["both"]
     assert [row[0] for row in rows(events)] == ["both", "one"]
-
-
-def test_a_name_is_bounded() -> None:
-    """A name is text of the user's: it cannot fill the journal."""
-    assert len(span("x" * 10_000).name) < 300

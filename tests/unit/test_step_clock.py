@@ -138,16 +138,6 @@ def test_joining_a_written_step_goes_to_the_next() -> None:
     assert [batch(event).first for event in events] == [0, 1]
 
 
-def test_retracting_takes_numbers_back() -> None:
-    """Steps that were none are a part of the step in progress."""
-    clock, events = make()
-    end(clock, 11.0, 12.0)
-    clock.retract()
-    assert clock.session.step == 0
-    end(clock, 13.0, source="step()")
-    assert batch(events[0]).walls == (3.0,)
-
-
 def test_a_batch_is_due() -> None:
     """After a quarter of a second, when it is full, and at once when something compiled."""
     clock, events = make()

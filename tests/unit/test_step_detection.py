@@ -177,14 +177,6 @@ def test_a_call_that_contains_the_step_ends_it(marks: str, expected: str) -> Non
     assert text == expected
 
 
-def test_a_rollout_before_the_first_update_is_part_of_its_step() -> None:
-    """The autograd engine has not run in it."""
-    program = Program(alive=True, updates="u")
-    program.prospects.grad = False
-    program.run("p" * 10_000 + "u pu")
-    assert [round(end) for _, end in program.finish()] == [10_001, 10_003]
-
-
 def test_updates_alone_begin_steps_so_that_brief_ones_go_unsampled() -> None:
     """The only callable of a program may be the whole update: its calls are told apart as calls."""
     program = Program(alive=True, updates="u")
@@ -255,14 +247,6 @@ def source(monkeypatch: pytest.MonkeyPatch) -> tuple[StepSource, list[Event]]:
     one = StepSource(Session(events.append, origin=0.0), NoOptimizers(training=True), 0.0)
     monkeypatch.setattr(step_hooks, "_active", (one,))
     return one, events
-
-
-def test_it_calls_the_function_once_a_step() -> None:
-    """With the number of the step; the answer is how often."""
-    called: list[int] = []
-    assert drive(called.append, steps=3) == 3
-    assert called == [0, 1, 2]
-    assert drive(called.append, steps=0) == 0
 
 
 def test_the_run_decides_the_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compilediag.timeline.process import assign_steps
-from compilediag_harness.wire import DynamoReset, Event, HazardsChecked, Location, StepsEnded
+from compilediag_harness.wire import DynamoReset, Event, StepsEnded
 
 
 def ended(first: int, *ends: float) -> StepsEnded:
@@ -22,9 +22,3 @@ def steps_of(*events: Event) -> list[int]:
 def test_the_time_decides(t: float, step: int) -> None:
     """Whatever was recorded while it was not known; after the last step the next is in progress."""
     assert steps_of(DynamoReset(t, 0, 0), ended(0, 1.0, 2.0), ended(2, 3.0)) == [step]
-
-
-def test_what_is_recorded_after_a_step_belongs_to_it() -> None:
-    """The look for hazards comes when the step has ended."""
-    look = HazardsChecked(1.1, 0, Location("a.py", 1), (), 0, 0, 0.0)
-    assert assign_steps((ended(0, 1.0), look))[1] == look

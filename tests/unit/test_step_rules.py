@@ -219,12 +219,6 @@ def test_recompiles_that_no_group_explains(run: Timeline) -> None:
     assert found(cadences.find_cadence_recompiles, run) == []
 
 
-def test_recompiles_at_equal_distances_are_told_without_groups() -> None:
-    """Four in a row; what comes before or after does not hide them."""
-    (finding,) = found(cadences.find_cadence_recompiles, periodic([1, 5, 10, 15, 20]))
-    assert (finding.steps, finding.evidence["every"]) == ((5, 10, 15, 20), 5)
-
-
 @pytest.mark.parametrize(
     "compiled", [[5, 10, 15], [1, 2, 3, 4, 5], [5, 10, 16, 20], [1, 2, 3, 4, 5, 6, 8, 10, 12, 14]]
 )

@@ -106,16 +106,6 @@ def test_unsampled_and_sampled_steps_in_turn() -> None:
     assert all(step.wall_s == pytest.approx(WALL) for step in steps)
 
 
-def test_the_number_of_the_step_in_progress() -> None:
-    """It is right at any time, also while the clock has not taken over what was unsampled."""
-    program = Program()
-    for number in range(FIRST_STEPS + 50):
-        assert program.session.step == number
-        program.steps(1)
-    assert program.paused
-    assert program.session.noted
-
-
 def test_a_compile_in_an_unsampled_step() -> None:
     """A listener for its end is called at once, and the steps after it are sampled."""
     program = Program()
@@ -130,17 +120,6 @@ def test_a_compile_in_an_unsampled_step() -> None:
     check(program, steps, FIRST_STEPS + 121)
     after = [step.number for step in steps if not step.unsampled and step.number > compiled]
     assert after == list(range(compiled + 1, compiled + 1 + WATCHED_AFTER_COMPILE))
-
-
-def test_steps_that_a_collector_needs() -> None:
-    """A collector in the middle of a sample is called at the very next end."""
-    program = Program()
-    program.session.watched_until = FIRST_STEPS + 40
-    program.steps(FIRST_STEPS + 39)
-    assert not program.paused
-    assert [step for step, _ in program.heard] == list(range(FIRST_STEPS + 39))
-    program.steps(1)
-    assert program.paused
 
 
 @pytest.mark.parametrize("why", ["long", "asked", "calls in progress"])

@@ -14,18 +14,10 @@ from compilediag.diagnosis.figures.steps import (
     SPIKES_KEPT,
     SUB_BUCKETS,
     bucket_of,
-    figures_of,
-    sketch_of,
     spike_positions,
 )
 
 DURATIONS = st.floats(min_value=SHORTEST_S, max_value=1e6)
-
-
-def test_no_steps_have_no_figures() -> None:
-    """Nothing is measured without a step; it is not zero."""
-    assert figures_of([]) is None
-    assert sketch_of([]) == {}
 
 
 @settings(deadline=None)
@@ -46,12 +38,6 @@ def test_bucket_zero_begins_at_one_second() -> None:
 def test_zero_counts_as_the_shortest(value: float) -> None:
     """A duration below the clock's resolution has a bucket too."""
     assert bucket_of(value) == bucket_of(SHORTEST_S)
-
-
-def test_a_sketch_counts_by_bucket_in_order() -> None:
-    """JSON keys are texts, in the order of the durations."""
-    sketch = sketch_of([(1.0, 1), (0.5, 3), (1.0, 1)])
-    assert list(sketch.items()) == [("-256", 3), ("0", 2)]
 
 
 def test_spikes_are_after_warmup_and_in_order() -> None:

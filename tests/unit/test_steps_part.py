@@ -74,20 +74,6 @@ def why(
     return spike.why
 
 
-def test_forward_without_its_compiling() -> None:
-    """Compiles are a part of the phase they were in; in an evaluation they are not forward, and of
-    a phase that was not measured they are in the rest."""
-    timeline = Timeline(
-        steps=(step(0, 8.0, forward_s=4.0, backward_s=2.0, spans_s=1.0),),
-        compiles=(compiled(1.0, 0.5), compiled(2.0, 0.25, forward=False), compiled(4.0, 0.125)),
-        spans=(span("eval", 3.5, 1.0, 0),),
-    )
-    compile_s = section(timeline).phases.compile_s
-    assert compile_s == {"forward": 0.5, "backward": 0.25, "spans": 0.125}
-    unmeasured = Timeline(steps=(step(0, 8.0),), compiles=(compiled(1.0, 0.5),))
-    assert section(unmeasured).phases.compile_s == {"rest": 0.5}
-
-
 def test_partial_phases_say_what_is_missing() -> None:
     """Of the lead process only."""
     partial = (PartialPhase(0, "forward", "only inside Net"), PartialPhase(1, "forward", "other"))
@@ -125,12 +111,6 @@ def test_nested_spans_are_told_once() -> None:
         )
     )
     assert by_step(timeline, 0) == {3: {"metrics": 0.5, "eval": 1.5}}
-
-
-def test_spans_of_another_process_are_another_s() -> None:
-    timeline = Timeline(spans=(replace(span("eval", 1.0, 1.0, 0), process=1),))
-    assert by_step(timeline, 0) == {}
-    assert by_step(timeline, 1) == {0: {"eval": 1.0}}
 
 
 TIMED = Timeline(

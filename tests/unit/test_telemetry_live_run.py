@@ -158,15 +158,6 @@ def test_settling_refuses_to_part_a_span() -> None:
     assert (done.goodput_ns, dict(done.charged_ns)) == (1_750_000_000, {"eval": 250_000_000})
 
 
-def test_recompiles_and_compile_time_are_those_of_the_fold() -> None:
-    """The first compile and the one that a false guard caused, with their seconds."""
-    snapshot = told(compiled(1.0, 0.5), asked(2.0, 1), compiled(2.5, 0.25, 1, "n == 2"))
-    assert (snapshot.frames, snapshot.compiles, snapshot.recompiles) == (1, 2, 1)
-    assert (snapshot.compile_first_s, snapshot.compile_again_s) == (0.5, 0.25)
-    assert snapshot.compile_phase_s == {}
-    assert snapshot.steps is None
-
-
 def test_phases_of_compiling() -> None:
     """By name: one value a phase, however many compiles there are."""
     timed = replace(compiled(1.0, 0.5), phases=(("build_guards", 0.125),))
@@ -196,24 +187,6 @@ def test_the_lowest_rank_that_steps_is_reported() -> None:
     assert run.snapshot(4.0).step_s is None
     run.add({"a": [steps(2, [2.25], 0.25)]})
     assert run.snapshot(5.0).step_s == 0.25
-
-
-def test_spans_in_batches_count_as_well() -> None:
-    """A batch of spans is taken apart; other threads cost no wall time."""
-    batch = wire.SpansEnded(
-        3.0,
-        ("eval", "mine"),
-        (0, 0),
-        (0, 99),
-        ("", ""),
-        (0, 1),
-        (0, 0),
-        (2_000_000_000,) * 2,
-        (500_000_000,) * 2,
-    )
-    badput_s = told(steps(0, [1.0, 2.0], 1.0), batch).badput_s
-    assert badput_s["eval"] == 0.5
-    assert "mine" not in badput_s
 
 
 def test_labels_hold_no_secret_no_control_character_and_are_few() -> None:

@@ -124,16 +124,6 @@ def test_counters_are_cumulative_and_carry_their_unit(collector: Collector) -> N
     assert recompiles.data_points[0].start_time_unix_nano == int(START * 1e9)
 
 
-def test_the_environment_says_where(collector: Collector, monkeypatch) -> None:
-    """`--otlp env`: the standard variable, with the paths that OpenTelemetry adds."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"{collector.url}/prefix")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-    fed(TelemetrySettings(otlp="env"), [LAST], [run_span(LAST)])
-    assert len(collector.metrics) == 1
-    assert len(collector.traces) == 1
-    assert {headers["content-encoding"] for headers in collector.headers} == {"gzip"}
-
-
 def test_a_collector_that_refuses_is_counted_and_says_nothing(collector, capfd) -> None:
     """Each push that fails is counted with the reason; the terminal stays as it was, and so does
     the logging of OpenTelemetry."""

@@ -87,9 +87,3 @@ def test_wrapped_lines_fit_and_lose_nothing(text: str, width: int) -> None:
 def test_hang_indents_the_other_lines() -> None:
     """The first line has its label, the others their indent."""
     assert RenderOptions(12).wrap("one two three", "fix: ") == ["fix: one two", "     three"]
-
-
-def test_flow_breaks_between_parts() -> None:
-    """A line break falls between two parts, not inside one that fits."""
-    assert RenderOptions(12).wrap_items(["a b", "c d", "e f"], "  ") == ["  a b · c d", "  e f"]
-    assert RenderOptions().wrap_items([]) == []

@@ -65,12 +65,6 @@ def test_a_frame_of_many_cache_entries_is_no_loss(entries: int) -> None:
     assert list(asked.reasons) == reasons[:8]
 
 
-def test_the_attempt_at_the_limit_has_its_frame() -> None:
-    """Its row does not say what it is of; the compiles before it do."""
-    last = recorded("recompile_limit").recompiles[-1]
-    assert (last.produced, last.frame.function) == (False, "decode")
-
-
 def test_the_rank_of_the_record_overrules_the_name() -> None:
     """A file called rank_6 may hold rank 1."""
     content = line(b'{"dynamo_start": {"stack": []}, "rank": 1, "frame_id": 0}')

@@ -81,13 +81,6 @@ def test_a_line_is_of_another_kind_by_its_own_event(foreign: bytes, lost: int) -
     assert losses.counts == ({"bad_prefix": lost} if lost else {})
 
 
-def test_kinds_that_are_not_used_are_skipped() -> None:
-    """A record of another kind may hold anything, its payload too."""
-    broken = HEAD + b'{"exported_graph": {{{{\n\t\xff\xfe not JSON\n'
-    records, losses = scanned(broken + STRING)
-    assert (len(records), losses.counts) == (1, {})
-
-
 @pytest.mark.parametrize(
     "changed", [REASON.replace(b"n == 2", b"n == 3"), TIMING.replace(b"1.0", b"2.0")]
 )

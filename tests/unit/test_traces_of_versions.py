@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import scenario_cases
-from packaging.version import Version
 
 from compilediag.diagnosis.figures.compile_costs import OTHER, compile_seconds
 from compilediag.readers.torch_trace.read import read_trace
@@ -28,8 +26,6 @@ VERSIONS = ("2.7.1", "2.15.0")
 NO_BREAK = {("2.7.1", "break_on_exception")}
 """torch 2.7 has no such break in its trace where it skips the frame: docs/reference/analyze.md."""
 
-NO_NAME = {"closure_flag"}
-"""A printed reason tells the cell of a closure and not the variable in it."""
 
 Recorded = dict[str, Any]
 
@@ -109,20 +105,6 @@ def test_reasons_are_those_of_torch(version: str, name: str) -> None:
 def _placeless(reason: list[Any]) -> list[Any]:
     """Addresses are those of one run."""
     return [*reason[:2], _ADDRESS.sub("0x", reason[2])]
-
-
-@pytest.mark.parametrize(("version", "name"), CASES)
-def test_findings_are_those_of_the_scenario(version: str, name: str) -> None:
-    """The culprit, as far as one printed reason tells it."""
-    _, diagnosis = analyzed(version, name)
-    case = scenario_cases.case(name, "broken", Version(version))
-    wanted = {(item["rule"], item.get("variable")) for item in case.findings}
-    if (version, name) in NO_BREAK:
-        wanted = {("CD904", None)}
-    found = {(item.rule, item.variable) for item in diagnosis.findings}
-    assert {rule for rule, _ in wanted} == {rule for rule, _ in found}
-    if name not in NO_NAME:
-        assert {each for each in wanted if each[1]} <= found
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from screens import comparison_screen
 
-from compilediag.compare.diff import compare
 from compilediag.diagnosis.figures.recorded import MAX_RUNS
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.assemble import build
@@ -144,13 +142,3 @@ def test_every_width(width: int) -> None:
     for complete in (False, True):
         lines = screen(receipt_of(events), complete=complete, width=width).splitlines()
         assert [line for line in lines if len(line) > width] == []
-
-
-def test_numbers_side_by_side() -> None:
-    """`diff` shows what differs of them, with units, and escapes names."""
-    before = receipt_of([tracked(name="a\x1b", peak_bytes=1 << 30, peak_at_start_bytes=1)])
-    after = receipt_of([tracked(name="a\x1b", peak_bytes=1 << 31, peak_at_start_bytes=1)])
-    text = comparison_screen(compare(before, after), RenderOptions(100))
-    assert "peak_bytes  1 GiB  2 GiB" in " ".join(text.split()).replace(" 1 GiB 2", "  1 GiB  2")
-    assert "loss" not in text
-    assert "\x1b" not in text

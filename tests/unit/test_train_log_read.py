@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from pathlib import Path
 
@@ -269,20 +268,6 @@ def test_a_run_that_began_again() -> None:
 def test_names_of_ranks(line: str, name: str | None) -> None:
     """torchrun, mpirun and srun; a timestamp is none."""
     assert named_rank(line)[0] == name
-
-
-def test_losses_that_are_not_finite() -> None:
-    """Counted, not hidden; the step is one."""
-    log = read(nanogpt(1) + nanogpt(2, loss="nan") + nanogpt(3, loss="inf") + nanogpt(4))
-    assert (log.losses, log.losses_not_finite, log.last["loss"]) == (4, 2, 2.3113)
-    assert math.isnan(read(nanogpt(1) + nanogpt(2, loss="nan")).last["loss"])
-
-
-def test_a_line_that_two_ranks_wrote_at_once() -> None:
-    """It is like one of a step and cannot be read: that is counted."""
-    log = read(nanogpt(1, 2, 3) + "iter 4: lossiter 4: loss\n" + nanogpt(5))
-    assert (log.step_lines, log.counts["unread"]) == (4, 1)
-    assert log.notes == ("1 line: like the line of a step, but not to be read",)
 
 
 def test_a_megabyte_without_a_newline() -> None:

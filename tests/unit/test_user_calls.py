@@ -70,18 +70,6 @@ def test_positions_and_keywords() -> None:
 
 
 @exact
-def test_place() -> None:
-    """File, line and function of the call, which may begin below its statement."""
-    found = (
-        None
-        or forward(object())
-    )  # fmt: skip
-    line = test_place.__code__.co_firstlineno + 5
-    assert (found.file, found.line, found.function) == (__file__, line, "test_place")
-    assert _told(found) == ("forward(object())", {"x": "object()"})
-
-
-@exact
 def test_many_lines() -> None:
     """A call over several lines is quoted on one, as a formatter would join it."""
     a = object()

@@ -111,16 +111,6 @@ def test_the_verdict_is_one_screen_and_colour_changes_nothing_else(name: str) ->
 # --- the verdict -----------------------------------------------------------------------------
 
 
-def test_paths_and_next_commands_lead_to_the_receipt() -> None:
-    """Files below the working directory as the user would type them; after `show PATH` the commands
-    that lead on carry the path."""
-    drawn = render(stored("breaks"), RenderOptions(root="/usr/lib/python3/site-packages"))
-    assert " lib/blocks.py:88" in drawn
-    drawn = render(stored("findings"), RenderOptions(width=120), suffix=" 'my runs/1'")
-    assert "compilediag explain 1 'my runs/1'" in drawn
-    assert "compilediag show --timeline 'my runs/1'" in drawn
-
-
 def test_unmeasured_cost_is_not_zero() -> None:
     """Null means not measured: it is neither 0 s nor a share of the wall time."""
     made = stored("findings")
@@ -147,16 +137,6 @@ def test_a_setting_is_one_line_to_copy() -> None:
         "export SOURCES=\"L['x']:0\"",
         f"export SOURCES=\"L['{'n' * 90}'],L['x']:0\"",
     ]
-
-
-def test_what_happens_over_the_limit() -> None:
-    """With fullgraph=True torch raises instead of running eager."""
-    made = stored("breaks")
-    flags = replace(made.header.lane.numerics_flags, fullgraph=True)
-    lane = replace(made.header.lane, numerics_flags=flags)
-    whole = replace(made, header=replace(made.header, lane=lane))
-    assert "over that it runs eager" in render(made)
-    assert "over that torch raises (fullgraph=True)" in render(whole)
 
 
 def test_who_changed_a_value_in_a_library_can_be_seen() -> None:
@@ -194,21 +174,6 @@ def test_ids_of_findings_replace_the_join_by_family_and_variable() -> None:
     assert [cause.variable for cause in causes(first, made)] == ["pos.pe"]
     assert [cause.variable for cause in causes(third, made)] == ["pos.pe"]
     assert [event.compile_id for event in events(third, made)] == ["0/2"]
-
-
-def test_a_finding_has_its_facts_and_says_what_is_not_known() -> None:
-    """Names of any length in their own column, no meaningless digits; nothing is guessed."""
-    item = stored("findings").findings[0]
-    item = replace(item, evidence={"store seconds in a step": 1 / 3})
-    text = render_finding(1, item, stored("findings"), PLAIN)
-    assert re.search(r"^  store seconds in a step  0\.333$", text, re.MULTILINE)
-    assert re.search(r"^  where {20}", text, re.MULTILINE)
-    item = replace(item, location=None, steps=(), cost_s=None, ownership=None)
-    text = render_finding(1, item, stored("clean"), PLAIN)
-    assert re.search(r"where +could not be determined", text)
-    assert re.search(r"when +the step was not seen", text)
-    assert re.search(r"cost +not measured", text)
-    assert re.search(r"owner +could not be determined", text)
 
 
 def test_a_comparison_reports_that_only_the_code_differs() -> None:

@@ -166,13 +166,6 @@ def of(guard: FalseGuard) -> Any:
     return cause
 
 
-def test_a_writer_that_was_seen_replaces_the_guesses() -> None:
-    cause = of(replace(FLAG, changed=SEEN))
-    assert (cause.writers, cause.witnessed) == ((ARM,), True)
-    guessed = of(FLAG)
-    assert (guessed.writers, guessed.witnessed) == (FLAG.writers, False)
-
-
 def test_inside_a_call_the_line_is_one_of_the_source_or_not_known() -> None:
     grow = Location("/home/u/model.py", 30, "Model.grow")
     inside = replace(SEEN, in_call=True, stack=(MAIN,))
