@@ -21,7 +21,6 @@ from compilediag.readers.inputs import TRACE, Input, TrainLogReader
 from compilediag.readers.parallel import pool_of
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import point_latest, receipt_in
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.artifacts import artifact_of, report_files
 from compilediag.runs.offline import (
     find_sources,
@@ -36,7 +35,6 @@ from compilediag.runs.offline.many_ranks import (
     receipt_of_many,
     workers_at,
 )
-from compilediag.runs.offline.sources import LoadedSources
 from compilediag.runs.run_directory import make_run_dir, named_run
 from compilediag.runs.tools.tlparse import link_reports
 from compilediag_harness.redaction.redactor import secret_values
@@ -151,23 +149,18 @@ def _analyzed(
     record = replace(read_sources(sources, executor, trainers), warmup=settings.warmup)
     receipt = merged_receipt(record, settings.name, settings.world_size, settings.folder)
     if options.tlparse:
-        receipt = _with_reports(receipt, record, settings.folder)
+        logs = [source.path for source in record.sources if source.kind == TRACE]
+        linked = link_reports(logs, settings.folder, secret_values((), os.environ))
+        for note in linked.notes:
+            write_message(note)
+        links = (artifact_of(path, settings.folder) for path in report_files(settings.folder))
+        receipt = changed(
+            receipt,
+            artifacts=(*receipt.artifacts, *links),
+            extensions={**receipt.extensions, **linked.extensions},
+        )
     write_receipt(receipt, receipt_in(settings.folder))
     if len(record.ranks) > 1:
         for rank, receipt in rank_receipts(record, settings.name, executor):
             write_receipt(receipt, receipt_in(settings.folder, rank), flushed=False)
     return settings.folder
-
-
-def _with_reports(receipt: Receipt, record: LoadedSources, folder: str) -> Receipt:
-    """The receipt with links to tlparse's reports of the traces, which are made in `folder`."""
-    logs = [source.path for source in record.sources if source.kind == TRACE]
-    linked = link_reports(logs, folder, secret_values((), os.environ))
-    for note in linked.notes:
-        write_message(note)
-    links = (artifact_of(path, folder) for path in report_files(folder))
-    return changed(
-        receipt,
-        artifacts=(*receipt.artifacts, *links),
-        extensions={**receipt.extensions, **linked.extensions},
-    )

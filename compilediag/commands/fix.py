@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import click
 
+from compilediag.commands.receipts import finding_of
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.target import (
     TargetCommand,
@@ -196,10 +197,7 @@ def _fix_latest(options: RunOptions, number: int | None, *, dry_run: bool) -> in
     path, receipt = newest("compilediag fix train.py")
     findings = receipt.findings
     if number is not None:
-        if not 1 <= number <= len(findings):
-            known = f"findings 1 to {len(findings)}" if findings else "no findings"
-            raise UsageError(f"{path} has {known}, and no {number}")
-        findings = findings[number - 1 : number]
+        findings = (finding_of(number, receipt, path),)
     listed = candidates_by_finding(receipt, findings)
     if dry_run:
         rows = [(each, listed[each.id]) for each in findings]

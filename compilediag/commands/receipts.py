@@ -45,11 +45,16 @@ def load_finding(index: int, where: str | None) -> tuple[Receipt, FindingRecord]
         ReceiptNotFound, ReceiptUnreadable: as `load`.
     """
     path, receipt = load(where)
+    return receipt, finding_of(index, receipt, path)
+
+
+def finding_of(index: int, receipt: Receipt, path: str) -> FindingRecord:
+    """The same of the receipt that is in the file `path`."""
     findings = receipt.findings
     if not 1 <= index <= len(findings):
         known = f"findings 1 to {len(findings)}" if findings else "no findings"
         raise UsageError(f"{path} has {known}, and no {index}")
-    return receipt, findings[index - 1]
+    return findings[index - 1]
 
 
 def suffix_for(where: str | None) -> str:

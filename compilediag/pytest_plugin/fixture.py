@@ -15,7 +15,7 @@ from compilediag.pytest_plugin.marks import BadMark, checked_counts
 from compilediag.pytest_plugin.problems import CompileFailure, Problem, failure_text
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.watch import WatchResult
-from compilediag_harness.torch_internals.torch_disabling import stance
+from compilediag_harness.torch_internals.torch_calls import stance
 
 
 class CompileFixture:

@@ -159,12 +159,8 @@ def _from_calls(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecord]:
     for item in receipt.invocations:
         if item.padded_calls >= item.calls > 0:
             continue  # at the sizes of a FixedShape, which is planned by the batches passed to it
-        varying = item.varying
-        if varying is None:  # an old receipt has no sizes, only the most frequent shapes
-            shapes = [(shape.shapes, shape.count) for shape in item.shapes]
-            varying = varying_sizes([*shapes, (None, item.other_shapes)])
-        if varying is not None:
-            found = _planned(item.name, item.file, item.line, varying, limits)
+        if item.varying is not None:
+            found = _planned(item.name, item.file, item.line, item.varying, limits)
             yield replace(found, complete=item.complete, padded_calls=item.padded_calls)
 
 
@@ -174,7 +170,7 @@ def _from_recompiles(receipt: Receipt, limits: PlanLimits) -> Iterator[PlanRecor
     for event in receipt.compile.events:
         frame = event.frame
         texts = shapes.setdefault((frame.function, frame.file, frame.line), {})
-        sizes = [each for each in event.causes if (each.rule, each.kind) == ("CD105", "size")]
+        sizes = [each for each in event.causes if each.kind == "size"]
         # The shapes of the arguments that made it compile: "obs=[8, 16], mask=[8]".
         before = ", ".join(f"{each.variable}={each.expected}" for each in sizes if each.expected)
         after = ", ".join(f"{each.variable}={each.actual}" for each in sizes if each.actual)
@@ -257,17 +253,12 @@ class SizesOfBucket(NamedTuple):
     """Padding as a share of the rows."""
 
 
-class Histogram(NamedTuple):
-    """All sizes of one callable."""
-
-    sections: tuple[SizesOfBucket, ...]
-    split: Range | None
-    """Batches above the largest bucket, which run in several calls."""
-
-
-def histogram(counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int) -> Histogram:
-    """The sizes by bucket, each bucket in equally many ranges, about `max_ranges` in all; sizes of
-    no rows are left out. `counts`: how often each size occurred; `buckets`: ascending."""
+def histogram(
+    counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int
+) -> tuple[list[SizesOfBucket], Range | None]:
+    """The sizes by bucket, each bucket in equally many ranges, about `max_ranges` in all, and those
+    above the largest bucket, which run in several calls; sizes of no rows are left out. `counts`:
+    how often each size occurred; `buckets`: ascending."""
     by_bucket: dict[int, dict[int, int]] = {bucket: {} for bucket in buckets}
     above: dict[int, int] = {}
     for size, count in sorted(counts.items()):
@@ -282,7 +273,7 @@ def histogram(counts: Mapping[int, int], buckets: Sequence[int], max_ranges: int
             ranges = _ranges(sizes, max(1, max_ranges // len(buckets)))
             sections.append(SizesOfBucket(bucket, ranges, calls, bucket * calls / rows - 1.0))
     split = Range(min(above), max(above), sum(above.values())) if above else None
-    return Histogram(tuple(sections), split)
+    return sections, split
 
 
 def _ranges(sizes: Mapping[int, int], max_ranges: int) -> tuple[Range, ...]:

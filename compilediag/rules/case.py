@@ -26,9 +26,6 @@ from compilediag_harness.wire import ArgumentChange, Location, resumed_function
 PARAMETER = re.compile(r"L\['([A-Za-z_]\w*)'\]((?:\[[^\s$`\\\"!]+\]|\.\w+)*)")
 """A source below a parameter: its name, and the path below it."""
 
-PLAIN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[(?:\w+|'[^']*'|\"[^\"]*\")\])*")
-"""Read twice, it is the same object, and nothing else happens."""
-
 FIRST_WITH_UNBACKED = Version("2.13")
 """TORCH_COMPILE_UNBACKED_SOURCES, `ignore_logging_functions`, overrides in the environment, and
 keywords of `torch.compile` about recompiles."""
@@ -127,11 +124,16 @@ class Case:
 
 def case_of(finding: FindingRecord, receipt: Receipt) -> Case | None:
     """None where the version of torch is not known: what it can do is not, either."""
+    version = torch_version(receipt.environment.torch or "")
+    return None if version is None else Case(finding, receipt, version)
+
+
+def torch_version(text: str) -> Version | None:
+    """Without what a build adds to it; None where it is none."""
     try:
-        version = Version(Version(receipt.environment.torch or "").base_version)
+        return Version(Version(text).base_version)
     except InvalidVersion:
         return None
-    return Case(finding, receipt, version)
 
 
 # --- the calls of the program -------------------------------------------------------------------

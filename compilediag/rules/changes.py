@@ -220,12 +220,20 @@ LISTABLE = re.compile(r"[LG]\[[^\s,:$`\\\"!]+")
 """A source in the list of dynamic ones: torch removes blanks from it, and splits it at commas."""
 
 
-def setting(module: str, name: str, value: bool | str, risk: str, left: int = 0) -> Change:
-    """An option of a configuration module of torch."""
-    line = f"{module}.{name} = {value!r}"
-    return Change(
-        "configuration", line, risk, settings=(SettingChange(module, name, value),), left=left
-    )
+def dynamo(name: str, value: bool | str, risk: str, left: int = 0, module: str = DYNAMO) -> Change:
+    """An option of Dynamo's configuration, or of another module's."""
+    line, setting = f"{module}.{name} = {value!r}", SettingChange(module, name, value)
+    return Change("configuration", line, risk, settings=(setting,), left=left)
+
+
+def override(name: str, value: bool | str, risk: str, left: int = 0) -> Change:
+    """An option of Dynamo's for every frame, from outside."""
+    return variable(OVERRIDES, f">=0:{name}={value}", risk, left)
+
+
+def dynamic_sources(value: str, risk: str, left: int = 0) -> Change:
+    """A list of sources that are dynamic from the first compile on."""
+    return variable(SOURCES, value, risk, left)
 
 
 def variable(name: str, value: str, risk: str, left: int = 0) -> Change:

@@ -48,17 +48,20 @@ _STATIC_FIX = (
 
 
 def cudagraph_rerecorded(timeline: Timeline) -> Iterable[Finding]:
-    """CD402: by frame and reason; new addresses of static inputs are CD405 where they go on."""
+    """CD402: by frame and reason; CD405 for new addresses of static inputs that go on: torch 2.13
+    records again at each change, without a limit and without a word."""
     for run in timeline.cudagraphs:
         for reason, items in _grouped(run, lambda item: item.reason):
             if reason in _AGAIN:
-                what, fix = _AGAIN[reason], _KEEP
+                title = f"a CUDA graph was recorded again: {_AGAIN[reason]}"
+                yield _finding(timeline, run, "CD402", items, title, _KEEP)
             elif reason == "static_address" and len(items) < CHURN:
-                what, fix = f"{_inputs(items)} moved to another address", _STATIC_FIX
-            else:
-                continue
-            title = f"a CUDA graph was recorded again: {what}"
-            yield _finding(timeline, run, "CD402", items, title, fix)
+                moved = f"{_inputs(items)} moved to another address"
+                title = f"a CUDA graph was recorded again: {moved}"
+                yield _finding(timeline, run, "CD402", items, title, _STATIC_FIX)
+            elif reason == "static_address":
+                title = f"{_inputs(items)} keeps moving: {len(items)} recordings for new addresses"
+                yield _finding(timeline, run, "CD405", items, title, _STATIC_FIX, severity="error")
 
 
 def too_many_sizes(timeline: Timeline) -> Iterable[Finding]:
@@ -104,15 +107,6 @@ def _count_sizes(items: Sequence[CudagraphRecorded]) -> int:
     # Rounded up: a partition need not take a tensor that changes.
     again = (-(-len(sizes) // max(len(firsts[each]), 1)) for each, sizes in more.items())
     return len(compiled) + sum(again)
-
-
-def static_address_churn(timeline: Timeline) -> Iterable[Finding]:
-    """CD405: torch 2.13 records again at each change, without a limit and without a word."""
-    for run in timeline.cudagraphs:
-        for reason, items in _grouped(run, lambda item: item.reason):
-            if reason == "static_address" and len(items) >= CHURN:
-                title = f"{_inputs(items)} keeps moving: {len(items)} recordings for new addresses"
-                yield _finding(timeline, run, "CD405", items, title, _STATIC_FIX, severity="error")
 
 
 def _grouped(
@@ -272,5 +266,4 @@ RULES: tuple[Rule, ...] = (
     output_overwritten,
     cudagraph_rerecorded,
     too_many_sizes,
-    static_address_churn,
 )

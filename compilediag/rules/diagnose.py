@@ -61,7 +61,7 @@ ALL_RULES: tuple[Rule, ...] = (
     *limits.RULES,
     modes.find_autograd_recaptures,
     size_lines.find_violated_constraints,
-    *breaks.RULES,
+    breaks.find_breaks,
     steps.find_sync_loops,
     steps.find_compiles_in_steady_state,
     steps.find_compiles_in_timed_spans,
@@ -77,7 +77,7 @@ ALL_RULES: tuple[Rule, ...] = (
     *cudagraphs.RULES,
     *costs.RULES,
     *caches.RULES,
-    *nothing_compiled.RULES,
+    nothing_compiled.find_nothing_compiled,
     *evidence.RULES,
 )
 """In the order of the codes' families."""

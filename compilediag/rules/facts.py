@@ -14,10 +14,14 @@ from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.conditions import condition_of
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.codes import ARGUMENTS
+from compilediag.rules.make_finding import short_place
 from compilediag.timeline.compiles import FrameId, frame_id_of
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.blame.writes_in_source import conditions_in, truth_of
 from compilediag_harness.wire import Location
+
+PLAIN = re.compile(r"""[^\W\d]\w*(?:\.[^\W\d]\w*|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
+"""An expression that is the same object when it is read again, and nothing else happens."""
 
 ROOT = re.compile(r"(?:args|kwargs)\[[^\]]+\]|\w+")
 _LOCAL = re.compile(r"L\['(\w+)'\](.*)")
@@ -46,8 +50,7 @@ def break_before(group: Group) -> Break | None:
     found = _RESUMED.fullmatch(frame.function)
     if found is None or group.code not in ARGUMENTS:
         return None
-    file = frame.file.replace("\\", "/").rpartition("/")[2]
-    return Break(found["function"], f"{file}:{found['line']}")
+    return Break(found["function"], short_place(frame.file, found["line"]))
 
 
 def is_held_by_package(group: Group) -> bool:

@@ -72,7 +72,7 @@ _FIXES = {
 
 def find_contamination(timeline: Timeline) -> Iterable[Finding]:
     """CD406: a check found results that depend on padding; one finding a callable."""
-    for item in of_lead(timeline):
+    for item in _of_lead(timeline):
         checked = item.checked
         if checked is None:
             continue
@@ -80,16 +80,17 @@ def find_contamination(timeline: Timeline) -> Iterable[Finding]:
         harmful = [row for row in rows if row[1] in _FIXES]
         if harmful:
             path, kind, note = harmful[0]
-            yield finding_of(
+            yield make_finding(
                 timeline,
                 "CD406",
-                item,
                 f"{path or 'the result'} depends on padding: {note}{and_more(len(harmful))}",
                 _FIXES[kind],
                 variable=path or None,
+                location=_about(item),
                 count=len(harmful),
                 steps=(checked.step,),
                 evidence={
+                    "callable": item.function.function,
                     "outputs": [
                         dict(zip(("path", "kind", "note"), row, strict=True)) for row in harmful
                     ],
@@ -100,7 +101,7 @@ def find_contamination(timeline: Timeline) -> Iterable[Finding]:
 
 def find_padding_waste(timeline: Timeline) -> Iterable[Finding]:
     """CD407: sizes of which as many others would have padded far less, for the calls that came."""
-    for item in of_lead(timeline):
+    for item in _of_lead(timeline):
         planned, calls = planned_padding(item), sum(item.real.values())
         if planned is None or calls < MIN_CALLS:
             continue
@@ -112,15 +113,16 @@ def find_padding_waste(timeline: Timeline) -> Iterable[Finding]:
         named = "planned_buckets of the receipt"
         if sum(len(sizes) for sizes in planned.buckets) <= MAX_NAMED:
             named = listed_buckets(item.axes, planned.buckets)
-        yield finding_of(
+        yield make_finding(
             timeline,
             "CD407",
-            item,
             f"{padding} of {item.run_elements} {what} were padding, and as many other sizes would "
             f"have made it {left}",
             f"choose sizes from those that occur: buckets={named}",
+            location=_about(item),
             count=calls,
             evidence={
+                "callable": item.function.function,
                 "buckets": [list(sizes) for sizes in item.buckets],
                 "planned_buckets": [list(sizes) for sizes in planned.buckets],
                 **pick(item, "elements", "run_elements"),
@@ -132,7 +134,7 @@ def find_padding_waste(timeline: Timeline) -> Iterable[Finding]:
 
 def find_early_exit_waste(timeline: Timeline) -> Iterable[Finding]:
     """CD408: loops over rows in which most of what was computed had been done before."""
-    for item in of_lead(timeline):
+    for item in _of_lead(timeline):
         loops = [
             loop
             for loop in item.loops
@@ -145,17 +147,18 @@ def find_early_exit_waste(timeline: Timeline) -> Iterable[Finding]:
         computed = sum(loop.row_steps for loop in loops)
         active = sum(loop.active_row_steps for loop in loops)
         compaction = all(loop.compaction for loop in loops)
-        yield finding_of(
+        yield make_finding(
             timeline,
             "CD408",
-            item,
             f"{computed - active} of {computed} rows were done before they were computed again",
             "add smaller sizes to the buckets, for rows that are left to move to"
             if compaction
             else "let rows that are left move to a smaller size: until_done(..., compaction=True)",
+            location=_about(item),
             count=len(loops),
             steps=(loop.step for loop in loops),
             evidence={
+                "callable": item.function.function,
                 "computed_rows": computed,
                 "active_rows": active,
                 "loops": len(loops),
@@ -168,19 +171,20 @@ def find_early_exit_waste(timeline: Timeline) -> Iterable[Finding]:
 
 def find_late_compiles(timeline: Timeline) -> Iterable[Finding]:
     """CD302: calls that compiled or recorded after the warm-up that was to do all of that."""
-    for item in of_lead(timeline):
+    for item in _of_lead(timeline):
         if not item.late:
             continue
         begun = [text for event in item.late for text in event.begun]
-        yield finding_of(
+        yield make_finding(
             timeline,
             "CD302",
-            item,
             f"torch compiled {plural(len(begun), 'time')} after the warm-up of its fixed sizes",
             "warm it up as it is used: grad mode, training or not, dtype, autocast",
+            location=_about(item),
             count=len(begun),
             steps=(event.step for event in item.late),
             evidence={
+                "callable": item.function.function,
                 "begun": begun[:_SHOWN],
                 "sizes": [list(event.size) for event in item.late[:_SHOWN]],
                 "run": [list(event.run) for event in item.late[:_SHOWN]],
@@ -188,37 +192,15 @@ def find_late_compiles(timeline: Timeline) -> Iterable[Finding]:
         )
 
 
-def of_lead(timeline: Timeline) -> list[FixedShapeRun]:
+def _of_lead(timeline: Timeline) -> list[FixedShapeRun]:
     """The `FixedShape`s of the lead process."""
     lead = timeline.lead
     return [item for item in timeline.fixed_shapes if item.process == lead]
 
 
-def finding_of(
-    timeline: Timeline,
-    code: str,
-    item: FixedShapeRun,
-    title: str,
-    fix: str,
-    *,
-    variable: str | None = None,
-    count: int,
-    steps: Iterable[int] = (),
-    evidence: dict[str, object],
-) -> Finding:
-    """A finding about a `FixedShape`, at the function that it wraps."""
-    function = item.function
-    return make_finding(
-        timeline,
-        code,
-        title,
-        fix,
-        variable=variable,
-        location=function if function.file else None,
-        count=count,
-        steps=steps,
-        evidence={"callable": function.function, **evidence},
-    )
+def _about(item: FixedShapeRun) -> Location | None:
+    """The function that it wraps."""
+    return item.function if item.function.file else None
 
 
 CLEARLY = 1.05
@@ -239,7 +221,7 @@ class _Beyond(NamedTuple):
 
 def beyond_knee(timeline: Timeline) -> Iterable[Finding]:
     """CD409: one finding a callable, with the size to stay at."""
-    for item in of_lead(timeline):
+    for item in _of_lead(timeline):
         knee = item.knee
         if knee is None or len(item.buckets) != 1:
             continue
@@ -275,15 +257,16 @@ def beyond_knee(timeline: Timeline) -> Iterable[Finding]:
             title += f"past the knee: a row takes {worst:.1f} times as long as at {best}"
         else:
             title += "above the cap of memory that was measured for"
-        yield finding_of(
+        yield make_finding(
             timeline,
             "CD409",
-            item,
             title,
             f"leave sizes above {best} out of the buckets: larger batches are then split into "
             f"calls of {best}",
+            location=_about(item),
             count=calls,
             evidence={
+                "callable": item.function.function,
                 "buckets": [list(sizes) for sizes in item.buckets],
                 "stay_at": best,
                 **pick(knee, "knee", "backward", "sizes", "call_s", "slow_call_s"),

@@ -59,15 +59,15 @@ def find_combinations(analysis: Analysis) -> Iterable[Finding]:
         values = values_seen(again, analysis.causes)
         # Values of a tensor's size and of its dtype are not kept apart.
         seen = {name: sorted(values[name]) for name in often if often[name] == 1 and name in values}
-        evidence = {
+        found = {
             **finding.evidence,
             "met": list(dict.fromkeys(cause.actual for cause in group.causes)),
             "parts": [f"{part.rule} {part.variable}" for part in parts],
             "values_seen": seen,
         }
         if len(seen) == len(parts):
-            evidence["combinations"] = math.prod(map(len, seen.values()))
-        yield replace(finding, evidence=evidence)
+            found["combinations"] = math.prod(map(len, seen.values()))
+        yield replace(finding, evidence=found)
 
 
 def find_armed_guards(timeline: Timeline) -> Iterable[Finding]:

@@ -88,6 +88,12 @@ def pick(item: object, *names: str) -> dict[str, object]:
     return {n: [*value] if isinstance(value, tuple) else value for n, value in found.items()}
 
 
+def short_place(file: str, line: int | str) -> str:
+    """A line in a sentence: "train.py:3"."""
+    name = file.replace("\\", "/").rpartition("/")[2]
+    return f"{name}:{line}"
+
+
 def plural(count: int, noun: str) -> str:
     """The count and its noun: "1 call", "3 calls"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

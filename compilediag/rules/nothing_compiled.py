@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
-from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.rules.evidence import costs_compiles
 from compilediag.rules.make_finding import make_finding, plural, shorten
@@ -231,8 +231,6 @@ def _broke(cause: Finding, symptom: Finding) -> bool:
     """A break that is for information alone, such as one that was asked for, leaves it blind."""
     return AnyEvidence.of(symptom.evidence).why == "behind_breaks" and cause.severity != "info"
 
-
-RULES: tuple[Rule, ...] = (find_nothing_compiled,)
 
 ABSORBS = (Absorption("CD901", "CD2", _broke),)
 

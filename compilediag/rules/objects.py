@@ -17,9 +17,9 @@ from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.codes import HELD
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
-from compilediag.rules.case import PARAMETER, PLAIN, Case, Key, SourceCall, calls_of, edit_calls
-from compilediag.rules.changes import DYNAMO, Change, Edit, setting
-from compilediag.rules.facts import is_held_by_package, is_of_hook
+from compilediag.rules.case import PARAMETER, Case, Key, SourceCall, calls_of, edit_calls
+from compilediag.rules.changes import Change, Edit, dynamo
+from compilediag.rules.facts import PLAIN, is_held_by_package, is_of_hook
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.recompiles import RecompileRule, Told
 from compilediag.rules.rule import compile_ids
@@ -199,7 +199,7 @@ WHY: Mapping[str, str] = {
     "CD108": "each length of the container, or set of its keys, is different code",
     "CD110": "each callable is different code, and needs its own graph",
     "CD112": "what is compiled anew has to be compiled once, outside: `fix` moves no code",
-    "CD113": "which of the tensors may be a copy is for you to decide",
+    "CD113": "which of the tensors to copy is your decision",
     "CD114": "different code runs with and without the value",
     "CD115": "the hook has to be registered once, outside: `fix` moves no code",
 }
@@ -361,5 +361,5 @@ def late_hook_changes(case: Case) -> Iterator[Change]:
     """Guards on the hooks of modules, so that one that is registered late is called."""
     if case.finding.rule == "CD119":
         risk = "the hook is called, and its module is compiled again; guards take longer"
-        change = setting(DYNAMO, "skip_nnmodule_hook_guards", False, risk)
+        change = dynamo("skip_nnmodule_hook_guards", False, risk)
         yield replaced(change, corrects=True)

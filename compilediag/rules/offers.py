@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.causes.of_run import RunCauses
@@ -36,10 +36,9 @@ from compilediag.rules import (
     values,
 )
 from compilediag.rules.breaks import advice as breaks
-from compilediag.rules.case import Case, case_of
-from compilediag.rules.changes import OVERRIDES, SOURCES, Change
+from compilediag.rules.case import Case, case_of, torch_version
+from compilediag.rules.changes import OVERRIDES, SOURCES, Change, variable
 from compilediag.rules.sizes import changes as sizes
-from compilediag.rules.variables import export_line
 from compilediag.timeline.timeline import Timeline
 
 # --- settings that need no edit of the program, for those who run code that they cannot change ---
@@ -64,10 +63,7 @@ def with_levers(
 ) -> Iterator[Finding]:
     """The findings, each with the settings that remove it in the run's version of torch."""
     seen = {process.torch.torch for process in timeline.processes if process.torch is not None}
-    try:  # it may not be known, or processes ran different ones
-        version = Version(Version(seen.pop()).base_version) if len(seen) == 1 else None
-    except InvalidVersion:
-        version = None
+    version = torch_version(seen.pop()) if len(seen) == 1 else None  # processes may differ
     groups = {group.id: group for of_code in causes.groups.values() for group in of_code}
     for finding in findings:
         found: list[CandidateRecord] = []
@@ -142,13 +138,7 @@ _WHY: Mapping[str, str] = {
 def changes_for(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...]:
     """What may remove a finding in the receipt's version of torch, in the order of trying."""
     found = [
-        Change(
-            "environment",
-            export_line(item.setting, item.value),
-            item.risk,
-            variables=((item.setting, item.value),),
-            left=1 if "allow_unspec_int" in item.value else 0,
-        )
+        variable(item.setting, item.value, item.risk, left=int("allow_unspec_int" in item.value))
         for item in finding.fix.candidates
     ]
     case = case_of(finding, receipt)

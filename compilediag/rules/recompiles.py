@@ -20,7 +20,7 @@ from compilediag.diagnosis.findings import Act, CauseId, Finding
 from compilediag.receipt.schema.compiles import PartRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.record import record_from
-from compilediag.rules.facts import ROOT, break_before, passed_for
+from compilediag.rules.facts import PLAIN, ROOT, break_before, passed_for
 from compilediag.rules.make_finding import Advice, make_finding, pick
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
 from compilediag.timeline.ownership import ownership_of
@@ -29,7 +29,7 @@ from compilediag_harness.wire.event import resumed_function
 
 Told = tuple[str, Advice]
 """What happened, without the variable and its change, which views print beside it, and what to do.
-The fields of `_filled` stand in braces."""
+The names of `_words` stand in braces."""
 
 
 WAYS = re.compile(r"; or,? ")
@@ -41,8 +41,6 @@ TEMPORARY = "___"
 
 _KEYWORD = re.compile(r"`fn\.keywords\['(\w+)'\]`")
 """An argument that a functools.partial holds."""
-_PLAIN = re.compile(r"""[^\W\d]\w*(?:\.\w+|\[(?:\w+|'[^']*'|"[^"]*")\])*""")
-"""An expression that is evaluated again without an effect, and holds the same tensor."""
 
 _BEHIND_BREAK = Advice("remove the graph break at {place}", CARRIED)
 _BEFORE_BREAK = Advice(
@@ -70,7 +68,7 @@ class RecompileRule(AnalysisRule):
 
     def _told(self, group: Group) -> Told:
         if group.act is not None:
-            return told_of_act(group, group.act)
+            return _told_of_act(group, group.act)
         title, (fix, caveat) = self.tell(group)
         broken = None if self.tells_of_breaks else break_before(group)
         if broken is not None:
@@ -78,9 +76,9 @@ class RecompileRule(AnalysisRule):
             fix, caveat = (_BEHIND_BREAK if carried else _BEFORE_BREAK).filled(
                 place=broken.place, function=broken.function, first=WAYS.split(fix)[0]
             )
-        return _filled(title, group), Advice(
-            _filled(fix, group), None if caveat is None else _filled(caveat, group)
-        )
+        words = _words(group)
+        advice = Advice(fix.format(**words), None if caveat is None else caveat.format(**words))
+        return title.format(**words), advice
 
 
 def passed_as(group: Group, variable: str) -> str:
@@ -91,47 +89,35 @@ def passed_as(group: Group, variable: str) -> str:
     if root is None or group.code not in ARGUMENTS:
         return variable
     passed = arguments.get(path) or arguments.get(root[0])
-    if passed is None or not _PLAIN.fullmatch(passed):
+    if passed is None or not PLAIN.fullmatch(passed):
         return variable
     return passed if path in arguments else passed + path[root.end() :]
 
 
-def _filled(text: str, group: Group) -> str:
-    """A text with the names of a group in it."""
-    variable, kind = group.variable, group.kind or ""
-    return text.format(
-        name=_name(group),
-        function=_function(group),
-        variable=variable,
-        **{letter: variable or letter for letter in "dix"},
-        inputs=variable or "the inputs",
-        kind=kind,
-        setting=kind.replace("_", " "),
-        guard=group.first.guard,
-    )
-
-
-def _name(group: Group) -> str:
-    """The variables in a sentence; `args[0]` of what torch wraps around a module has no name in the
-    program but that of what it passes."""
-    name = group.name
-    for variable in group.variables if ownership_of(group.location.file) == "torch" else ():
-        if variable.startswith(("args[", "kwargs[")):
-            passed = passed_as(group, variable)
-            shown = f"`{passed}`" if passed != variable else "the input"
-            name = name.replace(f"`{variable}`", shown)
-    return _KEYWORD.sub(r"`\1`", name)
-
-
-def _function(group: Group) -> str:
-    """The function in a sentence; what torch wraps around a module has no name to a user."""
-    if ownership_of(group.location.file) == "torch":
-        return "the compiled code"
+def _words(group: Group) -> dict[str, str]:
+    """What stands in a text for the names in braces."""
+    name, function, variable = group.name, group.function, group.variable
     resumed = resumed_function(group.location.function)
-    return group.function if resumed is None else f"`{resumed}`"
+    if ownership_of(group.location.file) == "torch":
+        # What torch wraps around a module, and `args[0]` of that, have no name in the program.
+        function = "the compiled code"
+        for each in group.variables:
+            if each.startswith(("args[", "kwargs[")):
+                passed = passed_as(group, each)
+                shown = f"`{passed}`" if passed != each else "the input"
+                name = name.replace(f"`{each}`", shown)
+    elif resumed is not None:
+        function = f"`{resumed}`"
+    return {
+        "name": _KEYWORD.sub(r"`\1`", name),
+        "function": function,
+        **{letter: variable or letter for letter in "ix"},
+        "inputs": variable or "the inputs",
+        "guard": group.first.guard,
+    }
 
 
-def told_of_act(group: Group, act: Act) -> Told:
+def _told_of_act(group: Group, act: Act) -> Told:
     """What to do about values that one line changed together."""
     likely = "probably " if act.evidence == "probable" else ""
     values = len({(part.code, part.variable) for part in group.parts})
@@ -196,16 +182,6 @@ def _finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Fi
     return replace(found, parts=parts, act=known)
 
 
-def _explains_autograd(cause: Finding, symptom: Finding) -> bool:
-    """The first capture of a backward graph is no recompile: the others are."""
-    again = compile_ids(symptom)[1:]
-    return bool(again) and set(again) <= set(compile_ids(cause))
-
-
-def _explains_late_recompile(cause: Finding, symptom: Finding) -> bool:
-    return set(compile_ids(symptom)) <= set(compile_ids(cause))
-
-
 def _is_same_cause(cause: Finding, symptom: Finding) -> bool:
     where = symptom.location
     armed = GuardEvidence.of(symptom.evidence).cause
@@ -220,19 +196,20 @@ def _is_same_cause(cause: Finding, symptom: Finding) -> bool:
     )
 
 
-def _variables(finding: Finding) -> list[str | None]:
-    """Of all its parts."""
-    return [finding.variable, *(p.variable for p in finding.about if isinstance(p, CauseId))]
-
-
 ABSORBS = (
-    # Recompiles of compiled autograd that a guard explains.
-    Absorption("CD153", "CD1", _explains_autograd),
+    # Recompiles of compiled autograd that a guard explains: the first capture is none.
+    Absorption(
+        "CD153",
+        "CD1",
+        lambda cause, symptom: (
+            len(compile_ids(symptom)) > 1 and {*compile_ids(symptom)[1:]} <= {*compile_ids(cause)}
+        ),
+    ),
     # A recompile in a steady step.
     Absorption(
         "CD302",
         "CD1",
-        _explains_late_recompile,
+        lambda cause, symptom: {*compile_ids(symptom)} <= {*compile_ids(cause)},
         is_symptom=lambda finding: finding.severity == "info",
         common=compile_ids,
     ),
@@ -243,6 +220,9 @@ ABSORBS = (
         "CD1",
         _is_same_cause,
         keeps_steps=True,
-        common=_variables,
+        common=lambda finding: [
+            finding.variable,
+            *(part.variable for part in finding.about if isinstance(part, CauseId)),
+        ],
     ),
 )

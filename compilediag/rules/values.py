@@ -11,41 +11,17 @@ from collections.abc import Iterator, Mapping
 from packaging.version import Version
 
 from compilediag.diagnosis.causes.group import Group
+from compilediag.rules import changes, facts
 from compilediag.rules.case import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
-    PLAIN,
     Case,
     argument_of,
     calls_of,
     changes_at_calls,
     edit_calls,
 )
-from compilediag.rules.changes import (
-    DYNAMO,
-    LISTABLE,
-    OVERRIDES,
-    SOURCES,
-    Change,
-    Edit,
-    NumberAsTensor,
-    setting,
-    variable,
-)
-from compilediag.rules.facts import (
-    is_branched_on,
-    is_callable,
-    is_constant,
-    is_container,
-    is_filled_inside,
-    is_float,
-    is_integer,
-    is_number,
-    is_of_hook,
-    is_of_object,
-    is_read_below,
-    is_read_by_package,
-)
+from compilediag.rules.changes import LISTABLE, Change, Edit, NumberAsTensor
 from compilediag.rules.make_finding import Advice
 from compilediag.rules.objects import DISABLED_HOOK, KEPT_OUTSIDE
 from compilediag.rules.recompiles import RecompileRule, Told
@@ -84,28 +60,28 @@ INSTANCES = Advice(
 
 
 def _captured(group: Group) -> Told:
-    title = "closure flag" if is_of_hook(group) else "captured value"
+    title = "closure flag" if facts.is_of_hook(group) else "captured value"
     if group.kind == "tensor":
         title = "captured tensor"
-    elif is_callable(group):
+    elif facts.is_callable(group):
         title = "captured function or object"
     elif ".environ[" in group.variable:
         title = "environment value changed"
-    elif is_number(group.first.expected) and not is_branched_on(group):
+    elif facts.is_number(group.first.expected) and not facts.is_branched_on(group):
         title = "captured number"
     return title, _held(group)
 
 
 def _attribute(group: Group) -> Told:
     advice = _held(group)
-    title = "attribute of an object" if is_of_object(group) else "module attribute"
-    if is_container(group) and group.variable.endswith("._modules"):
+    title = "attribute of an object" if facts.is_of_object(group) else "module attribute"
+    if facts.is_container(group) and group.variable.endswith("._modules"):
         title = "submodules added or removed"
     elif advice is SET_BEFORE:
         title = "attribute that the compiled code fills"
     elif advice is EACH_STATE:
         title = "attribute that a package reads"
-    elif is_container(group):
+    elif facts.is_container(group):
         title = "attribute container"
     elif group.kind in ("attribute_set", "type"):
         title = f"attribute {'of another type' if group.kind == 'type' else 'added or removed'}"
@@ -121,21 +97,23 @@ def _global(group: Group) -> Told:
 
 def _held(group: Group) -> Advice:
     """What to do about a value that no call passes."""
-    if is_of_hook(group):
+    if facts.is_of_hook(group):
         return DISABLED_HOOK
-    if group.code == "CD104" and is_filled_inside(group):
+    if group.code == "CD104" and facts.is_filled_inside(group):
         return SET_BEFORE
     if group.code in ("CD104", "CD109"):
-        if is_read_by_package(group) or (group.code == "CD104" and is_read_below(group)):
+        if facts.is_read_by_package(group) or (
+            group.code == "CD104" and facts.is_read_below(group)
+        ):
             return EACH_STATE
-        if is_container(group):
+        if facts.is_container(group):
             return KEPT_OUTSIDE
     return HELD_AS_TENSOR if _may_be_tensor(group) else EACH_VALUE
 
 
 def _argument(group: Group) -> Told:
     before, after = group.first.expected or "", group.first.actual or ""
-    types, number = ("torch.Tensor", "Tensor"), is_number(before)
+    types, number = ("torch.Tensor", "Tensor"), facts.is_number(before)
     if (number and (after in types or after.startswith("Tensor "))) or (
         before in types and after in ("int", "float")
     ):
@@ -143,7 +121,7 @@ def _argument(group: Group) -> Told:
     title = "Python value as argument"
     if group.kind == "tensor_index":
         title = "0-dim tensor used as an index"
-    elif not is_branched_on(group):
+    elif not facts.is_branched_on(group):
         title = "Python number as argument" if number else title
         title = "bool argument" if before in ("True", "False") else title
     return title, PASSED_AS_TENSOR if _may_be_tensor(group) else EACH_VALUE
@@ -152,8 +130,8 @@ def _argument(group: Group) -> Told:
 def _may_be_tensor(group: Group) -> bool:
     """A number that no branch reads, and of which no graph is known to need the value."""
     known = [text for text in _shown(group) if text is not None]
-    numbers = bool(known) and all(map(is_number, known))
-    return numbers and not is_branched_on(group) and not is_constant(group)
+    numbers = bool(known) and all(map(facts.is_number, known))
+    return numbers and not facts.is_branched_on(group) and not facts.is_constant(group)
 
 
 def _shown(group: Group) -> list[str | None]:
@@ -185,8 +163,8 @@ def dynamic_int(group: Group, version: Version) -> str | None:
         return None
     if "cell_contents" in source:  # a captured int is reached as a local of the compiled function
         return None
-    constant = group.code == "CD107" and is_constant(group)
-    works = all(map(is_integer, _shown(group))) and not is_branched_on(group)
+    constant = group.code == "CD107" and facts.is_constant(group)
+    works = all(map(facts.is_integer, _shown(group))) and not facts.is_branched_on(group)
     return source if works and not constant else None
 
 
@@ -194,8 +172,8 @@ def dynamic_float(group: Group, version: Version) -> str | None:
     """Dynamic from the first compile on instead of from the second."""
     if group.code not in (*_NUMBERS, "CD116") or version < FIRST_WITH_UNBACKED:
         return None
-    constant = group.code == "CD107" and is_constant(group)
-    works = all(map(is_float, _shown(group))) and not is_branched_on(group)
+    constant = group.code == "CD107" and facts.is_constant(group)
+    works = all(map(facts.is_float, _shown(group))) and not facts.is_branched_on(group)
     return "assume_static_by_default=False" if works and not constant else None
 
 
@@ -203,7 +181,7 @@ def unspecialised_int(group: Group, version: Version) -> str | None:
     """An int of a module becomes dynamic at its second value."""
     if group.code not in _OF_MODULES or version < FIRST_WITH_UNBACKED or len(group.values) < 2:
         return None
-    works = all(map(is_integer, _shown(group))) and not is_branched_on(group)
+    works = all(map(facts.is_integer, _shown(group))) and not facts.is_branched_on(group)
     return "allow_unspec_int_on_nn_module=True" if works else None
 
 
@@ -227,9 +205,9 @@ def setting_changes(case: Case) -> Iterator[Change]:
     if case.finding.rule not in _NUMBERS or case.version >= FIRST_WITH_UNBACKED:
         return
     if case.are_integers and case.finding.rule in _OF_MODULES:
-        yield setting(DYNAMO, "allow_unspec_int_on_nn_module", True, _EVERY_FUNCTION, left=1)
-    elif case.seen and all(map(is_float, case.seen)):
-        yield setting(DYNAMO, "assume_static_by_default", False, _EVERY_FUNCTION)
+        yield changes.dynamo("allow_unspec_int_on_nn_module", True, _EVERY_FUNCTION, left=1)
+    elif case.seen and all(map(facts.is_float, case.seen)):
+        yield changes.dynamo("assume_static_by_default", False, _EVERY_FUNCTION)
 
 
 def branched_changes(case: Case) -> Iterator[Change]:
@@ -239,9 +217,9 @@ def branched_changes(case: Case) -> Iterator[Change]:
     if case.finding.rule not in _NUMBERS or not new or case.finding.fix.candidates:
         return
     if case.are_integers and LISTABLE.fullmatch(case.source):
-        yield variable(SOURCES, case.source, _EVERY_NAMESAKE, left=1)
+        yield changes.dynamic_sources(case.source, _EVERY_NAMESAKE, left=1)
     elif case.are_numbers:
-        yield variable(OVERRIDES, ">=0:assume_static_by_default=False", _EVERY_FUNCTION, left=1)
+        yield changes.override("assume_static_by_default", False, _EVERY_FUNCTION, left=1)
 
 
 AS_TENSOR = "the function gets a tensor: a Python branch on it is no longer possible"
@@ -251,10 +229,10 @@ def passed_changes(case: Case) -> Iterator[Change]:
     """A number that is an argument itself, as a tensor: where it is a size, torch needs it as a
     number, and the trial fails."""
     argument = argument_of(case.source) if case.finding.rule == "CD107" else None
-    numbers = [value for value in case.seen if is_number(value)]
+    numbers = [value for value in case.seen if facts.is_number(value)]
     if argument is None or not numbers or case.seen[0] not in numbers:
         return
-    if all(map(is_integer, numbers)):
+    if all(map(facts.is_integer, numbers)):
         yield from changes_at_calls(case, argument, "tensor", "torch.tensor(_)", AS_TENSOR)
     else:
         code = "torch.tensor(_, dtype=torch.float64)"
@@ -317,7 +295,7 @@ def filled_changes(case: Case) -> Iterator[Change]:
         if isinstance(owner, ast.Attribute) and owner.attr == name:
             owner = owner.value
         text = ast.unparse(owner)
-        if not PLAIN.fullmatch(text):
+        if not facts.PLAIN.fullmatch(text):
             return
         edits.append(Edit(call.place.file, call.place.line, "before", (f"{text}{path} = {value}",)))
     if edits:

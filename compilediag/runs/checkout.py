@@ -21,21 +21,21 @@ from compilediag.receipt.run_metadata import provenance_from
 from compilediag.receipt.schema.identity import Provenance
 
 if TYPE_CHECKING:
-    from compilediag.timeline.timeline import Process, Timeline
+    from compilediag.timeline.timeline import Timeline
 
 
 class ProvenanceProbe:
     """Calls git in a thread while the target runs: a large repository must not delay its start."""
 
     def __init__(self, folder: str, digests: Mapping[str, str]) -> None:
-        self._folder = folder
         self._digests = dict(digests)
         self._facts: Provenance | None = None
-        self._thread = threading.Thread(target=self._read, name="compilediag-git", daemon=True)
-        self._thread.start()
 
-    def _read(self) -> None:
-        self._facts = read_provenance(self._folder, self._digests, os.environ)
+        def read() -> None:
+            self._facts = read_provenance(folder, self._digests, os.environ)
+
+        self._thread = threading.Thread(target=read, name="compilediag-git", daemon=True)
+        self._thread.start()
 
     def result(self) -> Provenance:
         """What was read; only the digests when git took too long."""
@@ -66,24 +66,27 @@ def with_sources(
         _relative(path, folder): _digest(path, started_unix if path.endswith(".py") else None)
         for path in kept[:MAX_SOURCES]
     }
-    complete = _all_recorded(timeline.processes) and len(kept) <= MAX_SOURCES
-    for path in _with_changes(root, folder) if root is not None else ():
+    # Every process with torch has recorded what it imported.
+    ended = [process.ended for process in timeline.processes if process.torch is not None]
+    all_recorded = all(item is not None and item.sources is not None for item in ended)
+    complete = bool(ended) and all_recorded and len(kept) <= MAX_SOURCES
+    changed: list[str] = []
+    if root is not None:
+        # The tracked files at and below the folder; of the whole repository where it is not in it.
+        here = folder if root_of(folder) == root else root
+        found = git(here, *_CHANGED_FILES, "HEAD", "--", ".")
+        changed = [os.path.join(here, name) for name in names(found or "")]
+    for path in changed:
         unused = complete and path.endswith(".py")
         if is_code(path) and not unused and len(digests) < 2 * MAX_SOURCES:
             digests.setdefault(_relative(path, folder), _digest(path))
-    found = {name: digest for name, digest in digests.items() if digest is not None}
+    known = {name: digest for name, digest in digests.items() if digest is not None}
     return replace(
         provenance,
-        source_sha256={**found, **provenance.source_sha256},
+        source_sha256={**known, **provenance.source_sha256},
         imports_complete=complete,
         folder=_relative(folder, root) if root is not None else None,
     )
-
-
-def _all_recorded(processes: Iterable[Process]) -> bool:
-    """Every process with torch has recorded what it imported."""
-    ended = [process.ended for process in processes if process.torch is not None]
-    return bool(ended) and all(item is not None and item.sources is not None for item in ended)
 
 
 def _sources_of(timeline: Timeline) -> list[str]:
@@ -110,14 +113,6 @@ def _below(files: Iterable[str], folder: str) -> list[str]:
         for file in files
         if file.startswith(start) and apart.isdisjoint(Path(file[len(start) :]).parts)
     ]
-
-
-def _with_changes(root: str, folder: str) -> list[str]:
-    """Paths of the tracked files at and below a folder that differ from the last commit; of the
-    whole repository where the folder is not in it."""
-    here = folder if root_of(folder) == root else root
-    found = git(here, *_CHANGED_FILES, "HEAD", "--", ".")
-    return [os.path.join(here, name) for name in names(found or "")]
 
 
 def _relative(path: str, folder: str | None) -> str:
@@ -161,16 +156,13 @@ def working_tree(
         if found is not None:
             changed = names(found)
     lock = None if baseline is None else _relative(baseline, base)
-    return WorkingTree(_commit(ran, root, variables), digests, changed, lock)
-
-
-def _commit(ran: Provenance, root: str | None, variables: Mapping[str, str]) -> str | None:
-    """The commit that is here, from the source that named the receipt's."""
-    named = provenance_from(variables).git_commit
-    wanted = root is not None and ran.git_commit is not None
-    head = git(root or "", "rev-parse", "HEAD") if wanted else None
-    here = head.strip() if head is not None else None
-    return (named or here) if ran.source == "environment" else (here or named)
+    # The commit that is here, from the source that named the receipt's.
+    named, here = provenance_from(variables).git_commit, None
+    if root is not None and ran.git_commit is not None:
+        head = git(root, "rev-parse", "HEAD")
+        here = head.strip() if head is not None else None
+    commit = (named or here) if ran.source == "environment" else (here or named)
+    return WorkingTree(commit, digests, changed, lock)
 
 
 def file_at(ref: str, path: str) -> str | None:

@@ -72,16 +72,14 @@ class WorkProgress:
             if self._over.wait(self._silent_s):
                 return
             if not self._stream.isatty() or os.environ.get("TERM") == "dumb":
-                self._print()
+                while True:
+                    seconds = time.monotonic() - self._started
+                    line = f"compilediag: {self._stage}, {seconds:.0f} s\n"
+                    os.write(self._stream.fileno(), line.encode("ascii", "replace"))
+                    if self._over.wait(self._line_every_s):
+                        return
             elif os.tcgetpgrp(self._stream.fileno()) == os.getpgrp():
                 self._draw()  # a job in the background must not touch the terminal
-
-    def _print(self) -> None:
-        while True:
-            line = f"compilediag: {self._stage}, {time.monotonic() - self._started:.0f} s\n"
-            os.write(self._stream.fileno(), line.encode("ascii", "replace"))
-            if self._over.wait(self._line_every_s):
-                return
 
     def _draw(self) -> None:
         from rich.console import Console

@@ -50,25 +50,20 @@ def _ownership(file: str, roots: tuple[str, ...]) -> Ownership:
     file = file.replace("\\", "/")
     roots = tuple(root.replace("\\", "/") for root in roots)
     if file.startswith("<"):
-        return _of_generated(file)
+        # Code that has no file: torch.fx graphs, frozen modules, generated classes, typed code.
+        if file.startswith(("<eval_with_key>", "<torch_package")):
+            return "torch"
+        foreign = ("<frozen ", "<attrs ", "<__array_function__", "<decorator-gen")
+        return "third_party" if file.startswith(foreign) else "user"
     if "torchinductor_" in file:
         return "torch"
-    installed = _last_match(_INSTALLED, file)
+    installed = max((found.end() for found in _INSTALLED.finditer(file)), default=None)
     if installed is not None:
         return _of_installed(file, installed, roots)
     if _STANDARD_LIBRARY.search(file) or _OURS.search(file) or is_generated(file):
         return "third_party"
     if _belongs_to_torch_source(file, roots):
         return "torch"
-    return "user"
-
-
-def _of_generated(name: str) -> Ownership:
-    """Code that has no file: torch.fx graphs, frozen modules, generated classes, typed code."""
-    if name.startswith(("<eval_with_key>", "<torch_package")):
-        return "torch"
-    if name.startswith(("<frozen ", "<attrs ", "<__array_function__", "<decorator-gen")):
-        return "third_party"
     return "user"
 
 
@@ -100,10 +95,3 @@ def _continues_a_root(file: str, roots: tuple[str, ...]) -> bool:
         for root in roots
         for count in range(1, len(folders) + 1)
     )
-
-
-def _last_match(pattern: re.Pattern[str], text: str) -> int | None:
-    end = None
-    for match in pattern.finditer(text):
-        end = match.end()
-    return end

@@ -21,13 +21,6 @@ _TRAINER_NOTE = "train_log: "
 
 _NOT_KNOWN = ("what torch.compile did is not known",)
 
-_BLIND_TITLES = {
-    "CD901": "torch.compile compiled nothing that could be seen",
-    "CD902": "a part of the record was lost",
-    "CD903": "what torch reports in one place contradicts what it reports in another",
-}
-"""For receipts whose findings have no title."""
-
 _NOTHING_RAN = frozenset(
     {
         *("ahead_of_time", "eager", "failed", "interrupted"),
@@ -195,7 +188,7 @@ def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
     reasons: dict[str, str | None] = {}
     for finding in receipt.findings:
         if finding.rule in BLIND:
-            title = finding.title or _BLIND_TITLES[finding.rule]
+            title = finding.title or finding.slug.replace("-", " ")
             reasons[f"{title} ({finding.rule})"] = finding.fix.summary
     evidence = receipt.completeness
     for text in (*evidence.reasons, *evidence.differences):
@@ -203,7 +196,7 @@ def reasons(receipt: Receipt) -> list[tuple[str, str | None]]:
         if not text.startswith(_TRAINER_NOTE) and not any(said in known for known in reasons):
             reasons[text] = None
     if not reasons and not receipt.compile.compiles:
-        reasons[_BLIND_TITLES["CD901"]] = None
+        reasons["torch.compile compiled nothing that could be seen"] = None
     return list(reasons.items())
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compilediag.rules.bucket_plan import (
-    Histogram,
     PlanRecord,
     Range,
+    SizesOfBucket,
     has_size_twice,
     histogram,
     listed_buckets,
@@ -55,7 +55,7 @@ def _block(item: PlanRecord, options: RenderOptions) -> list[str]:
     lines.append("")
     if item.buckets is not None:
         counts = {size[0]: calls for size, calls in item.calls.items()}
-        lines += _drawn(histogram(counts, item.buckets, MAX_RANGES), options)
+        lines += _drawn(*histogram(counts, item.buckets, MAX_RANGES), options)
     elif item.grid is not None:
         for dims, sizes in zip(item.dims, item.planned, strict=True):
             sentence = f"{_places(dims, options)}: {', '.join(map(str, sizes))}"
@@ -99,10 +99,12 @@ def _places(dims: Sequence[str], options: RenderOptions) -> str:
     return " = ".join(f"dim {dim} of {options.text(name, 60)}" for name, _, dim in parts)
 
 
-def _drawn(found: Histogram, options: RenderOptions) -> list[str]:
+def _drawn(
+    sections: Sequence[SizesOfBucket], split: Range | None, options: RenderOptions
+) -> list[str]:
     """A bar a range of sizes, and an edge under each bucket."""
-    ranges = [item for section in found.sections for item in section.ranges]
-    ranges += [found.split] if found.split else []
+    ranges = [item for section in sections for item in section.ranges]
+    ranges += [split] if split else []
     labels = ("-", "|", "#", "-+", "-") if options.ascii_only else ("–", "│", "█", "─┴─", "─")
     between, side, block, corner, dash = labels
     names = {
@@ -119,13 +121,13 @@ def _drawn(found: Histogram, options: RenderOptions) -> list[str]:
         return f"  {names[item]:>{width}} {side}{drawn}{calls}"
 
     lines: list[str] = []
-    for section in found.sections:
+    for section in sections:
         lines += map(bar, section.ranges)
         edge = f"  {dash * width}{corner} {section.bucket} {dash * 4}"
         edge += f" {count(section.calls, 'call')}, {_share(section.waste)} padding"
         lines.append(options.styled(edge, "cyan"))
-    if found.split:
-        lines.append(bar(found.split))
+    if split:
+        lines.append(bar(split))
         lines.append(options.styled(f"  {' ' * width}  larger than every bucket: split", "cyan"))
     return lines
 

@@ -77,10 +77,7 @@ def headline(section: RanksSection) -> str:
     sentence = f"{_ranks(section):,}{expected} ranks"
     if section.missing:
         sentence += f", missing: {ranks_named(section.missing)}"
-    differing = section.differing
-    if differing is None:
-        differing = len({rank for item in section.divergences for rank in item.ranks})
-    if differing:
+    if differing := section.differing:
         differ = "1 rank differs" if differing == 1 else f"{differing} ranks differ"
         return f"{sentence}; {differ} from the others"
     return f"{sentence}; all of them do the same" if _ranks(section) > 1 else sentence

@@ -28,7 +28,6 @@ from compilediag_harness.torch_internals import (
     torch_api,
     torch_calls,
     torch_compiles,
-    torch_disabling,
     torch_logs,
     torch_names,
 )
@@ -86,7 +85,7 @@ class Attachment:
         self._collectors = collectors = CollectorSet(session, torch)
         for module, install in (
             *collectors.hooks(),
-            (torch_names.DYNAMO, partial(torch_disabling.on_stance_set, invocations.stance_set)),
+            (torch_names.DYNAMO, partial(torch_calls.on_stance_set, invocations.stance_set)),
             (
                 torch_names.DYNAMO,
                 partial(torch_compiles.on_compile_request, self._compile_requested),

@@ -136,8 +136,10 @@ class Attached:
         """
         if self.journal.silent:
             return
-        error = _last_error()
-        self._failure = _failure_text(error)
+        # Python sets it before it calls `sys.excepthook` (PyErr_PrintEx in pythonrun.c), and not
+        # for SystemExit.
+        error: Any = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        self._failure = _failure_text(error) if isinstance(error, BaseException) else None
         # One more Ctrl-C while the process ends must not print a traceback of ours.
         handler = _signal.getsignal(_signal.SIGINT)
         if handler is None:  # not installed from Python: not ours to touch
@@ -253,7 +255,7 @@ def identity() -> dict[str, object]:
         "parent_pid": os.getppid(),
         "rank": _small_int(os.environ.get("RANK")),
         "world_size": _small_int(os.environ.get("WORLD_SIZE")),
-        "argv": [_clipped(word) for word in _argv()],
+        "argv": [word if len(word) <= 4096 else word[:4096] + "…" for word in _argv()],
         "executable": sys.executable or "",
         "cwd": _cwd(),
         "started_utc": f"{stamp}.{int(now % 1 * 1e6):06d}Z",
@@ -282,26 +284,17 @@ def _is_plain(words: list[str]) -> bool:
         for name, value in os.environ.items()
         if len(value) > 3 and value[0] != "/" and any(hint in name.lower() for hint in _HINTS)
     ]
-    return not any(
-        not _is_plain_word(word) or any(secret in word for secret in secrets) for word in words
-    )
-
-
-def _is_plain_word(word: str) -> bool:
-    lowered = word.lower()
-    if word in ("-p", "--pat") or "://" in word or any(hint in lowered for hint in _HINTS):
-        return False
-    return word.isascii() and all(map(_is_plain_run, word.translate(_NO_RUN).split()))
-
-
-def _is_plain_run(run: str) -> bool:
-    if run.replace("_", "").replace("-", "").isalpha() and run.islower():
-        return len(run) < 30 and not run.startswith("hf_")
-    return len(run) < 10
-
-
-def _clipped(word: str) -> str:
-    return word if len(word) <= 4096 else word[:4096] + "…"
+    for word in words:
+        lowered = word.lower()
+        if word in ("-p", "--pat") or "://" in word or not word.isascii():
+            return False
+        if any(hint in lowered for hint in _HINTS) or any(secret in word for secret in secrets):
+            return False
+        for run in word.translate(_NO_RUN).split():
+            is_name = run.replace("_", "").replace("-", "").isalpha() and run.islower()
+            if len(run) >= (30 if is_name else 10) or (is_name and run.startswith("hf_")):
+                return False
+    return True
 
 
 def _cwd() -> str:
@@ -317,13 +310,6 @@ def _small_int(text: str | None) -> int | None:
     return int(text)
 
 
-def _last_error() -> BaseException | None:
-    """The exception that ends the process. Python sets `sys.last_value` before it calls
-    `sys.excepthook` (PyErr_PrintEx in pythonrun.c), and not for SystemExit."""
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    return error if isinstance(error, BaseException) else None
-
-
 def _keep_interrupted() -> None:
     """Lets Python end by SIGINT after Ctrl-C, as it would have without our work at its exit.
 
@@ -336,10 +322,8 @@ def _keep_interrupted() -> None:
         pass
 
 
-def _failure_text(error: BaseException | None) -> str | None:
+def _failure_text(error: BaseException) -> str:
     """One line that names the exception, a blank line, and its traceback (the end of it)."""
-    if error is None:
-        return None
     try:
         import traceback
 

@@ -89,7 +89,7 @@ def test_recordings_are_counted_and_never_log_lines(watched: Watched) -> None:
     assert run.reasons == {"first": 1, "static_address": 29}
     assert (run.warmups, run.replays) == (1, 30)
     assert run.live_graphs == 30
-    (churn,) = watched.findings(rules.static_address_churn)
+    (churn,) = watched.findings(rules.cudagraph_rerecorded)
     assert (churn.rule, churn.count, churn.variable) == ("CD405", 29, "primals_0")
     assert churn.evidence["replays"] == 30
 

@@ -21,7 +21,7 @@ from compilediag_harness.shapes import shape_log  # noqa: E402
 from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable  # noqa: E402
 from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
 from compilediag_harness.shapes.side_effects import restored_eager  # noqa: E402
-from compilediag_harness.torch_internals import torch_disabling  # noqa: E402
+from compilediag_harness.torch_internals import torch_calls  # noqa: E402
 from compilediag_harness.wire import FixedShapeUsed  # noqa: E402
 
 nn = torch.nn
@@ -183,14 +183,14 @@ def test_trials_in_two_threads_leave_compiling_as_it_was() -> None:
     and nothing in the process compiled again."""
     import torch._dynamo
 
-    before = torch_disabling.stance()
+    before = torch_calls.stance()
     first, second = restored_eager(torch, torch.sin), restored_eager(torch, torch.cos)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert torch_disabling.stance() == "force_eager"
+    assert torch_calls.stance() == "force_eager"
     second.__exit__(None, None, None)
-    assert torch_disabling.stance() == before == "default"
+    assert torch_calls.stance() == before == "default"
 
 
 # --- containers -------------------------------------------------------------------------------

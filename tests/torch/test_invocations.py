@@ -33,7 +33,7 @@ from compilediag_harness.collectors.invocations import (
     samples,
     to_text,
 )
-from compilediag_harness.torch_internals import torch_disabling
+from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.wire import CompiledCallsMade, Location, StepsEnded
 
 torch: Any = pytest.importorskip("torch")
@@ -380,7 +380,7 @@ def test_the_programs_stance_stays_its_own_beside_a_trial_of_ours() -> None:
     from compilediag_harness.collectors import invocations
     from compilediag_harness.shapes.side_effects import restored_eager
 
-    remove = torch_disabling.on_stance_set(invocations.stance_set)
+    remove = torch_calls.on_stance_set(invocations.stance_set)
     assert remove is not None
     try:
         torch.compiler.set_stance("eager_on_recompile")

@@ -13,7 +13,7 @@ from compilediag_harness import attach
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import step_clock, step_hooks, steps
 from compilediag_harness.steps.step_detection import CALL, EXPLICIT, OPTIMIZER
-from compilediag_harness.torch_internals import torch_calls, torch_disabling
+from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.wire import (
     CompiledCallsMade,
     DisabledCallsEnded,
@@ -42,7 +42,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
     monkeypatch.setattr(step_clock, "FIRST_STEPS", FIRST)
     monkeypatch.setattr(step_clock, "RETRY_STEPS", FIRST // 2)
     monkeypatch.setattr(step_clock, "UNSAMPLED_S", 0.05)
-    monkeypatch.setattr(torch_disabling, "_functions_disabled", False)  # by tests before this one
+    monkeypatch.setattr(torch_calls, "_functions_disabled", False)  # by tests before this one
     events: list[Event] = []
     session = Session(events.append, origin=0.0)
     attach.install(session)
@@ -218,4 +218,4 @@ def test_what_dynamo_disables_is_not_the_programs(told: list[Event]) -> None:
 
     compiled = torch.compile(lambda x: x * 2, backend=backend)
     compiled(torch.ones(2))
-    assert not torch_disabling.functions_disabled()
+    assert not torch_calls.functions_disabled()

@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 from compilediag.timeline.fold import fold  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.blame.writes_in_source import loop_around  # noqa: E402
-from compilediag_harness.collectors import sync_sample, syncs, tensor_reads  # noqa: E402
+from compilediag_harness.collectors import syncs, tensor_reads  # noqa: E402
 from compilediag_harness.steps import steps  # noqa: E402
 from compilediag_harness.torch_internals import torch_calls, torch_guards  # noqa: E402
 from compilediag_harness.trials.answers import AnswerReader  # noqa: E402
@@ -322,7 +322,7 @@ def test_samples_thin_out() -> None:
 
 def test_a_step_with_too_many_reads_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """The count stops at the budget, and says so."""
-    monkeypatch.setattr(sync_sample.SyncSchedule, "max_reads", 8)
+    monkeypatch.setattr(syncs.SyncSchedule, "max_reads", 8)
     value = torch.rand(())
     with observed() as events:
         warm_up()
@@ -344,7 +344,7 @@ def test_a_fault_of_ours_is_told_and_the_sample_is_not(monkeypatch: pytest.Monke
     session = Session(events.append)
     with attached(session):
         warm_up()
-        monkeypatch.setattr(sync_sample.SyncSample, "_would_wait", broken)
+        monkeypatch.setattr(syncs.SyncSample, "_would_wait", broken)
         assert value.item() == float(value)
         steps.step()
     assert [item.where for item in events if isinstance(item, FaultOccurred)] == [
@@ -355,7 +355,7 @@ def test_a_fault_of_ours_is_told_and_the_sample_is_not(monkeypatch: pytest.Monke
 
 def test_the_class_is_changed_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that would need more windows than are left is not told: a part of it went by."""
-    monkeypatch.setattr(sync_sample.SyncSchedule, "max_windows", 3)
+    monkeypatch.setattr(syncs.SyncSchedule, "max_windows", 3)
     double = torch.compile(lambda x: x * 2, backend="eager")
     batch = torch.rand(4)
     double(batch)
@@ -438,7 +438,7 @@ def test_methods_of_the_program_are_left_alone() -> None:
     own = lambda _: 7.0
     torch.Tensor.item = own
     try:
-        listener = sync_sample.SyncSample(0, 8, lambda: "rest", on_device=False)
+        listener = syncs.SyncSample(0, 8, lambda: "rest", on_device=False)
         tensor_reads.put(torch.Tensor, listener)
         assert torch.rand(()).item() == 7.0
         tensor_reads.take_away(torch.Tensor, listener)
@@ -458,7 +458,7 @@ def test_nothing_is_sampled_where_calls_cannot_be_seen(monkeypatch: pytest.Monke
 
 def test_on_a_device_only_its_tensors_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """With CUDA in use a tensor on the host makes nobody wait."""
-    sample = sync_sample.SyncSample(threading.get_ident(), 8, lambda: "rest", on_device=True)
+    sample = syncs.SyncSample(threading.get_ident(), 8, lambda: "rest", on_device=True)
     monkeypatch.setattr(torch_guards, "is_on_host", lambda tensor: tensor is not elsewhere)
     elsewhere = SimpleNamespace()
     frame = sys._getframe()

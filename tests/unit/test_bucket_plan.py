@@ -290,22 +290,21 @@ def test_one_recompile_needs_no_plan() -> None:
 
 def test_ranges_lie_between_the_edges() -> None:
     """Every size is in one range, of its bucket; a batch above all buckets stands apart."""
-    found = histogram({0: 9, 1: 2, 5: 30, 7: 10, 8: 2, 30: 4, 32: 1, 70: 3}, [8, 32], 8)
-    assert [section.bucket for section in found.sections] == [8, 32]
-    assert [tuple(item) for item in found.sections[0].ranges] == [
+    sections, split = histogram({0: 9, 1: 2, 5: 30, 7: 10, 8: 2, 30: 4, 32: 1, 70: 3}, [8, 32], 8)
+    assert [section.bucket for section in sections] == [8, 32]
+    assert [tuple(item) for item in sections[0].ranges] == [
         (1, 2, 2),
         (3, 4, 0),
         (5, 6, 30),
         (7, 8, 12),
     ]
-    assert [tuple(item) for item in found.sections[1].ranges] == [
+    assert [tuple(item) for item in sections[1].ranges] == [
         (30, 30, 4),
         (31, 31, 0),
         (32, 32, 1),
     ]
-    assert found.sections[1].waste == pytest.approx(160 / 152 - 1)
-    assert found.split is not None
-    assert tuple(found.split) == (70, 70, 3)
+    assert sections[1].waste == pytest.approx(160 / 152 - 1)
+    assert split == (70, 70, 3)
 
 
 def test_the_screen() -> None:

@@ -159,3 +159,15 @@ def test_older_journals_have_no_numbers() -> None:
     batch = CadenceFired(1.0, ("entropy",), (0, 0), (0.1, 0.2), (3, 4))
     (group,) = groups_of(0, [DECLARED, batch])
     assert group.steps == group.fires == (3, 4)
+
+
+def test_what_a_probe_set_stands_beside_the_programs_own(
+    events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that is off has period 0 and still its own."""
+    monkeypatch.setenv("COMPILEDIAG_CADENCE_A", "off")
+    monkeypatch.setenv("COMPILEDIAG_CADENCE_B", "7+3")
+    cadence("a", 5)
+    cadence("b", 5)
+    received = [(e.every, e.offset, e.own_every) for e in events if isinstance(e, CadenceDeclared)]
+    assert received == [(0, 0, 5), (7, 3, 5)]

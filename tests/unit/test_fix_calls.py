@@ -202,3 +202,12 @@ def test_a_keyword_is_added_to_the_call() -> None:
         rewrite("model(mask=m)\n", [Edit("f.py", 1, "keyword", ("model(mask=m)", "mask", "1"))])
     with pytest.raises(EditImpossible, match="has no call"):
         rewrite(TEXT, [Edit("f.py", 2, "keyword", ("model(y)", "mask", "1"))])
+
+
+def test_sizes_are_those_of_other_arguments_or_numbers() -> None:
+    named = [call(15, "model(ids=b['ids'])", ids="b['ids']"), WITH]
+    shapes = ["ids=[4, 24]", "ids=[4, 24], mask=[4, 1, 24]", "ids=[2, 9], mask=[2, 1, 9]"]
+    ((_, _, fill), _) = codes(
+        masks([named[0], call(13, "model(ids=b['ids'], mask=m)", mask="m")], shapes)
+    )
+    assert fill.startswith("torch.ones((b['ids'].shape[0], 1, b['ids'].shape[1]), ")

@@ -223,3 +223,9 @@ def test_the_parser_never_raises(text: str) -> None:
     """Any text gives a code: torn lines and foreign text are no reason to fail."""
     assert family_of_text(parse_reason(text)).startswith("CD1")
     assert isinstance(variable_of(text, GuardFacts(), text), str)
+
+
+def test_comment_sign_inside_a_string() -> None:
+    """Two blanks and `#` inside a guarded string do not end the expression."""
+    reason = parse_reason("0/0: s == 'a  # b'      # x  # m.py:1 in f")
+    assert reason.expression == "s == 'a  # b'"

@@ -237,3 +237,13 @@ def test_bad_numbers_raise_with_and_without_a_session(installed: bool) -> None:
             pipeline(slots=0)
     finally:
         module.sinks.uninstall(session)
+
+
+def test_time_makes_a_batch(listening: Listening, clock: list[float]) -> None:
+    """Rare blocks are written soon, so that a killed process has written them."""
+    _, events = listening
+    loop = pipeline()
+    for end in (1.0, 2.0):
+        with loop.train():
+            clock[0] = end
+    assert len(events) == 2

@@ -10,6 +10,7 @@ from compilediag.timeline.fold import fold
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step
 from compilediag_harness.wire import PipelineWorked
+from compilediag_harness.wire.user_events import max_at_once
 
 BATCH = 8
 
@@ -143,3 +144,10 @@ def test_the_lead_process_tells() -> None:
     ]
     two = timeline(processes=(process(0), process(1), process(2)), pipelines=tuple(loops))
     assert [item.figures.train_capacity for item in pipelines_of(two)] == [4.0]
+
+
+def test_max_at_once() -> None:
+    """Intervals that only touch are not in progress at the same time."""
+    assert max_at_once([]) == 0
+    assert max_at_once([(0.0, 1.0), (1.0, 2.0)]) == 1
+    assert max_at_once([(0.0, 3.0), (1.0, 2.0), (1.5, 4.0)]) == 3

@@ -117,3 +117,13 @@ def test_warmup_is_what_compiles_at_the_start() -> None:
     assert warmup_steps([], 60, None) == 1
     assert warmup_steps(range(60), 60, None) == 15
     assert warmup_steps([0], 60, 10) == 10
+
+
+def test_the_command_line_wins_over_the_table() -> None:
+    """By name; the other groups of pyproject.toml stay."""
+    found = parse_groups(["a=--new {n}"], {"a": "--old {n}", "b": "env:B={n}"})
+    assert {group.name: group.template for group in found.templates} == {
+        "b": "env:B={n}",
+        "a": "--new {n}",
+    }
+    assert parse_groups(["a"], {"a": "--old {n}"}) == GroupSelection((), ("a",))

@@ -147,3 +147,13 @@ def test_many_ranks_are_named_in_few_words() -> None:
     )  # fmt: skip
     text = headline(RanksSection(expected=4, missing=(2, 3), rows=rows))
     assert text == "2 of 4 ranks, missing: 2-3; all of them do the same"
+
+
+def test_what_keys_of_caches_are_made_of_is_compared() -> None:
+    """The component that differs is named as what it is, with its value on either side."""
+    same = ("example_inputs[0]", "aaaaaaaa torch.float32, [4]")
+    one, other = ("gm", "11111111 <lambda>()"), ("gm", "22222222 <lambda>()")
+    (found,) = divergences(keyed((one, same), (other, same), (one, same)), "cache_keys")
+    assert (found.ranks, found.like_rank) == ((1,), 0)
+    assert found.only_here == ("0/0 forward: the graph = <lambda>() (22222222)",)
+    assert found.only_there == ("0/0 forward: the graph = <lambda>() (11111111)",)

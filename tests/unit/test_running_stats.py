@@ -69,3 +69,10 @@ def test_a_long_series_is_sampled_fairly() -> None:
     tenths = Counter(int(10 * value / count) for value in series._sample)
     limit = 6 * math.sqrt(MAX_SAMPLE / 10)
     assert all(abs(tenths[part] - MAX_SAMPLE / 10) < limit for part in range(10)), tenths
+
+
+def test_what_is_not_finite_is_counted_and_left_out() -> None:
+    """One NaN does not make a whole run's figures NaN, and is not forgotten."""
+    found = summed_up(1.0, math.nan, 3.0, math.inf, -math.inf)
+    assert found == TrackedMetric("x", 2, 2.0, 2.0, 1.0, 3.0, 3.0, 2, 3)
+    assert summed_up(math.nan) == TrackedMetric("x", 0, None, None, None, None, None, 0, 1)

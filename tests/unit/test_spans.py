@@ -265,3 +265,18 @@ def test_two_sessions_see_the_same_spans(
         pass
     assert [row[0] for row in rows(inner_events)] == ["both"]
     assert [row[0] for row in rows(events)] == ["both", "one"]
+
+
+def test_nested_spans_know_their_depth(
+    listening: tuple[Session, list[Event]], clock: list[float]
+) -> None:
+    """The inner one ends first; both have the step in which they end."""
+    session, events = listening
+    session.step = 7
+    with span("outer"):
+        clock[0] = 1.0
+        with span("inner"):
+            clock[0] = 3.0
+        clock[0] = 4.0
+    spans.finish(session)
+    assert rows(events) == [("inner", 1.0, 2.0, 1, 7), ("outer", 0.0, 4.0, 0, 7)]

@@ -199,11 +199,10 @@ def _independent_sizes(timeline: Timeline) -> Callable[[Group, Group], bool]:
 
 
 def _is_length(number: Group, sizes: Group) -> bool:
-    """Sizes of tensors in an argument object, and the number in the same object that changed by the
-    same amount each time."""
-    holder = _container(sizes.variable)
+    """Sizes in an argument object, and the number in it that changed by as much each time."""
     if (sizes.code, number.code) != ("CD105", "CD107") or sizes.planned or number.planned:
         return False
+    holder = _container(sizes.variable)
     if holder is None or holder != _container(number.variable):
         return False
     if [item.id for item in sizes.recompiles] != [item.id for item in number.recompiles]:

@@ -11,7 +11,7 @@ from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.text import BreakReport
 from compilediag.rules.case import FIRST_WITH_UNBACKED, Case
-from compilediag.rules.changes import DYNAMO, IGNORED_LOGGERS, OVERRIDES, Change, setting, variable
+from compilediag.rules.changes import DYNAMO, IGNORED_LOGGERS, Change, dynamo, override
 from compilediag.rules.make_finding import Advice
 from compilediag_harness.wire import SettingChange
 
@@ -113,11 +113,10 @@ WHY: Mapping[str, str] = {
     "CD202": REWRITE,
     "CD203": "the call may do more than compute a value",
     "CD204": "the function was kept from being compiled on purpose",
-    "CD205": "a list holds all items at once, and all are made before the call: that is for you "
-    "to decide",
+    "CD205": "a list in its place holds all items at once",
     "CD206": "the `with` has to be entered around the compiled function: `fix` moves no code",
     "CD207": "what the object does to get an attribute cannot be seen in the source",
-    "CD208": "a dense tensor has memory for every element: that is for you to decide",
+    "CD208": "a dense tensor has memory for every element",
     "CD209": "what autograd does there is not part of a graph: call it outside the compiled "
     "function",
     "CD210": "the shapes of what the operator returns cannot be derived from its kernel",
@@ -166,9 +165,9 @@ def hint_changes(case: Case) -> Iterator[Change]:
         if value not in ("True", "False") or unfaithful or name.upper() in offered:
             continue
         if case.version < FIRST_WITH_UNBACKED or name in _READ_OUTSIDE:
-            yield setting(DYNAMO, name, value == "True", risk)
+            yield dynamo(name, value == "True", risk)
         else:
-            yield variable(OVERRIDES, f">=0:{name}={value}", risk)
+            yield override(name, value, risk)
 
 
 _WRITING_METHODS = frozenset(("debug", "info", "warning", "error", "critical", "exception", "log"))

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
 from compilediag.diagnosis.codes import Severity
-from compilediag.diagnosis.findings import CauseId, Finding, Rule
+from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.advice import OwnCall, break_fix
 from compilediag.rules.breaks.text import CODES, BreakReport, read_break
-from compilediag.rules.make_finding import make_finding, pick, plural, shorten
+from compilediag.rules.make_finding import make_finding, pick, plural, short_place, shorten
 from compilediag.rules.recompiles import TEMPORARY
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
 from compilediag.timeline.breaks import BreakLine
@@ -126,11 +126,11 @@ def _finding(
     if report.callee is not None and report.callee.name not in report.title:
         why = f" ({shorten(report.callee.why, 120)})" if report.callee.why else ""
         title += f": {report.callee.name}{why}"
-    evidence = _evidence(broken)
+    found = _evidence(broken)
     if behind:
         title += f", with {plural(len(behind), 'recompile')} behind it"
         ids = dict.fromkeys(item.compile_id for item in behind)
-        evidence["recompiles_behind"] = [each for each in ids if each not in others]
+        found["recompiles_behind"] = [each for each in ids if each not in others]
     return make_finding(
         timeline,
         code,
@@ -142,7 +142,7 @@ def _finding(
         confidence="exact" if report.gb_id is not None else "text",
         count=site.count,
         steps=(site.first_step,),
-        evidence=evidence,
+        evidence=found,
         about=(site.at,),
     )
 
@@ -153,8 +153,7 @@ def _own_call(broken: Broken, user_roots: tuple[str, ...]) -> OwnCall | None:
     own = [at for at in broken.compiled_stack if ownership_of(at.file, user_roots) == "user"]
     if entered is None or not own or (own[-1].file, own[-1].line) != (entered.file, entered.line):
         return None
-    file = entered.file.replace("\\", "/").rpartition("/")[2]
-    return OwnCall(shorten(entered.text, 80), f"{file}:{entered.line}")
+    return OwnCall(shorten(entered.text, 80), short_place(entered.file, entered.line))
 
 
 def _line_to_change(broken: Broken, user_roots: tuple[str, ...]) -> Location:
@@ -244,8 +243,6 @@ def _makes(broken: Finding, again: Finding) -> bool:
     ids = compile_ids(again)
     return bool(ids) and {*ids} <= {*BreakEvidence.of(broken.evidence).recompiles_behind}
 
-
-RULES: tuple[Rule, ...] = (find_breaks,)
 
 ABSORBS = (
     # Frames that exist only because of a break guard what one graph would not.

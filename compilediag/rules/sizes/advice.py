@@ -15,7 +15,7 @@ from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag.rules.facts import break_before, is_held_by_package, passed_for, sizes_changed
-from compilediag.rules.make_finding import Advice, shorten
+from compilediag.rules.make_finding import Advice, short_place, shorten
 from compilediag.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, Told, passed_as
 from compilediag.rules.rule import compile_ids
 from compilediag.rules.sizes.lines import with_side_line, with_size_line
@@ -175,7 +175,9 @@ def _marking(group: Group) -> str:
     by_key = any(re.search(r"\[['\"]", each) for each in tensors)
     since = f"the first call{' that passes it' * by_key}"
     if call is not None and (*tensors,) != tuple(group.variables):
-        since = f"{_place(call)}{_FROM_FIRST_PASSED if by_key else _FROM_FIRST}"
+        since = (
+            f"{short_place(call.file, call.line)}{_FROM_FIRST_PASSED if by_key else _FROM_FIRST}"
+        )
     return f"call {_marks(tensors)} before {since}"
 
 
@@ -193,7 +195,7 @@ def _with_variables(passed: Mapping[str, Sequence[object]], call: UserCall) -> s
         named = f"{', '.join(shown[:-1])} and {shown[-1]}"
         marks = _marks({"t": next(iter(passed.values()))})
         steps = f"assign {named} to variables, call {marks} for each variable t, and pass them"
-    return f"{steps} at {_place(call)}{_FROM_FIRST}"
+    return f"{steps} at {short_place(call.file, call.line)}{_FROM_FIRST}"
 
 
 def _marks(tensors: Mapping[str, Iterable[object]]) -> str:
@@ -207,13 +209,9 @@ def _marks(tensors: Mapping[str, Iterable[object]]) -> str:
     return ", ".join(marks)
 
 
-def _place(call: UserCall) -> str:
-    return f"{call.file.replace(chr(92), '/').rpartition('/')[2]}:{call.line}"
-
-
 def since_first_call(summary: str, first: UserCall | None) -> str:
     """The sentence with the line of the first call, where that is another one."""
-    place = None if first is None else _place(first)
+    place = None if first is None else short_place(first.file, first.line)
     if place is None or f" {place}, " in summary or _FROM_FIRST_PASSED in summary:
         return summary
     marked = ", and mark" if summary.startswith("assign") else " and on"

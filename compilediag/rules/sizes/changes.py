@@ -15,6 +15,7 @@ from packaging.version import Version
 from compilediag.diagnosis.causes.changed_sizes import constant_dimensions
 from compilediag.diagnosis.causes.group import Group
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
+from compilediag.rules import changes
 from compilediag.rules.case import (
     FIRST_WITH_UNBACKED,
     PARAMETER,
@@ -22,16 +23,7 @@ from compilediag.rules.case import (
     changes_at_calls,
     edit_calls,
 )
-from compilediag.rules.changes import (
-    DYNAMO,
-    LISTABLE,
-    SHAPES,
-    SOURCES,
-    Change,
-    Edit,
-    setting,
-    variable,
-)
+from compilediag.rules.changes import LISTABLE, SHAPES, SOURCES, Change, Edit
 from compilediag.rules.facts import is_branched_on, sizes_changed
 from compilediag.rules.sizes.advice import SAME_TENSOR
 from compilediag.rules.values import AS_TENSOR
@@ -95,10 +87,10 @@ def size_changes(case: Case) -> Iterator[Change]:
     dimensions, small = dimensions_to_mark(case)
     if small:
         yield from _unbacked(case, case.source, dimensions)
-        yield setting(DYNAMO, "automatic_dynamic_shapes_mark_as", "unbacked", _UNBACKED, left=1)
+        yield changes.dynamo("automatic_dynamic_shapes_mark_as", "unbacked", _UNBACKED, left=1)
     elif dimensions:
         if "_parameters[" in case.source:
-            yield setting(DYNAMO, "force_parameter_static_shapes", False, DYNAMIC, left=1)
+            yield changes.dynamo("force_parameter_static_shapes", False, DYNAMIC, left=1)
         yield from _at_the_call(case, changed_sizes(case, dimensions), MARK, DYNAMIC)
         yield Change(
             "call",
@@ -128,7 +120,9 @@ def _condition_changes(case: Case) -> Iterator[Change]:
         source, dimension = sizes[0]
         yield from _unbacked(case, source, [int(dimension)])
     elif len(sizes) == 2 and "==" in case.guard:
-        yield setting(SHAPES, "use_duck_shape", False, "more symbols: compiles take longer")
+        yield changes.dynamo(
+            "use_duck_shape", False, "more symbols: compiles take longer", module=SHAPES
+        )
     numbers = set(_BOUND.findall(case.guard))
     if len(numbers) == 1 and ".size()" not in case.guard and ".stride()" not in case.guard:
         yield from changes_at_calls(case, numbers.pop(), "tensor", "torch.tensor(_)", AS_TENSOR)
@@ -138,7 +132,7 @@ def _unbacked(case: Case, source: str, dimensions: Sequence[int]) -> Iterator[Ch
     """0 and 1 are constants of every graph, but for a size that is taken for unknown."""
     if case.version >= FIRST_WITH_UNBACKED and PARAMETER.fullmatch(source) and "," not in source:
         value = _listed(source, dimensions)
-        yield variable("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
+        yield changes.variable("TORCH_COMPILE_UNBACKED_SOURCES", value, _DATA_DEPENDENT)
     tensor = marked(source, dimensions)
     if tensor is not None:
         yield from _at_the_call(case, [tensor], "mark_unbacked", _DATA_DEPENDENT)
@@ -274,7 +268,7 @@ def together_changes(case: Case) -> Iterator[Change]:
             grows += [source] if source is not None else []
     value = joined((SOURCES, item) for item in (*grows, *every)).get(SOURCES, "")
     if value and set(value.split(",")) != {item for each in own for item in each.split(",")}:
-        yield variable(SOURCES, value, _EVERY_NAMESAKE, left=int(bool(grows)))
+        yield changes.dynamic_sources(value, _EVERY_NAMESAKE, left=int(bool(grows)))
 
 
 def _dynamic_sources(finding: FindingRecord) -> list[str]:
@@ -285,7 +279,7 @@ def _growing_source(case: Case) -> str | None:
     """A tensor of a module that grows, as a dynamic source: each growth is another branch, and the
     sizes after it are one graph. None where torch takes no dimensions, or takes the size for a
     constant."""
-    if (case.finding.rule, case.kind) != ("CD103", "shape") or case.version < FIRST_WITH_UNBACKED:
+    if case.kind != "shape" or case.version < FIRST_WITH_UNBACKED:
         return None
     dimensions, small = sizes_changed(case.values)
     plain = bool(dimensions) and not small and "," not in case.source
@@ -304,11 +298,11 @@ def dynamic_size(group: Group, version: Version) -> str | None:
     dimensions, small = sizes_changed((cause.expected, cause.actual) for cause in group.causes)
     if not dimensions or small or not LISTABLE.fullmatch(source):
         return None
-    if group.code != "CD105" or group.kind == "marking":
-        # What a module gets in another size: a tensor that grows, a parameter that is replaced.
-        held = (group.code, group.kind) in (("CD103", "shape"), ("CD106", "parameter"))
-        if not held or not new or is_branched_on(group):
-            return None
+    passed = group.code == "CD105" and group.kind != "marking"
+    # What a module gets in another size: a tensor that grows, a parameter that is replaced.
+    held = new and group.kind in ("shape", "parameter") and not is_branched_on(group)
+    if not passed and not held:
+        return None
     if not _STATIC.search(source) and constant_dimensions(group.causes, group.recompiles):
         return None
     return _listed(source, dimensions) if new else source

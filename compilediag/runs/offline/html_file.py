@@ -54,7 +54,12 @@ def write_report(receipt: Receipt, path: str, file: str, *, root: str, suffix: s
         OutputUnwritable: `file` cannot be written; an older one is left as it was.
     """
     check_file(file, PAGE)
-    series = _series(receipt, os.path.dirname(path))
+    series = StepSeries()
+    journals = [journal.events for journal in read_run(os.path.dirname(path))]
+    if any(journals):
+        timeline = fold(journals)
+        of_lead = [each for each in timeline.steps if each.process == timeline.lead]
+        series = step_series(of_lead, receipt)
     notes = () if series.numbers or receipt.steps is None else (_NO_JOURNALS,)
     # In ASCII: what reorders text on a screen is escaped.
     raw = json.dumps(msgspec.to_builtins(receipt), indent=1)
@@ -89,15 +94,6 @@ def assets() -> Assets:
     return Assets(templates, "\n".join(map(text, _STYLES)), "\n".join(map(text, _SCRIPTS)))
 
 
-def _series(receipt: Receipt, folder: str) -> StepSeries:
-    """The steps of the lead process, from the journals of the run."""
-    journals = [journal.events for journal in read_run(folder)]
-    if not any(journals):
-        return StepSeries()
-    timeline = fold(journals)
-    return step_series([each for each in timeline.steps if each.process == timeline.lead], receipt)
-
-
 def excerpts(receipt: Receipt) -> dict[str, Excerpt]:
     """By the id of a finding: its line with the two before and behind it.
 
@@ -118,16 +114,12 @@ def excerpts(receipt: Receipt) -> dict[str, Excerpt]:
         if isinstance(text, str):
             found[finding.id] = Excerpt(note=text)
         elif line <= len(text):
-            found[finding.id] = Excerpt(_around(text, line, redactor))
+            around = range(max(1, line - AROUND), min(len(text), line + AROUND) + 1)
+            lines = (
+                SourceLine(n, redactor.text(text[n - 1][:MAX_CHARS]), n == line) for n in around
+            )
+            found[finding.id] = Excerpt(tuple(lines))
     return found
-
-
-def _around(text: list[str], line: int, redactor: Redactor) -> tuple[SourceLine, ...]:
-    first, last = max(1, line - AROUND), min(len(text), line + AROUND)
-    return tuple(
-        SourceLine(number, redactor.text(text[number - 1][:MAX_CHARS]), number == line)
-        for number in range(first, last + 1)
-    )
 
 
 def _text(file: str, receipt: Receipt) -> list[str] | str:

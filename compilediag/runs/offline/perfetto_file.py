@@ -64,7 +64,10 @@ def write_perfetto(receipt: Receipt, receipt_path: str, file: str) -> list[str]:
     write_whole(file, text)
     if None in starts_ns:
         notes.append("a process whose start is not known is drawn from the start of the run")
-    return [*_losses(journals), *notes]
+    lost = sum(sum(journal.lost.values()) for journal in journals)
+    if lost:
+        notes.insert(0, f"{lost} records of the journals are lost and missing in the timeline")
+    return notes
 
 
 def _foreign(
@@ -119,10 +122,3 @@ def _start_ns(journal: ProcessJournal) -> int | None:
         return None
     # To the microsecond; the start of a fork is on the clock of its parent.
     return round(began_s * 1e6) * 1000 - round(started.t * 1e9)
-
-
-def _losses(journals: tuple[ProcessJournal, ...]) -> list[str]:
-    lost = sum(sum(journal.lost.values()) for journal in journals)
-    if not lost:
-        return []
-    return [f"{lost} records of the journals are lost and missing in the timeline"]

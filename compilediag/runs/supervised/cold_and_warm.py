@@ -11,7 +11,6 @@ from dataclasses import replace
 import msgspec
 
 from compilediag.compare.cold_and_warm import (
-    ColdAndWarm,
     conclude,
     not_concluded,
     with_starts,
@@ -62,7 +61,8 @@ def run_twice(
                 prefix="compilediag-cold-", ignore_cleanup_errors=True
             ) as place,
         ):
-            variables = {**_without_remote(program.variables), **new}
+            remote = [name for name in program.variables if any(part in name for part in _REMOTE)]
+            variables = {**program.variables, **dict.fromkeys(remote, "0"), **new}
             program = replace(program, variables=variables)
             cold_folder = os.path.join(place, COLD)
             return _both(program, announce, cold_folder, new["TORCHINDUCTOR_CACHE_DIR"])
@@ -74,11 +74,6 @@ def run_twice(
             f"a temporary folder for the caches cannot be made ({error.strerror or error}): set "
             "TMPDIR to a folder with room"
         ) from error
-
-
-def _without_remote(environ: Mapping[str, str]) -> dict[str, str]:
-    remote = [name for name in environ if any(part in name for part in _REMOTE)]
-    return {**environ, **dict.fromkeys(remote, "0")}
 
 
 def _both(program: Program, announce: Announce, cold_folder: str, cache_folder: str) -> Outcome:
@@ -114,25 +109,12 @@ def _compared(
 ) -> Outcome:
     if warm.receipt is None or warm.timeline is None or cold.timeline is None:
         return warm
-    found = _conclusion(cold, warm, cache_folder, emptied=emptied)
-    code = warm.exit_code or (EXIT_USAGE if found.section.verdict == "not_concluded" else EXIT_OK)
-    try:
-        receipt = with_starts(warm.receipt, warm.timeline, found, program.secrets)
-    except Exception as error:
-        return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(fault_note(error),))
-    latest = program.options.output is None and not warm.moved
-    return with_receipt(replace(warm, exit_code=code), receipt, latest=latest)
-
-
-def _conclusion(cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: bool) -> ColdAndWarm:
-    assert cold.timeline is not None
-    assert warm.timeline is not None
-    assert warm.receipt is not None
     if warm.receipt.status != "complete" or warm.exit_code:
-        return not_concluded(
+        found = not_concluded(
             f"the second start ended as {warm.receipt.status} with exit code {warm.exit_code}"
         )
-    found = conclude(cold.timeline, warm.timeline, cache_folder)
+    else:
+        found = conclude(cold.timeline, warm.timeline, cache_folder)
     if emptied and found.section.verdict != "not_concluded":
         note = (
             "nothing was left in the cache folder after the first start: it was deleted, or "
@@ -140,5 +122,11 @@ def _conclusion(cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: boo
         )
         section = found.section
         section = msgspec.structs.replace(section, notes=(*section.notes, note))
-        return found._replace(section=section)
-    return found
+        found = found._replace(section=section)
+    code = warm.exit_code or (EXIT_USAGE if found.section.verdict == "not_concluded" else EXIT_OK)
+    try:
+        receipt = with_starts(warm.receipt, warm.timeline, found, program.secrets)
+    except Exception as error:
+        return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(fault_note(error),))
+    latest = program.options.output is None and not warm.moved
+    return with_receipt(replace(warm, exit_code=code), receipt, latest=latest)

@@ -34,11 +34,7 @@ def newest(example: str) -> tuple[str, Receipt]:
             f"there is no run to repeat here: name the program, `{example}`"
         ) from error
     receipt = read_receipt(path)
-    _require_repeatable(receipt.header.run.argv_redacted, f"name the program: `{example}`")
-    return path, receipt
-
-
-def _require_repeatable(words: tuple[str, ...], name_it: str) -> None:
+    words, name_it = receipt.header.run.argv_redacted, f"name the program: `{example}`"
     if not words:
         raise UsageError(f"the last receipt has no command line to repeat: {name_it}")
     if any(map(is_redacted, words)):
@@ -48,6 +44,7 @@ def _require_repeatable(words: tuple[str, ...], name_it: str) -> None:
         )
     if words[0] == "-":
         raise UsageError(f"the last run read its program from stdin: {name_it}")
+    return path, receipt
 
 
 def changed_files(receipt: Receipt) -> list[str]:

@@ -78,23 +78,19 @@ def parse_target(words: Sequence[str]) -> Target:
     if first.startswith("-"):
         raise UsageError(f"there is no option {first}; options of the target come after it")
     if os.path.exists(first):
-        return _path(first, rest)
+        if os.path.isdir(first) and not os.path.exists(os.path.join(first, "__main__.py")):
+            raise UsageError(f"{first} is a folder without __main__.py: name the file to run")
+        if _is_python(first):
+            command = (sys.executable, first, *rest)
+            return Target("script", command, _safe_name(_stem(first)), script=first)
+        if not os.access(first, os.X_OK):
+            raise UsageError(f"{first} is neither a Python program nor an executable file")
+        # Without a slash the operating system would look the name up on PATH.
+        return _program(first if os.sep in first else os.path.join(os.curdir, first), rest)
     if first.endswith(PYTHON_SUFFIXES) or os.sep in first or shutil.which(first) is None:
         what = "file" if first.endswith(PYTHON_SUFFIXES) or os.sep in first else "file or program"
         raise UsageError(f"there is no {what} named {first!r}, seen from {os.getcwd()}")
     return _program(first, rest)
-
-
-def _path(path: str, rest: tuple[str, ...]) -> Target:
-    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__main__.py")):
-        raise UsageError(f"{path} is a folder without __main__.py: name the file to run")
-    if _is_python(path):
-        command = (sys.executable, path, *rest)
-        return Target("script", command, _safe_name(_stem(path)), script=path)
-    if os.access(path, os.X_OK):
-        # Without a slash the operating system would look the name up on PATH.
-        return _program(path if os.sep in path else os.path.join(os.curdir, path), rest)
-    raise UsageError(f"{path} is neither a Python program nor an executable file")
 
 
 def _is_python(path: str) -> bool:

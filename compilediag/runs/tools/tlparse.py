@@ -136,21 +136,17 @@ def reports_of(
         else:
             within = limits._replace(time_s=min(limits.time_s, left_s))
             folder = os.path.join(into, str(number))
-            reports.append(_make(program, log, folder, known, within))
+            try:
+                # An unfinished report goes with the folder that it is made in.
+                os.makedirs(into, exist_ok=True)
+                with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=into) as work:
+                    reports.append(_report(program, log, folder, work, known, within))
+            except TooLarge as error:
+                reports.append(Report(log, None, f"no report is made of the log: {error}"))
+            except OSError as error:
+                why = error.strerror or error
+                reports.append(Report(log, None, f"no report could be written: {why}"))
     return reports
-
-
-def _make(program: str, log: str, folder: str, known: Sequence[str], limits: Limits) -> Report:
-    """A report, or why there is none; an unfinished one is removed."""
-    above = os.path.dirname(folder)
-    try:
-        os.makedirs(above, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=above) as work:
-            return _report(program, log, folder, work, known, limits)
-    except TooLarge as error:
-        return Report(log, None, f"no report is made of the log: {error}")
-    except OSError as error:
-        return Report(log, None, f"no report could be written: {error.strerror or error}")
 
 
 def _report(
@@ -171,19 +167,15 @@ def _report(
     index = os.path.join(output, INDEX)
     if os.path.islink(index) or not os.path.isfile(index):
         return Report(log, None, f"tlparse made no report: there is no {INDEX}")
-    if _size(output) > MAX_BYTES:
+    size = 0
+    for above, _, names in os.walk(output):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(above, name)).st_size
+    if size > MAX_BYTES:
         return Report(log, None, f"tlparse's report is larger than {MAX_BYTES >> 30} GiB")
     os.rename(output, folder)  # fails where something is there
     return Report(log, folder, None, sum(copied.left_out.values()))
-
-
-def _size(folder: str) -> int:
-    total = 0
-    for above, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(above, name)).st_size
-    return total
 
 
 TAIL_BYTES = 2000
@@ -242,21 +234,18 @@ def run_with_limits(
             )
         except OSError as error:
             return ChildEnded(f"it cannot be started: {error.strerror or error}", "")
-        problem = _wait(child, limits)
+        problem = None
+        try:
+            if code := child.wait(limits.time_s):
+                problem = ended_with(code)
+        except subprocess.TimeoutExpired:
+            problem = f"it took longer than {limits.time_s:g} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
         printed.seek(max(os.fstat(printed.fileno()).st_size - TAIL_BYTES, 0))
         return ChildEnded(problem, printed.read().decode("utf-8", "replace").strip())
-
-
-def _wait(child: subprocess.Popen[bytes], limits: Limits) -> str | None:
-    try:
-        code = child.wait(limits.time_s)
-    except subprocess.TimeoutExpired:
-        return f"it took longer than {limits.time_s:g} s"
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    return ended_with(code) if code else None
 
 
 def ended_with(code: int) -> str:

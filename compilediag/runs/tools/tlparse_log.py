@@ -158,7 +158,14 @@ def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | Non
     if any(type(value) is not int or not 0 <= value <= MAX_ID for value in ids.values()):
         copied.left_out["bad_number"] += 1
         return None
-    kept: dict[str, Any] = {event: _with_plain_names(_without_markup(fields[event])), **ids}
+    kept: dict[str, Any] = {event: _without_markup(fields[event]), **ids}
+    # Names, which become file names, are plain words.
+    about = cast("dict[str, Any]", kept[event]) if isinstance(kept[event], dict) else {}
+    for key in ("name", "filename"):
+        if isinstance(text := about.get(key), str):
+            stem = text.rpartition("/")[2].removesuffix(".py")
+            word = _HARMLESS.sub("_", stem)[:100] or "unnamed"
+            about[key] = f"{word}.py" if text.endswith(".py") else word
     if isinstance(fields.get("stack"), list):
         kept["stack"] = _without_markup(fields["stack"])
     lines: list[bytes] = []
@@ -182,19 +189,6 @@ def _without_markup(value: Any) -> Any:
         lambda leaf: leaf.translate(_MARKUP) if isinstance(leaf, str) else leaf,
         lambda name: name.translate(_MARKUP),
     )
-
-
-def _with_plain_names(event: Any) -> Any:
-    """An event whose names, which become file names, are plain words."""
-    if not isinstance(event, dict):
-        return event
-    fields = dict(cast("dict[str, Any]", event))
-    for key in ("name", "filename"):
-        if isinstance(fields.get(key), str):
-            stem = fields[key].rpartition("/")[2].removesuffix(".py")
-            word = _HARMLESS.sub("_", stem)[:100] or "unnamed"
-            fields[key] = f"{word}.py" if fields[key].endswith(".py") else word
-    return fields
 
 
 def traces_in(run_dir: str) -> list[str]:

@@ -42,21 +42,16 @@ def write(path: str | os.PathLike[str], pieces: Iterable[bytes], *, flushed: boo
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    if flushed:
-        _flush_folder(folder)
+    if flushed:  # the move itself; not every file system lets a folder be flushed
+        with contextlib.suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
     return size
 
 
 def temporary_start(name: str) -> str:
     """How the names of temporary files for a file of that name begin."""
     return f".{name[:_NAME_KEPT]}-"
-
-
-def _flush_folder(folder: str) -> None:
-    """The move itself reaches the disk; not every file system lets a folder be flushed."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

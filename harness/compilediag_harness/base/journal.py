@@ -128,22 +128,19 @@ class Journal:
         if self.silent:  # a forked child: its own file, the parent's stays untouched
             self.close()
             self._begin()
-        if self._fd >= 0 and kind not in ESSENTIAL and self.bytes_written >= self.limit_bytes:
+        over = self.bytes_written - self.limit_bytes
+        if self._fd >= 0 and kind not in ESSENTIAL and over >= 0:
             self.left_out[kind] = self.left_out.get(kind, 0) + 1
             return True
         # `count` is atomic where a lock could be held across a fork or by a signal handler.
         body = b"%d %s\n" % (next(self._sequence), payload)
-        if self._fd < 0 or len(body) > LINE_LIMIT or not self._room(kind):
+        has_room = over < RESERVE_BYTES or kind == "ProcessEnded"
+        if self._fd < 0 or len(body) > LINE_LIMIT or not has_room:
             self._drop(None)
             return False
         line = b"%08x %s" % (binascii.crc32(body[:-1]), body)
-        return self._put(b"\n" + line if self._torn else line)
-
-    def _room(self, kind: str) -> bool:
-        over = self.bytes_written - self.limit_bytes
-        return over < RESERVE_BYTES or kind == "ProcessEnded"
-
-    def _put(self, line: bytes) -> bool:
+        if self._torn:
+            line = b"\n" + line
         try:
             written = self._write(line)
         except OSError as error:

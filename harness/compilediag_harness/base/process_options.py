@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
 
 VARIABLE = "COMPILEDIAG_OPTIONS"
 
@@ -58,25 +57,22 @@ def read(fault: Callable[[str, Exception], None] = lambda where, error: None) ->
     if not text:
         return ProcessOptions()
     try:
-        return _decode(json.loads(text))
+        given = json.loads(text)
+        steps, sync, plan = given.get("steps"), given.get("sync_steps"), given.get("witness")
+        profile_dir, experiments_s = given.get("profile_dir"), given.get("experiments_s")
+        if sync is not None and int(sync[0]) < 1:
+            raise ValueError(f"the period of sync_steps must be 1 or more, not {sync[0]}")
+        witness = None
+        if plan is not None:
+            sources = frozenset(map(str, plan["sources"]))
+            witness = WitnessPlan(frozenset(map(int, plan["steps"])), sources)
+        return ProcessOptions(
+            steps=None if steps is None else max(int(steps), 1),
+            profile_dir=None if profile_dir is None else str(profile_dir),
+            experiments_s=None if experiments_s is None else float(experiments_s),
+            sync_steps=None if sync is None else (int(sync[0]), int(sync[1])),
+            witness=witness,
+        )
     except Exception as error:  # set by hand: the program runs on as if it were not there
         fault(VARIABLE, error)
         return ProcessOptions()
-
-
-def _decode(given: dict[str, Any]) -> ProcessOptions:
-    steps, sync, witness = given.get("steps"), given.get("sync_steps"), given.get("witness")
-    profile_dir, experiments_s = given.get("profile_dir"), given.get("experiments_s")
-    if sync is not None and int(sync[0]) < 1:
-        raise ValueError(f"the period of sync_steps must be 1 or more, not {sync[0]}")
-    return ProcessOptions(
-        steps=None if steps is None else max(int(steps), 1),
-        profile_dir=None if profile_dir is None else str(profile_dir),
-        experiments_s=None if experiments_s is None else float(experiments_s),
-        sync_steps=None if sync is None else (int(sync[0]), int(sync[1])),
-        witness=None if witness is None else _decode_plan(witness),
-    )
-
-
-def _decode_plan(given: dict[str, Any]) -> WitnessPlan:
-    return WitnessPlan(frozenset(map(int, given["steps"])), frozenset(map(str, given["sources"])))

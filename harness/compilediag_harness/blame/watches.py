@@ -61,7 +61,7 @@ class Root(NamedTuple):
     """An object of the program from which guards read."""
 
     read: Callable[[], Any]
-    """The object; `MISSING` once it is gone."""
+    """The object; None once it is gone."""
     place: WatchedValue
 
 
@@ -78,9 +78,16 @@ class Watches:
 
     def add(self, root: Any, hops: tuple[Hop, ...]) -> None:
         """Watches what is reached from an object by hops, and everything on the way."""
-        known = self._root_of(root)
-        if known is None:
-            return
+        known = self._roots.get(id(root))
+        if known is None or known.read() is not root:
+            # The globals of a module, which nothing refers to weakly, live as long as its
+            # functions.
+            is_module = class_of(root) is dict and "__builtins__" in root
+            try:
+                reference = (lambda: root) if is_module else weakref.ref(root)
+            except TypeError:
+                return
+            known = self._roots[id(root)] = Root(reference, WatchedValue(()))
         value, place = root, known.place
         for hop in hops:
             value, part = read(hop, value), place.parts.get(hop)
@@ -105,28 +112,12 @@ class Watches:
         found: list[tuple[WatchedValue, Look, Look]] = []
         for key, root in list(self._roots.items()):
             value = root.read()
-            if value is MISSING:
+            if value is None:
                 del self._roots[key]
                 self.count -= sum(1 for _ in _below(root.place))
             else:
                 _look_below(root.place, value, found)
         return found
-
-    def _root_of(self, root: Any) -> Root | None:
-        known = self._roots.get(id(root))
-        if known is not None and known.read() is root:
-            return known
-        # The globals of a module, which nothing refers to weakly, live as long as its functions.
-        if class_of(root) is dict and "__builtins__" in root:
-            made = Root(lambda: root, WatchedValue(()))
-        else:
-            try:
-                reference = weakref.ref(root)
-            except TypeError:
-                return None
-            made = Root(lambda: MISSING if (it := reference()) is None else it, WatchedValue(()))
-        self._roots[id(root)] = made
-        return made
 
 
 def _look_below(

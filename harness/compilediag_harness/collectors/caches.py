@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -60,8 +59,37 @@ class CacheCollector:
         """torch looked something up."""
         session, started = self._session, time.monotonic()
         with session.shielded("cache lookup"):
-            self._read_folder()
-            session.emit(self._lookup(cache, outcome, info, within))
+            folder = None if self._folder_read else torch_caches.cache_folder()
+            if folder is not None:
+                self._folder_read = True
+                session.emit(CacheFolderRead(session.now(), *folder))
+            read = lookup_of(info)
+            settings = read.digest
+            if settings and settings not in self._settings:
+                self._settings.add(settings)
+                session.emit(CacheSettingsRead(session.now(), settings, read.settings))
+            components, left_out = read.components, read.components_left_out
+            self._with_components += bool(components)
+            if self._with_components > COMPONENTS_OF:
+                components, left_out = (), left_out + len(components)
+            session.emit(
+                CacheLookedUp(
+                    t=session.now(),
+                    step=session.step,
+                    cache=cache,
+                    outcome=outcome,
+                    compile_id=current_compile_id(),
+                    epoch=session.epoch,
+                    key=read.key,
+                    status=read.status,
+                    reason=read.reason,
+                    saved_s=read.saved_s,
+                    within=within,
+                    components=components,
+                    components_left_out=left_out,
+                    settings=settings,
+                )
+            )
         session.charge(time.monotonic() - started)
 
     def written(self, cache: str, problem: str) -> None:
@@ -71,45 +99,6 @@ class CacheCollector:
             problem = plain_text(problem, _PROBLEM_CHARS)
             at = (session.now(), session.step, cache, current_compile_id(), session.epoch)
             session.emit(CacheWritten(*at, problem))
-
-    def _lookup(
-        self, cache: str, outcome: str, info: Mapping[str, Any], within: str
-    ) -> CacheLookedUp:
-        session, read = self._session, lookup_of(info)
-        settings = read.digest
-        if settings and settings not in self._settings:
-            self._settings.add(settings)
-            session.emit(CacheSettingsRead(session.now(), settings, read.settings))
-        found = CacheLookedUp(
-            t=session.now(),
-            step=session.step,
-            cache=cache,
-            outcome=outcome,
-            compile_id=current_compile_id(),
-            epoch=session.epoch,
-            key=read.key,
-            status=read.status,
-            reason=read.reason,
-            saved_s=read.saved_s,
-            within=within,
-            settings=settings,
-        )
-        if not read.components:
-            return found
-        self._with_components += 1
-        if self._with_components > COMPONENTS_OF:
-            left_out = len(read.components) + read.components_left_out
-            return replace(found, components_left_out=left_out)
-        left_out = read.components_left_out
-        return replace(found, components=read.components, components_left_out=left_out)
-
-    def _read_folder(self) -> None:
-        if self._folder_read:
-            return
-        folder = torch_caches.cache_folder()
-        if folder is not None:
-            self._folder_read = True
-            self._session.emit(CacheFolderRead(self._session.now(), *folder))
 
 
 MOST = 1000

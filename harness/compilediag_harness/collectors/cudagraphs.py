@@ -49,16 +49,26 @@ class CudagraphCollector:
 
     def recorded(self, recording: Recording) -> None:
         """A graph was recorded."""
-        try:
+        session = self._session
+        with session.shielded("CUDA-graph recording"):
             with self._lock:
                 self._ids[recording.tree, recording.function] = recording.compile_id
                 self._count(recording.compile_id, _RECORDINGS)
                 report = self._left > 0
                 self._left -= report
             if report:
-                self._report(recording)
-        except Exception as error:
-            self.fault("CUDA-graph recording", error)
+                entered_at, entered_from = entered(session)
+                session.emit(
+                    CudagraphRecorded(
+                        session.now(),
+                        session.step,
+                        session.epoch,
+                        thread=threading.get_ident(),
+                        entered_at=entered_at,
+                        entered_from=entered_from,
+                        **recording._asdict(),
+                    )
+                )
 
     def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
         """A graph was replayed, or a function ran to warm up."""
@@ -75,21 +85,6 @@ class CudagraphCollector:
     def _count(self, compile_id: str, what: int) -> None:
         self._counts.setdefault(compile_id, [0, 0, 0])[what] += 1
 
-    def _report(self, recording: Recording) -> None:
-        session = self._session
-        entered_at, entered_from = entered(session)
-        session.emit(
-            CudagraphRecorded(
-                session.now(),
-                session.step,
-                session.epoch,
-                thread=threading.get_ident(),
-                entered_at=entered_at,
-                entered_from=entered_from,
-                **recording._asdict(),
-            )
-        )
-
     def step_ended(self, _step: int, _compiled: bool) -> None:
         """Writes a batch that is due."""
         if self._counts and self._session.now() - self._written >= BATCH_S:
@@ -97,19 +92,15 @@ class CudagraphCollector:
 
     def finish(self) -> None:
         """Writes what is left, and the totals at the end."""
+        skips, before = torch_cudagraphs.skips(), self._skips_before
+        # Where torch's counter was cleared meanwhile, as by `torch._dynamo.reset()`, none is known.
+        known = skips is not None and skips >= before and not self._session.epoch
         self._write(
-            skips=self._skips(),
+            skips=skips - before if skips is not None and known else None,
             live_graphs=torch_cudagraphs.live_graphs(),
             pool_bytes=torch_cudagraphs.pool_bytes(),
             lost=self._lost,
         )
-
-    def _skips(self) -> int | None:
-        """None where torch's counter was cleared meanwhile, as `torch._dynamo.reset()` does."""
-        now = torch_cudagraphs.skips()
-        if now is None or now < self._skips_before or self._session.epoch:
-            return None
-        return now - self._skips_before
 
     def _write(self, **totals: Any) -> None:
         with self._lock:

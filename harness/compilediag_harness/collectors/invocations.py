@@ -20,7 +20,6 @@ from compilediag_harness.shapes import shape_log
 from compilediag_harness.torch_internals import (
     torch_api,
     torch_calls,
-    torch_disabling,
     torch_names,
     torch_open_calls,
 )
@@ -50,7 +49,7 @@ def stance_set(stance: str, frame: types.FrameType | None) -> None:
 def eager_stance() -> tuple[str, Location | None] | None:
     """The stance in force, if it compiles nothing and the program set it; and the line that did,
     None where it was set before we looked."""
-    known = torch_disabling.stance()
+    known = torch_calls.stance()
     ours = _program_set is not None and known != _program_set
     return None if known not in EAGER or ours else (known, _set_at)
 

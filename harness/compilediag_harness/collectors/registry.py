@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import hazards, warm_calls
 from compilediag_harness.collectors.caches import CacheCollector, PrecompiledCollector
-from compilediag_harness.collectors.compiles import CompileCollector
+from compilediag_harness.collectors.compiles import CompileCollector, SizeGuardCollector
 from compilediag_harness.collectors.cudagraphs import CudagraphCollector
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.hazards import HazardCollector, UnguardedCollector
@@ -21,7 +21,6 @@ from compilediag_harness.collectors.logs import LogCollector
 from compilediag_harness.collectors.memory import DeviceMemory
 from compilediag_harness.collectors.recompiles import RecompileCollector
 from compilediag_harness.collectors.signals import InterruptWatch
-from compilediag_harness.collectors.size_guards import SizeGuardCollector
 from compilediag_harness.collectors.syncs import SyncCollector
 from compilediag_harness.collectors.warm_calls import WarmCalls
 from compilediag_harness.torch_internals import (

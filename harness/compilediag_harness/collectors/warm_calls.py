@@ -23,7 +23,6 @@ from compilediag_harness.blame.source_locations import is_library
 from compilediag_harness.collectors import invocations
 from compilediag_harness.torch_internals import (
     torch_calls,
-    torch_disabling,
     torch_guards,
     torch_open_calls,
 )
@@ -190,7 +189,7 @@ class WarmCalls:
         try:
             calls = torch_open_calls.this_thread.open
             wrapper = calls[-1].frame
-            ran = torch_disabling.graph_of(wrapper, function)
+            ran = torch_calls.graph_of(wrapper, function)
             if ran is None:  # one of torch's own, which come first, or the program's
                 file = getattr(getattr(function, "__code__", None), "co_filename", "")
                 own = not source_locations.is_library(file)

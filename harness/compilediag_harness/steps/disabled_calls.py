@@ -9,7 +9,7 @@ from typing import Any
 
 from compilediag_harness.base.session import Session, SessionSink, SessionSinks
 from compilediag_harness.blame import source_locations
-from compilediag_harness.torch_internals import torch_calls, torch_disabling
+from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.wire import DisabledCallsEnded
 
 _MAX_SUMS = 1024
@@ -35,7 +35,7 @@ def own_code_of(function: Any) -> Any:
     """The same of a function that the program itself put behind `torch.compiler.disable`: neither
     torch's own nor a graph that the program's backend has compiled."""
     code = code_of(function)
-    if code is None or torch_disabling.disabled_by_torch(code):
+    if code is None or torch_calls.disabled_by_torch(code):
         return None
     return None if source_locations.is_library(code.co_filename) else code
 
@@ -98,7 +98,7 @@ def install(session: Session, phase_at: PhaseAt) -> None:
     sink.phase_at = phase_at
     session.step_listeners.append(sink.step_ended)
     if _forget_functions is None:
-        _forget_functions = torch_disabling.on_function_disabled(_begin)
+        _forget_functions = torch_calls.on_function_disabled(_begin)
 
 
 def _begin() -> None:
@@ -112,7 +112,7 @@ def _begin() -> None:
 def watching() -> bool:
     """Whether the program has functions to time: it disabled one, or called one that it may have
     disabled before we watched."""
-    return torch_disabling.functions_disabled() or any(sink.called for sink in sinks.all)
+    return torch_calls.functions_disabled() or any(sink.called for sink in sinks.all)
 
 
 def uninstall(session: Session) -> None:

@@ -58,13 +58,10 @@ def step() -> None:
     Raises:
         SystemExit: after the last step that `compilediag run --steps N` allows.
     """
-    # Asked first: compiled code is then not guarded on whether a session is there.
-    if not dynamo_skip.is_compiling() and _active:
-        _end_explicitly()
-
-
-def _end_explicitly() -> None:
     global _marks
+    # Asked first: compiled code is then not guarded on whether a session is there.
+    if dynamo_skip.is_compiling() or not _active:
+        return
     _marks += 1
     attribute_ended_spans()
     at = _monotonic()

@@ -19,7 +19,6 @@ from compilediag_harness.torch_internals import (
     dynamo_skip,
     torch_api,
     torch_calls,
-    torch_disabling,
 )
 from compilediag_harness.user_api import cadence, spans
 from compilediag_harness.user_api.spans import BACKWARD, DATA_WAIT
@@ -33,6 +32,7 @@ _forget_disabling: Callable[[], None] | None = None
 
 def install(session: Session, torch_module: Any) -> None:
     """Starts counting steps and spans for `session`; call it when torch is imported."""
+    global _hooked, _forget_calls, _forget_disabling
     dynamo_skip.bind(torch_module)
     source = step_hooks.add(session, torch_module)
     source.clock.phases.before_flattening = step_hooks.attribute_ended_spans
@@ -40,7 +40,21 @@ def install(session: Session, torch_module: Any) -> None:
     disabled_calls.install(session, functools.partial(step_hooks.phase_at, source))
     spans.install(session, torch_module, step_hooks.attribute_spans)
     cadence.install(session, torch_module)
-    _put_hooks(session, torch_module)
+    if _forget_calls is None:
+        _forget_calls = torch_calls.on_outermost_call(step_hooks.call_begins, step_hooks.call_ends)
+        # Each call of a function that is disabled while steps are unsampled is to be timed, too.
+        _forget_disabling = torch_calls.on_function_disabled(step_hooks.sample_again)
+    if not _hooked:
+        _hooked = True
+        in_forks.append(_forked)
+        begins, ends = step_hooks.phase_begins, step_hooks.phase_ends
+        backward_ends = functools.partial(ends, BACKWARD)
+        torch_api.around_backward(torch_module, step_hooks.backward_begins, backward_ends)
+        torch_api.around_recorded(
+            torch_module,
+            (step_hooks.optimizer_begins, step_hooks.optimizer_ends),
+            (functools.partial(begins, DATA_WAIT), functools.partial(ends, DATA_WAIT)),
+        )
 
 
 def finish(session: Session) -> None:
@@ -66,28 +80,6 @@ def uninstall(session: Session) -> None:
         if _forget_disabling is not None:
             _forget_disabling()
         _forget_calls = _forget_disabling = None
-
-
-def _put_hooks(session: Session, torch_module: Any) -> None:
-    global _hooked, _forget_calls, _forget_disabling
-    if _forget_calls is None:
-        _forget_calls = torch_calls.on_outermost_call(step_hooks.call_begins, step_hooks.call_ends)
-        # Each call of a function that is disabled while steps are unsampled is to be timed, too.
-        _forget_disabling = torch_disabling.on_function_disabled(step_hooks.sample_again)
-    if _hooked:
-        return
-    _hooked = True
-    in_forks.append(_forked)
-    backward_ends = functools.partial(step_hooks.phase_ends, BACKWARD)
-    torch_api.around_backward(torch_module, step_hooks.backward_begins, backward_ends)
-    torch_api.around_recorded(
-        torch_module,
-        (step_hooks.optimizer_begins, step_hooks.optimizer_ends),
-        (
-            functools.partial(step_hooks.phase_begins, DATA_WAIT),
-            functools.partial(step_hooks.phase_ends, DATA_WAIT),
-        ),
-    )
 
 
 def _forked() -> None:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_internals import torch_api, torch_disabling, torch_names
+from compilediag_harness.torch_internals import torch_api, torch_calls, torch_names
 from compilediag_harness.wire import clip
 
 Facts = dict[str, Any]
@@ -217,7 +217,7 @@ def _compile_flags() -> Facts:
         "disabled_by_environment": any(environ.get(name) == "1" for name in switches),
         "job_id": _text(environ.get("TORCH_COMPILE_JOB_ID")),
         "local_profile": _text(environ.get("TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO")),
-        "stance": _text(torch_disabling.stance()),
+        "stance": _text(torch_calls.stance()),
     }
 
 

@@ -1,5 +1,5 @@
 """Calls of compiled callables, and of functions behind `torch.compiler.disable`, as torch's own
-wrappers begin and end them."""
+wrappers begin and end them; and which functions are put behind it, by the program or by torch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from compilediag_harness.torch_internals import torch_disabling
+from compilediag_harness.base.post_import import is_initialising
+from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     EVAL_FRAME,
     HOOKS,
     Remover,
     available,
     loaded,
+    lookup,
+    replace_with,
     subscribe,
 )
 from compilediag_harness.torch_internals.torch_open_calls import (
@@ -108,7 +111,8 @@ def watch_compiled_calls() -> bool:
     original = getattr(eval_frame, "_callback_from_stance", None)
     if eval_frame is None or original is None:
         return False
-    torch_disabling.check_again()
+    if _disabling_listeners:  # Dynamo may have been loaded meanwhile
+        _watch_disabling()
     if eval_frame is not _hooked_module:
         _make_call_hooks(eval_frame)
         _put_call_hooks()
@@ -238,3 +242,122 @@ def sees_compiled_calls() -> bool:
     """Whether begin and end of every outermost compiled call can be reported."""
     needed = ("compiled_calls", "call_ends")
     return all(available(hook) is not False for hook in HOOKS if hook.name in needed)
+
+
+# --- what is put behind `torch.compiler.disable` ------------------------------------------------
+
+_GRAPH = "__compiled_fn"
+"""The code that Dynamo makes of a frame calls its graph by a global of such a name."""
+
+
+_disabling_listeners: list[Callable[[], None]] = []
+_functions_disabled = False
+"""A function that is not torch's own was put behind `torch.compiler.disable`."""
+
+_disabled_by_torch: set[Any] = set()
+"""Code of functions that are not torch's own and that torch put behind `torch.compiler.disable`:
+graphs that a backend of the program's has compiled."""
+
+
+def on_function_disabled(disabled: Callable[[], None]) -> Remover:
+    """Calls `disabled()` whenever a function that is not torch's own is put behind
+    `torch.compiler.disable`; at once where one has been, or may have been before we watched."""
+    remove = subscribe(_disabling_listeners, disabled)
+    if _watch_disabling() is False or _functions_disabled:
+        disabled()
+    return remove
+
+
+def functions_disabled() -> bool:
+    """Whether a function that is not torch's own was seen to be put behind
+    `torch.compiler.disable`."""
+    return _functions_disabled
+
+
+def disabled_by_torch(code: Any) -> bool:
+    """Whether a function was seen to be put behind `torch.compiler.disable` by torch itself."""
+    return code in _disabled_by_torch
+
+
+def _watch_disabling() -> bool | None:
+    """Puts a wrapper on `DisableContext.__call__`, which `torch.compiler.disable` and Dynamo itself
+    call with each function. Whether no function can have been disabled before; None while Dynamo is
+    not loaded."""
+    eval_frame = loaded(EVAL_FRAME)
+    if eval_frame is None:
+        return None
+    context: Any = getattr(eval_frame, "DisableContext", None)
+    if context is None:
+        return False
+    original: Any = context.__call__
+    if hasattr(original, "_compilediag"):
+        return bool(original._compilediag)
+
+    def disable(self: Any, function: Any) -> Any:
+        global _functions_disabled
+        # torch disables functions of its own, too; and every graph that it has compiled.
+        if not str(getattr(function, "__module__", "")).startswith("torch"):
+            if _for_torch(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+                _disabled_by_torch.add(getattr(function, "__code__", None))
+            else:
+                _functions_disabled = True
+                for listener in tuple(_disabling_listeners):
+                    listener()
+        return original(self, function)
+
+    # In place before the module's import is over: nothing of the program was disabled before.
+    from_start = is_initialising(eval_frame)
+    wrapped: Any = functools.wraps(original)(disable)
+    wrapped._compilediag = from_start
+    context.__call__ = wrapped
+    return from_start
+
+
+_DISABLING = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
+
+
+def _for_torch(frame: types.FrameType | None) -> bool:
+    """Whether torch itself disables a function: Dynamo does so with every graph it has compiled."""
+    while frame is not None and frame.f_globals.get("__name__") in _DISABLING:
+        frame = frame.f_back
+    module = frame.f_globals.get("__name__", "") if frame is not None else ""
+    return str(module).startswith("torch.")
+
+
+def graph_of(wrapper: types.FrameType, function: Any) -> types.CodeType | None:
+    """The compiled code that calls `function` as its graph, through the call `wrapper` of torch's;
+    None where it calls something else."""
+    caller = wrapper.f_back
+    if caller is None:
+        return None
+    for name in caller.f_code.co_names:
+        if name.startswith(_GRAPH):
+            graph = caller.f_globals.get(name)
+            if getattr(graph, "_torchdynamo_orig_callable", None) is function:
+                return caller.f_code
+    return None
+
+
+def stance() -> str | None:
+    """The stance in force now."""
+    known = lookup(loaded(EVAL_FRAME), "_stance.stance")
+    return known if isinstance(known, str) else None
+
+
+def on_stance_set(callback: Callable[[str, types.FrameType], None]) -> Remover | None:
+    """Calls `callback(stance, frame)` after each stance that is set, with the frame that set it: of
+    `set_stance` itself."""
+    # `set_stance` imports the function by its name: it is replaced there, not where it is defined.
+    decorators = loaded("torch._dynamo.decorators")
+    original = getattr(decorators, "_set_stance", None)
+    if original is None:
+        return None
+
+    @functools.wraps(original)
+    def set_stance(chosen: Any) -> Any:
+        with out_of_tracebacks:
+            before = original(chosen)
+        callback(str(chosen.stance), sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        return before
+
+    return replace_with(decorators, "_set_stance", set_stance)

@@ -9,7 +9,7 @@ from typing import Any
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session
 from compilediag_harness.shapes.side_effects import RandomStates
-from compilediag_harness.torch_internals import torch_disabling, torch_names
+from compilediag_harness.torch_internals import torch_calls, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import plan, settings
 from compilediag_harness.trials.arguments import Arguments
@@ -86,7 +86,7 @@ class ActiveTrial:
 
     def finish(self) -> None:
         """What the process holds at its end, and which changes are not in force any more."""
-        session, stance = self._session, torch_disabling.stance()
+        session, stance = self._session, torch_calls.stance()
         if session is None:
             return
         self._settings.finish()
