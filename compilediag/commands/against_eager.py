@@ -15,12 +15,11 @@ from compilediag.commands.target import (
     refuse,
     with_files_read,
 )
-from compilediag.compare.against_eager.conclude import (
-    SameNumbers,
+from compilediag.compare.against_eager import (
     conclude,
     not_concluded,
+    with_payoff,
 )
-from compilediag.compare.against_eager.record import with_payoff
 from compilediag.compare.gate.ab import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers.first_difference import Numbers
@@ -145,12 +144,13 @@ def _compared(
     return _payoff(pairs, numbers), numbers
 
 
-def _payoff(pairs: Pairs, numbers: SameNumbers | None) -> AgainstEagerSection:
+def _payoff(pairs: Pairs, numbers: Numbers | None) -> AgainstEagerSection:
     """What the pairs show. `numbers`: the outcome of the comparison of what both arms computed, if
     it was made; outputs that differ are the verdict, whatever the seconds say."""
     if not pairs.made:
         return not_concluded(pairs.stopped or "no pair of runs was made")
-    found = conclude(pairs.made, numbers)
+    difference = numbers.sentence if numbers is not None and numbers.same is False else None
+    found = conclude(pairs.made, difference)
     limited = any(not pair.eager.whole for pair in pairs.made)
     if pairs.stopped is None or limited:  # the latter has a note of its own
         return found

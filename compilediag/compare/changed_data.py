@@ -122,26 +122,20 @@ def changed_cache_keys(before: Receipt, after: Receipt) -> tuple[CacheKeyChange,
     )
 
 
-_Components = Mapping[str, str]
-
-
-def _paired(receipt: Receipt) -> dict[object, tuple[CacheLookupRecord, _Components]]:
+def _paired(receipt: Receipt) -> dict[object, tuple[CacheLookupRecord, Mapping[str, str]]]:
     """Lookups with all components of their keys, by what they belong to in any run."""
     section = receipt.caches
     if section is None:
         return {}
     shared = {use.cache: use.components for use in section.caches}
-    found: dict[object, tuple[CacheLookupRecord, _Components]] = {}
+    found: dict[object, tuple[CacheLookupRecord, Mapping[str, str]]] = {}
     met: Counter[object] = Counter()
-    for lookup in _whole(section.lookups):
+    for lookup in section.lookups:
+        if lookup.components_left_out:
+            continue  # what is missing of a part is no difference
         frame = lookup.frame
         place = None if frame is None else (portable_file(frame.file), function_key(frame.function))
         at = (lookup.cache, lookup.process, lookup.epoch, lookup.compile_id, place)
         met[at] += 1
         found[(at, met[at])] = (lookup, {**shared.get(lookup.cache, {}), **lookup.components})
     return found
-
-
-def _whole(lookups: Iterable[CacheLookupRecord]) -> Iterable[CacheLookupRecord]:
-    """Without those of whose key only a part is listed: what is missing is no difference."""
-    return (each for each in lookups if not each.components_left_out)

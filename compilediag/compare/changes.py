@@ -37,6 +37,7 @@ class _Counted(Protocol):
 
 Item = TypeVar("Item", bound=_Counted)
 Key = TypeVar("Key")
+AnyKey: TypeAlias = CauseKey | BreakKey | FrameKey
 
 
 class ItemChange(Struct, Generic[Item], frozen=True):
@@ -88,6 +89,11 @@ class RunChanges(Struct, frozen=True):
     frames: Mapping[FrameKey, ItemChange[KnownFrame]]
     fallbacks: Mapping[FrameKey, ItemChange[KnownFallback]]
 
+    @property
+    def allowed(self) -> Mapping[AnyKey, ItemChange[Any]]:
+        """Causes, graph breaks and fallbacks."""
+        return {**self.causes, **self.breaks, **self.fallbacks}
+
 
 def changes_between(before: LaneBaseline, after: LaneBaseline) -> RunChanges:
     """What changed from one run to another."""
@@ -111,7 +117,6 @@ def _paired(before: Mapping[Key, Item], after: Mapping[Key, Item]) -> dict[Key, 
     return {key: ItemChange(before.get(key), after.get(key)) for key in keys}
 
 
-AnyKey: TypeAlias = CauseKey | BreakKey | FrameKey
 Place: TypeAlias = tuple[str, str]
 """File and function."""
 
@@ -145,11 +150,9 @@ class Moved(Struct, frozen=True):
 
 def moved(before: LaneBaseline, after: LaneBaseline) -> Moved:
     """The earlier run with the items that only moved put where they are in the later one."""
-    old, new = _places(before), _places(after)
-    frames = [
-        {(item.key.file, item.key.function) for item in lane.frames} for lane in (before, after)
-    ]
-    wrapped, wrappers = frames[0] - frames[1], frames[1] - frames[0]
+    old, new = ({_place(key) for key in _keys(lane)} - {None} for lane in (before, after))
+    frames, later = ({_place(item.key) for item in lane.frames} for lane in (before, after))
+    wrapped, wrappers = frames - later, later - frames
     files = _moved_files(before, after)
     found: list[Move] = []
     moved_items: dict[str, tuple[Known, ...]] = {}
@@ -179,22 +182,16 @@ def _pairs(
 
     pairs: dict[AnyKey, AnyKey] = {}
     for same in (in_moved_file, _without_file, _without_function):
-        left = [key for key in gone if key not in pairs and _place(key) is not None]
-        free = [key for key in came if key not in pairs.values() and _place(key) is not None]
-        pairs |= _unique(left, free, same)
+        left, right = (
+            _grouped((key for key in keys if key not in done and _place(key) is not None), same)
+            for keys, done in ((gone, pairs.keys()), (came, pairs.values()))
+        )
+        pairs |= {
+            keys[0]: right[name][0]
+            for name, keys in left.items()
+            if name is not None and len(keys) == len(right.get(name, ())) == 1
+        }
     return pairs
-
-
-def _unique(
-    gone: Iterable[AnyKey], came: Iterable[AnyKey], same: Callable[[AnyKey], Hashable]
-) -> dict[AnyKey, AnyKey]:
-    """Pairs that are the same, one of each alone."""
-    left, right = _grouped(gone, same), _grouped(came, same)
-    return {
-        keys[0]: right[name][0]
-        for name, keys in left.items()
-        if name is not None and len(keys) == len(right.get(name, ())) == 1
-    }
 
 
 def _grouped(
@@ -223,10 +220,6 @@ def _keys(lane: LaneBaseline) -> list[AnyKey]:
     return [item.key for group in _GROUPS for item in getattr(lane, group)]
 
 
-def _places(lane: LaneBaseline) -> set[Place]:
-    return {place for key in _keys(lane) if (place := _place(key)) is not None}
-
-
 def _moved_files(before: LaneBaseline, after: LaneBaseline) -> dict[str, str]:
     """Files that are gone, and the new one that has most of what each had; only where one has."""
     old, new = _keys(before), _keys(after)
@@ -236,11 +229,8 @@ def _moved_files(before: LaneBaseline, after: LaneBaseline) -> dict[str, str]:
         if key.file is None or key.file in new_files:
             continue
         for other in new:
-            if (
-                other.file
-                and other.file not in old_files
-                and (_without_file(key) == _without_file(other))
-            ):
+            same = _without_file(key) == _without_file(other)
+            if same and other.file and other.file not in old_files:
                 votes.setdefault(key.file, Counter())[other.file] += 1
     found: dict[str, str] = {}
     for file, counted in votes.items():

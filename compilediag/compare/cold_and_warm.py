@@ -124,7 +124,7 @@ def _problem(cold: Timeline, warm: Timeline, folder: str) -> str | None:
 
 
 def _not_written(cold: Timeline) -> Iterable[str]:
-    """WhyCompiledAgain the first start left no entries, each reason once."""
+    """Why the first start left no entries, each reason once."""
     problems = [each.problem for part in cold.caches for each in part.writes or () if each.problem]
     for problem in dict.fromkeys(problems):
         times = problems.count(problem)
@@ -134,11 +134,12 @@ def _not_written(cold: Timeline) -> Iterable[str]:
 
 _CompileKey = tuple[int, int, str]
 """Rank or number of the process, epoch, compile id."""
+_Lookups = list[tuple[ProcessCaches, CacheLookedUp]]
 
 
-def _by_compile(timeline: Timeline) -> dict[_CompileKey, list[tuple[ProcessCaches, CacheLookedUp]]]:
+def _by_compile(timeline: Timeline) -> dict[_CompileKey, _Lookups]:
     """Lookups of caches of graphs by the compile that made them."""
-    found: dict[_CompileKey, list[tuple[ProcessCaches, CacheLookedUp]]] = {}
+    found: dict[_CompileKey, _Lookups] = {}
     for part in timeline.caches:
         for lookup in part.lookups:
             if lookup.cache in OF_GRAPHS and lookup.compile_id:
@@ -164,13 +165,14 @@ def _compiled_again(cold: Timeline, warm: Timeline) -> Iterable[CompiledAgain]:
     before, compiles, compiled_before = _by_compile(cold), _compiles(warm), _compiles(cold)
     cold_keys = {(each.cache, each.key) for part in cold.caches for each in part.lookups}
     for key, lookups in _by_compile(warm).items():
-        missed = [
-            pair for pair in lookups if pair[1].outcome != HIT and not _is_spared(pair, lookups)
-        ]
+        # A graph that AOTAutograd's entry referred to and that was found in the end is no compile.
+        hits = {(each.cache, each.key) for _, each in lookups if each.outcome == HIT and each.key}
+        others = [each for _, each in lookups if each.outcome != HIT]
+        missed = [each for each in others if (each.cache, each.key) not in hits]
         if not missed:
             continue
         frame, frame_before = _frame(compiles.get(key)), _frame(compiled_before.get(key))
-        same_frame = frame is None or frame_before is None or _same(frame, frame_before)
+        same_frame = frame is None or frame_before in (None, frame)
         why, reason, changes = _why(lookups, missed, before.get(key, []) * same_frame, cold_keys)
         rows = [item.seconds for item in compiles.get(key, ()) if item.has_row]
         record = CompiledAgainRecord(
@@ -184,41 +186,25 @@ def _compiled_again(cold: Timeline, warm: Timeline) -> Iterable[CompiledAgain]:
         yield CompiledAgain(record, frame, changes)
 
 
-def _is_spared(
-    pair: tuple[ProcessCaches, CacheLookedUp], lookups: list[tuple[ProcessCaches, CacheLookedUp]]
-) -> bool:
-    """A graph that AOTAutograd's entry referred to and that was found in the end is no compile."""
-    lookup = pair[1]
-    return bool(lookup.key) and any(
-        other.outcome == HIT and other.cache == lookup.cache and other.key == lookup.key
-        for _, other in lookups
-    )
-
-
 def _frame(compiles: list[Compile] | None) -> Location | None:
     return next((each.frame for each in compiles or () if each.frame.file), None)
 
 
-def _same(left: Location, right: Location) -> bool:
-    return (left.file, left.line, left.function) == (right.file, right.line, right.function)
-
-
-_Found = tuple[WhyCompiledAgain, str, tuple[KeyChange, ...]]
-_Lookups = list[tuple[ProcessCaches, CacheLookedUp]]
-
-
 def _why(
-    lookups: _Lookups, missed: _Lookups, before: _Lookups, cold_keys: set[tuple[str, str]]
-) -> _Found:
-    """WhyCompiledAgain a compile was not taken from a cache; torch's own reason comes first."""
+    lookups: _Lookups,
+    missed: Sequence[CacheLookedUp],
+    before: _Lookups,
+    cold_keys: set[tuple[str, str]],
+) -> tuple[WhyCompiledAgain, str, tuple[KeyChange, ...]]:
+    """Why a compile was not taken from a cache; torch's own reason comes first."""
     for outcome, why, words in _REFUSED:
-        for _, lookup in missed:
+        for lookup in missed:
             if lookup.outcome == outcome:
                 said = f": {lookup.reason}" if lookup.reason else ""
                 return why, f"{words}{said}", ()
-    if any(lookup.status == GUARD_MISS for _, lookup in missed):
+    if any(lookup.status == GUARD_MISS for lookup in missed):
         return "guard_miss", "an entry was there, for other sizes", ()
-    if all((lookup.cache, lookup.key) in cold_keys for _, lookup in missed):
+    if all((lookup.cache, lookup.key) in cold_keys for lookup in missed):
         return "entry_gone", "the key is the same, and the entry of the first start was gone", ()
     if not before:
         return "not_compiled_before", "the first start compiled nothing like it there", ()
@@ -238,8 +224,7 @@ def _changes(lookups: _Lookups, before: _Lookups) -> tuple[KeyChange, ...]:
         ):
             if lookup.outcome != HIT and lookup.key != lookup_before.key:
                 left, right = part_before.components_of(lookup_before), part.components_of(lookup)
-                changes = key_changes(left, right)
-                if changes:
+                if changes := key_changes(left, right):
                     return changes
     return ()
 
@@ -273,7 +258,7 @@ def changing_keys(warm: Timeline, found: ColdAndWarm) -> Iterable[Finding]:
             names = tuple(item.name for item in each.changes)
             groups.setdefault((each.frame, names), []).append(each)
     for group in groups.values():
-        first = group[0]
+        first, seconds = group[0], [each.record.seconds for each in group]
         name = first.frame.function if first.frame is not None else "a graph"
         yield make_finding(
             warm,
@@ -283,15 +268,10 @@ def changing_keys(warm: Timeline, found: ColdAndWarm) -> Iterable[Finding]:
             what_to_change(first.changes),
             location=first.frame,
             count=len(group),
-            cost_s=_seconds(group),
+            cost_s=None if None in seconds else sum(item or 0.0 for item in seconds),
             evidence={
                 "compile_ids": [each.record.compile_id for each in group],
                 "components": [asdict(item) for item in first.changes[:NAMED]],
                 "components_left_out": max(0, len(first.changes) - NAMED),
             },
         )
-
-
-def _seconds(group: Iterable[CompiledAgain]) -> float | None:
-    known = [each.record.seconds for each in group]
-    return sum(item for item in known if item is not None) if None not in known else None

@@ -246,40 +246,30 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
         environment=_field_changes(before.environment, after.environment, "environment"),
         provenance=_field_changes(before.header.provenance, after.header.provenance, "provenance"),
         checks=_field_changes(before.checks, after.checks, "checks"),
-        timings=tuple(
-            TimingChange(
-                name,
-                _value(before, path),
-                _value(after, path),
-                comparable=same_work or path.startswith("compile."),
-            )
-            for name, path in _SECONDS.items()
-        )
-        + _phases_that_changed(before, after),
+        timings=tuple(_timings(before, after, same_work=same_work)),
         numbers=_numbers(before, after, comparable=same_work),
         tracked_lanes=tuple(
             change
             for name, old, new in _tracked_pairs(before, after)
             for change in _field_changes(old.config, new.config, f"tracked.{name}")
         ),
-        command=_command(before, after),
+        command=tuple(_command(before, after)),
         cache_keys=changed_cache_keys(before, after),
         changed_data=data,
     )
 
 
-def _phases_that_changed(before: Receipt, after: Receipt) -> tuple[TimingChange, ...]:
-    """Phases of compiling that took another time; none where one run has no phases."""
+def _timings(before: Receipt, after: Receipt, *, same_work: bool) -> Iterable[TimingChange]:
+    for name, path in _SECONDS.items():
+        comparable = same_work or path.startswith("compile.")
+        yield TimingChange(name, _value(before, path), _value(after, path), comparable=comparable)
+    # Phases of compiling that took another time; none where one run has no phases.
     old, new = before.compile.seconds, after.compile.seconds
-    if old is None or new is None:
-        return ()
-    names = dict.fromkeys((*old.by_phase, *new.by_phase))
-    pairs = ((name, old.by_phase.get(name, 0.0), new.by_phase.get(name, 0.0)) for name in names)
-    return tuple(
-        TimingChange(f"compile: {name}", was, now)
-        for name, was, now in pairs
-        if abs(now - was) >= PHASE_CHANGE_S
-    )
+    if old is not None and new is not None:
+        for name in dict.fromkeys((*old.by_phase, *new.by_phase)):
+            was, now = old.by_phase.get(name, 0.0), new.by_phase.get(name, 0.0)
+            if abs(now - was) >= PHASE_CHANGE_S:
+                yield TimingChange(f"compile: {name}", was, now)
 
 
 def _lane_changes(
@@ -337,15 +327,14 @@ def _field_changes(before: object, after: object, path: str) -> tuple[FieldChang
     )
 
 
-def _command(before: Receipt, after: Receipt) -> tuple[FieldChange, ...]:
+def _command(before: Receipt, after: Receipt) -> Iterable[FieldChange]:
     """What a fix without an edit changes: arguments, and levers such as
     TORCH_COMPILE_DYNAMIC_SOURCES."""
     old, new = before.header.run, after.header.run
-    arguments = FieldChange("run.arguments", *(" ".join(run.argv_redacted) for run in (old, new)))
-    return (
-        *((arguments,) if arguments.before != arguments.after else ()),
-        *_field_changes(old.env_allowlisted, new.env_allowlisted, "run.environment"),
-    )
+    if old.argv_redacted != new.argv_redacted:
+        arguments = (" ".join(run.argv_redacted) for run in (old, new))
+        yield FieldChange("run.arguments", *arguments)
+    yield from _field_changes(old.env_allowlisted, new.env_allowlisted, "run.environment")
 
 
 def _cause(
@@ -422,7 +411,9 @@ def _new_findings(
         key = _finding_key(item, {})
         left[key] -= 1
         if left[key] < 0:
-            found.append(_finding_name(item))
+            where = item.location
+            place = f"{where.function} in {where.file}" if where is not None else ""
+            found.append(f"{item.rule} {item.variable or place}".strip())
     return tuple(found)
 
 
@@ -431,12 +422,6 @@ def _finding_key(item: FindingRecord, places: Mapping[Place, Place]) -> tuple[st
         return item.rule, item.variable or ""
     place = portable_file(item.location.file), function_key(item.location.function)
     return (item.rule, *places.get(place, place))
-
-
-def _finding_name(item: FindingRecord) -> str:
-    where = item.location
-    about = item.variable or (f"{where.function} in {where.file}" if where is not None else "")
-    return f"{item.rule} {about}".strip()
 
 
 def _numbers(before: Receipt, after: Receipt, *, comparable: bool) -> tuple[NumberChange, ...]:

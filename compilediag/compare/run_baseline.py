@@ -289,15 +289,11 @@ def _causes(
 def _breaks(receipt: Receipt, counted: FileFilter) -> dict[BreakKey, list[GraphBreak]]:
     found: dict[BreakKey, list[GraphBreak]] = {}
     for site in receipt.compile.breaks:
-        if counted(site.file) or _is_caused_by_user(receipt, site):
+        finding = None if counted(site.file) else finding_of_break(receipt, site)
+        # A break at a line of torch is the user's where the line to change is.
+        if counted(site.file) or (finding is not None and finding.ownership == "user"):
             found.setdefault(break_key(site), []).append(site)
     return found
-
-
-def _is_caused_by_user(receipt: Receipt, site: GraphBreak) -> bool:
-    """A break at a line of torch is the user's where the line to change is."""
-    finding = finding_of_break(receipt, site)
-    return finding is not None and finding.ownership == "user"
 
 
 def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameTotal]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
-if TYPE_CHECKING:
-    from compilediag.diagnosis.findings import Severity
+Severity = Literal["error", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+"""The worst first."""
 
 
 class CodeInfo(NamedTuple):
@@ -133,13 +134,16 @@ _ROW = re.compile(
 )
 
 
-def _info(row: re.Match[str]) -> CodeInfo:
-    severity = cast("Severity", row["severity"] or "warning")
-    sentence = " ".join(row["sentence"].split())
-    return CodeInfo(row["code"], row["slug"], sentence, severity, row["blinds"] is not None)
-
-
-REGISTER = {row["code"]: _info(row) for row in _ROW.finditer(_TABLE)}
+REGISTER = {
+    row["code"]: CodeInfo(
+        code=row["code"],
+        slug=row["slug"],
+        sentence=" ".join(row["sentence"].split()),
+        severity=cast("Severity", row["severity"] or "warning"),
+        blinds=row["blinds"] is not None,
+    )
+    for row in _ROW.finditer(_TABLE)
+}
 """Every code that exists, in order."""
 
 ARGUMENTS = frozenset(("CD105", "CD106", "CD107", "CD108", "CD110", "CD113", "CD114", "CD118"))

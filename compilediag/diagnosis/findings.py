@@ -23,9 +23,6 @@ from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, UserCall, ValueChange
 
-Severity = Literal["error", "warning", "info"]
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-"""The worst first."""
 Confidence = Literal["exact", "text", "static"]
 Evidence = Literal["witnessed", "source"]
 """How a writer is known: it was seen to change the value, or its source says that it can."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from compilediag.timeline.timeline import Process, TextLog, Timeline
@@ -52,8 +52,7 @@ def reconcile(timeline: Timeline) -> Agreement:
     numbers = _numbers(timeline)
     differences = [*_attempts(timeline, numbers), *_totals(timeline, numbers)]
     if log is not None:
-        differences += [*_recompiles_in_text(timeline, numbers), *_text_problems(log)]
-        differences += _breaks_in_text(timeline, log)
+        differences += _in_text(timeline, log, numbers)
     compared = sum(sources.values()) > 1
     agree = not differences if compared or differences else None
     spare = (
@@ -89,24 +88,20 @@ def _totals_show_everything(timeline: Timeline) -> bool:
         if process.torch is None:
             continue
         counters = process.ended.counters if process.ended is not None else {}
-        if not counters.keys() >= _TOTALS or not _counted_all(timeline, process, counters):
+        if not counters.keys() >= _TOTALS:
+            return False
+        own = [item for item in timeline.compiles if item.forward and item.process == process.index]
+        # A program may clear torch's counters: then they count fewer graphs than there are.
+        eager = counters["frames_total"] - counters["frames_ok"]
+        if counters["unique_graphs"] < sum(bool(i.guarded and i.graph_ops) for i in own):
+            return False
+        if not 0 <= eager <= sum(not item.guarded for item in own):
             return False
         breaks += counters["break_events"]
     return breaks <= reports
 
 
 _TOTALS = {"frames_total", "frames_ok", "unique_graphs", "break_events"}
-
-
-def _counted_all(timeline: Timeline, process: Process, counters: Mapping[str, int]) -> bool:
-    own = [item for item in timeline.compiles if item.forward and item.process == process.index]
-    graphs = sum(bool(item.guarded and item.graph_ops) for item in own)
-    eager = sum(not item.guarded for item in own)
-    # A program may clear torch's counters: then they count fewer graphs than there are.
-    return (
-        counters["unique_graphs"] >= graphs
-        and 0 <= counters["frames_total"] - counters["frames_ok"] <= eager
-    )
 
 
 def _observes(process: Process, hook: str) -> bool:
@@ -134,8 +129,7 @@ def _numbers(timeline: Timeline) -> dict[str, int]:
     for process in timeline.processes:
         for name, value in (process.ended.counters if process.ended else {}).items():
             numbers[f"torch_{name}"] = numbers.get(f"torch_{name}", 0) + value
-    left_out = [item.entries_left_out for item in timeline.recompiles]
-    numbers["entries_left_out"] = sum(left_out)
+    numbers["entries_left_out"] = sum(item.entries_left_out for item in timeline.recompiles)
     if timeline.text_log is not None:
         numbers["text_lines_left_out"] = timeline.text_log.lines_left_out
         numbers["text_recompiling_lines"] = timeline.text_log.recompiling_lines
@@ -211,9 +205,9 @@ def _totals(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
             yield f"{reports} graph-break reports were counted, {arrived} arrived"
 
 
-def _recompiles_in_text(timeline: Timeline, numbers: dict[str, int]) -> Iterable[str]:
-    """One "Recompiling" line for each question, the one at the limit included. A process that was
-    killed may have died between the line and its event."""
+def _in_text(timeline: Timeline, log: TextLog, numbers: dict[str, int]) -> Iterable[str]:
+    """The text log against both. It has one "Recompiling" line for each question, the one at the
+    limit included. A process that was killed may have died between the line and its event."""
     slack = numbers["unended_processes"]
     lines, asked = numbers["text_recompiling_lines"], numbers["questions"]
     if abs(lines - asked) > slack:
@@ -225,20 +219,13 @@ def _recompiles_in_text(timeline: Timeline, numbers: dict[str, int]) -> Iterable
     warned, rows = numbers["text_limit_warnings"], numbers["limit_rows"]
     if abs(warned - rows) > slack:
         yield f"the text log has {warned} recompile-limit warnings, metrics {rows} such rows"
-
-
-def _breaks_in_text(timeline: Timeline, log: TextLog) -> Iterable[str]:
+    if log.unknown_lines:
+        yield f"{log.unknown_lines} lines of the text log were not understood"
     seen = {(site.file, site.line) for site in timeline.breaks}
-    slack = sum(1 for process in timeline.processes if process.ended is None)
     for only, where in ((log.break_sites - seen, "text log"), (seen - log.break_sites, "events")):
         if len(only) > slack:
             places = _some(f"{file}:{line}" for file, line in sorted(only))
             yield f"{len(only)} graph-break sites are only in the {where} ({places})"
-
-
-def _text_problems(log: TextLog) -> Iterable[str]:
-    if log.unknown_lines:
-        yield f"{log.unknown_lines} lines of the text log were not understood"
 
 
 def _name(process: Process) -> str:

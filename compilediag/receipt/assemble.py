@@ -72,7 +72,10 @@ TAIL_BYTES = 8 * 1024
 
 def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt:
     """The receipt of one run. No string in it holds a secret that `redact` recognises."""
-    redactor = Redactor(_known_secrets(timeline, run))
+    started = [item.started for item in timeline.processes if item.started is not None]
+    of_processes = [secret for each in started for secret in secret_values(each.argv, {})]
+    of_parent = secret_values(run.argv, run.environment)
+    redactor = Redactor([*run.secret_values, *of_parent, *of_processes])
     unsafe = _unredacted(timeline, diagnosis, run, redactor)
     redactor.counts.clear()  # each placeholder is counted once, where it stands in the receipt
     receipt, finite = sanitized(unsafe, redactor, working_directories(timeline))
@@ -135,14 +138,6 @@ def _unredacted(
     )
 
 
-def _known_secrets(timeline: Timeline, run: RunMetadata) -> list[str]:
-    known = [*run.secret_values, *secret_values(run.argv, run.environment)]
-    for process in timeline.processes:
-        if process.started is not None:
-            known += secret_values(process.started.argv, {})
-    return known
-
-
 def _failure(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Failure | None:
     """Both texts are redacted before they are cut, so that no half of a secret is left."""
     reported = (item.ended.failure for item in timeline.processes if item.ended is not None)
@@ -179,42 +174,27 @@ def overhead_of(timeline: Timeline, run: RunMetadata) -> Overhead:
 
 def checks_of(timeline: Timeline, run: RunMetadata) -> Checks:
     """Yes or no, or None where nothing was observed."""
-    expected = ranks_expected(timeline, run)
+    expected, log = ranks_expected(timeline, run), timeline.train_log
+    # Of the losses passed to a tracker, and of those that a trainer printed.
+    finite = {losses_finite(timeline.tracked), logged_losses_finite(timeline)} - {None}
+    failures = [item.ended.failure or "" for item in timeline.processes if item.ended is not None]
+    last_words = (run.failure_reason or "", run.log_tail or "", *failures)
+    no_oom = None
+    if run.status != "complete":
+        # Of a run that was killed for an unknown reason it is not known.
+        no_oom = False if any(map(_OUT_OF_MEMORY.search, last_words)) else None
+    elif timeline.observes("steps") and (timeline.processes or (log and log.finished)):
+        no_oom = True
     return Checks(
         exit_code_zero=None if run.exit_code is None else run.exit_code == 0,
-        steps_present=bool(timeline.steps) or _steps_logged(timeline),
-        losses_finite=_losses_finite(timeline),
-        no_oom=_no_oom(timeline, run),
+        steps_present=bool(timeline.steps or (log and (log.ended_steps or log.step_lines))),
+        losses_finite=all(finite) if finite else None,
+        no_oom=no_oom,
         evidence_complete=evidence_complete(timeline, run),
         all_ranks_reported=None
         if expected is None
         else set(ranks_present(timeline)) >= set(range(expected)),
     )
-
-
-def _steps_logged(timeline: Timeline) -> bool:
-    log = timeline.train_log
-    return log is not None and bool(log.ended_steps or log.step_lines)
-
-
-def _losses_finite(timeline: Timeline) -> bool | None:
-    """Of the losses passed to a tracker, and of those that a trainer printed."""
-    known = {losses_finite(timeline.tracked), logged_losses_finite(timeline)} - {None}
-    return all(known) if known else None
-
-
-def _no_oom(timeline: Timeline, run: RunMetadata) -> bool | None:
-    """False when the run ran out of memory; None when it was killed for an unknown reason."""
-    if run.status != "complete" and any(map(_OUT_OF_MEMORY.search, _last_words(timeline, run))):
-        return False
-    log = timeline.train_log
-    seen_to_end = bool(timeline.processes) or (log is not None and log.finished)
-    return True if run.status == "complete" and timeline.observes("steps") and seen_to_end else None
-
-
-def _last_words(timeline: Timeline, run: RunMetadata) -> list[str]:
-    ended = [item.ended.failure or "" for item in timeline.processes if item.ended is not None]
-    return [run.failure_reason or "", run.log_tail or "", *ended]
 
 
 def evidence_complete(timeline: Timeline, run: RunMetadata) -> bool:

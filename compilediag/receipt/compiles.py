@@ -36,7 +36,7 @@ from compilediag.rules.diagnose import Diagnosis
 from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.frames import is_compile, is_recompile
 from compilediag.timeline.ownership import ownership_of
-from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
+from compilediag.timeline.timeline import BreakSite, Compile, Timeline
 from compilediag_harness.wire import plain
 
 EVENTS_KEPT = 5_000
@@ -53,7 +53,10 @@ FindingIds = Mapping[CauseId | BreakLine, str]
 
 def compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSection:
     """Counts by the definitions of docs/reference/receipt.md, and what they count."""
-    ids = diagnosis.finding_ids
+    ids, frames = diagnosis.finding_ids, timeline.frames[:FRAMES_KEPT]
+    # A recompile counts once: under its primary cause.
+    causes = map(diagnosis.causes.of, timeline.counted_recompiles)
+    families = Counter(found[0].family if found else "unclassified" for found in causes)
     guarded = [item for item in timeline.compiles if is_compile(item)]
     return record_from(
         CompileSection,
@@ -62,22 +65,28 @@ def compile_section(timeline: Timeline, diagnosis: Diagnosis) -> CompileSection:
         seconds=seconds_section(timeline),
         guards=guards_section(timeline),
         memory=compile_memory(timeline),
-        recompiles_by_family=_by_family(timeline, diagnosis),
+        recompiles_by_family=families,
         events=tuple(_events(guarded[:EVENTS_KEPT], timeline, diagnosis)),
         breaks=tuple(_break(site, timeline, ids) for site in timeline.breaks),
-        frames_detail=tuple(_frame(item) for item in timeline.frames[:FRAMES_KEPT]),
+        frames_detail=tuple(
+            record_from(
+                FrameDetail,
+                item,
+                frame=item.where,
+                headroom=Headroom(variants=item.compiles, limit=item.limit),
+                epoch=item.key.epoch,
+                process=item.key.process,
+                entered_at=entered_record(item.entered_at),
+                entered_from=item.entered_from or None,
+            )
+            for item in frames
+        ),
     )
 
 
 def events_left_out(timeline: Timeline) -> int:
     """Compile events that `compile_section` counts and does not list."""
     return max(0, timeline.counts.compiles - EVENTS_KEPT)
-
-
-def _by_family(timeline: Timeline, diagnosis: Diagnosis) -> dict[str, int]:
-    """A recompile counts once: under its primary cause."""
-    causes = map(diagnosis.causes.of, timeline.counted_recompiles)
-    return dict(Counter(found[0].family if found else "unclassified" for found in causes))
 
 
 def _events(
@@ -153,19 +162,6 @@ def _break(site: BreakSite, timeline: Timeline, ids: FindingIds) -> GraphBreak:
         finding=ids.get(site.at),
         entered_at=entered_record(site.entered_at),
         entered_from=site.entered_from or None,
-    )
-
-
-def _frame(item: Frame) -> FrameDetail:
-    return record_from(
-        FrameDetail,
-        item,
-        frame=item.where,
-        headroom=Headroom(variants=item.compiles, limit=item.limit),
-        epoch=item.key.epoch,
-        process=item.key.process,
-        entered_at=entered_record(item.entered_at),
-        entered_from=item.entered_from or None,
     )
 
 

@@ -29,7 +29,7 @@ _MAX_SENTENCES = 5
 
 def contradictions(receipt: Receipt) -> tuple[str, ...]:
     """What cannot be true, one sentence each, at most five; empty for a receipt of ours."""
-    parts = (_impossible_numbers, _lists, _verdict, _findings, _ending)
+    parts = (_impossible_numbers, _lists, _verdict)
     return tuple(text for part in parts for text in part(receipt))[:_MAX_SENTENCES]
 
 
@@ -102,15 +102,12 @@ def _lists(receipt: Receipt) -> Iterable[str]:
 
 
 def _verdict(receipt: Receipt) -> Iterable[str]:
+    """Verdict and findings; findings and the compiles that they are about name each other."""
     serious = [item.rule for item in receipt.findings if item.severity != "info"]
     if receipt.verdict == "clean" and serious:
         yield f"the verdict is clean, and there are findings: {', '.join(serious[:3])}"
     if receipt.verdict == "findings" and not serious:
         yield "the verdict is findings, and there is none"
-
-
-def _findings(receipt: Receipt) -> Iterable[str]:
-    """Findings and the compiles that they are about name each other."""
     ids = [item.id for item in receipt.findings]
     if len(set(ids)) != len(ids):
         yield "two findings have one id"
@@ -119,15 +116,11 @@ def _findings(receipt: Receipt) -> Iterable[str]:
     named |= {site.finding for site in receipt.compile.breaks} - {None}
     if missing := sorted(named.difference(ids), key=str):
         yield f"a compile or graph break names the finding {missing[0]}, which is not there"
+    if receipt.status == "complete" and (code := receipt.header.run.exit_code):
+        yield f"the status is complete, and the exit code {code}"
     seen = receipt.compile
     if seen.recompiles or seen.recompile_limit_hits or receipt.verdict == "blind":
         return  # where something was not seen, a recompile may be known without its compile
     about = next((item for item in receipt.findings if item.rule in _OF_RECOMPILES), None)
     if about is not None:
         yield f"{about.id} ({about.rule}) is about a recompile, and there is none"
-
-
-def _ending(receipt: Receipt) -> Iterable[str]:
-    code = receipt.header.run.exit_code
-    if receipt.status == "complete" and code:
-        yield f"the status is complete, and the exit code {code}"

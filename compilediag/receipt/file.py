@@ -59,20 +59,17 @@ def write_receipt(
     file = Path(path)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(file, time.time() if now_s is None else now_s)
+        now_s = time.time() if now_s is None else now_s
+        start = glob.escape(atomic_write.temporary_start(file.name))
+        for leftover in file.parent.glob(f"{start}*.tmp"):
+            with contextlib.suppress(OSError):
+                if now_s - leftover.stat().st_mtime > STALE_S:
+                    leftover.unlink()
         return atomic_write.write(file, [to_json(receipt)], flushed=flushed)
     except OSError as error:
         raise OutputUnwritable(
             f"The receipt cannot be written to {path}: {error.strerror or error}."
         ) from error
-
-
-def _sweep(file: Path, now_s: float) -> None:
-    start = glob.escape(atomic_write.temporary_start(file.name))
-    for leftover in file.parent.glob(f"{start}*.tmp"):
-        with contextlib.suppress(OSError):
-            if now_s - leftover.stat().st_mtime > STALE_S:
-                leftover.unlink()
 
 
 def read_receipt(path: AnyPath | None = None) -> Receipt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -71,7 +71,21 @@ def missing_evidence(timeline: Timeline) -> list[str]:
         for hook, loss in process.torch.lost.items()
     ]
     found += [f"{item.source}: {item.reason}" for item in timeline.lost]
-    found += _over_limits(timeline)
+    for process in timeline.processes:
+        if process.journal_limit_bytes is None:
+            continue
+        # Large enough to be left out, and no loss: counts are made of the rest.
+        left_out = process.ended.records_left_out if process.ended is not None else {}
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
+        found.append(
+            f"journal: over {process.journal_limit_bytes >> 20} MiB; it has every compile and "
+            f"break, and not all steps, spans and reasons ({kinds or 'not counted'} left out)"
+        )
+    if timeline.text_log is not None and timeline.text_log.over_limit:
+        found.append(
+            "torch_logs.txt: over its limit and not compared; the counts are of the events and of "
+            "torch's metrics"
+        )
     if timeline.train_log is not None:
         found += [f"train_log: {note}" for note in timeline.train_log.notes]
     if (unlisted := unlisted_runs(timeline)) is not None:
@@ -85,52 +99,35 @@ def missing_evidence(timeline: Timeline) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _over_limits(timeline: Timeline) -> list[str]:
-    """What was large enough to be left out, and is no loss: counts are made of the rest."""
-    found: list[str] = []
-    for process in timeline.processes:
-        if process.journal_limit_bytes is None:
-            continue
-        left_out = process.ended.records_left_out if process.ended is not None else {}
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(left_out.items()))
-        found.append(
-            f"journal: over {process.journal_limit_bytes >> 20} MiB; it has every compile and "
-            f"break, and not all steps, spans and reasons ({kinds or 'not counted'} left out)"
-        )
-    if timeline.text_log is not None and timeline.text_log.over_limit:
-        found.append(
-            "torch_logs.txt: over its limit and not compared; the counts are of the events and of "
-            "torch's metrics"
-        )
-    return found
-
-
 def header_of(timeline: Timeline, run: RunMetadata, version: str, redactor: Redactor) -> Header:
     """Who wrote the receipt, of which code, in which lane and run."""
     lead = lead_process(timeline)
     started = lead.started if lead is not None else None
     argv = run.argv or (started.argv if started is not None else ())
+    # What `environment.py` of the harness recorded about numerics and speed, if anything.
+    precision = lead.facts.get("precision") if lead is not None else None
+    flags = {"precision": precision, **_mapping(lead, "numerics_flags"), **_requested(lead)}
+    precision = flags["precision"]
+    variables = {str(name): str(value) for name, value in _mapping(lead, "env").items()}
     return Header(
         created_at_utc=run.created_at_utc,
         producer=Producer(name=PRODUCER, version=version),
         provenance=run.provenance,
-        lane=_lane(run, argv, _flags(lead)),
+        lane=Lane(
+            name=run.lane_name or _name_from(argv),
+            preset=run.preset,
+            precision=None if precision is None else str(precision),
+            numerics_flags=NumericsFlags(**_coerced(NumericsFlags, flags)),
+        ),
         run=record_from(
             Run,
             run,
             rank=(lead.rank or 0) if lead is not None else None,
             world_size=world_size(timeline) or (1 if timeline.processes else None),
             argv_redacted=redactor.argv(argv),
-            env_allowlisted=redactor.environment(run.environment or _variables(lead)),
+            env_allowlisted=redactor.environment(run.environment or variables),
         ),
     )
-
-
-def _flags(lead: Process | None) -> Mapping[str, Any]:
-    """What `environment.py` of the harness recorded about numerics and speed, if anything."""
-    flags = _mapping(lead, "numerics_flags")
-    precision = lead.facts.get("precision") if lead is not None else None
-    return {"precision": precision, **flags, **_requested(lead)}
 
 
 def _requested(lead: Process | None) -> dict[str, Any]:
@@ -156,27 +153,17 @@ def _mapping(process: Process | None, name: str) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], found) if isinstance(found, Mapping) else {}
 
 
-def _variables(lead: Process | None) -> dict[str, str]:
-    return {str(name): str(value) for name, value in _mapping(lead, "env").items()}
-
-
-def _lane(run: RunMetadata, argv: Sequence[str], flags: Mapping[str, Any]) -> Lane:
-    return Lane(
-        name=run.lane_name or _name_from(argv),
-        preset=run.preset,
-        precision=_text(flags.get("precision")),
-        numerics_flags=NumericsFlags(**_coerced(NumericsFlags, flags)),
-    )
-
-
 def _coerced(kind: type[Record], values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a record's fields for text, booleans and numbers: None where a value is of
     another type, but the text of any value where text is declared."""
-    return {
-        field.name: _COERCIONS[field.type](values.get(field.name))
-        for field in msgspec.structs.fields(kind)
-        if field.type in _COERCIONS
-    }
+    found: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        value = values.get(field.name)
+        if field.type == str | None:
+            found[field.name] = None if value is None else str(value)
+        elif field.type in _TYPES:
+            found[field.name] = value if type(value) in _TYPES[field.type] else None
+    return found
 
 
 def _name_from(argv: Sequence[str]) -> str:
@@ -216,25 +203,8 @@ def environment_of(timeline: Timeline, run: RunMetadata) -> Environment:
     )
 
 
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _boolean(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _float(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and value is not True else None
-
-
-_COERCIONS: Mapping[Any, Callable[[object], object]] = {
-    str | None: _text,
-    bool | None: _boolean,
-    int | None: _integer,
-    float | None: _float,
+_TYPES: Mapping[Any, Collection[type]] = {
+    bool | None: (bool,),
+    int | None: (int,),
+    float | None: (int, float),
 }

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from compilediag.diagnosis.codes import Severity
 from compilediag.diagnosis.figures.compile_costs import phase_of
-from compilediag.diagnosis.findings import Finding, Rule, Severity
+from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import and_more, make_finding, pick
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Compile, CompileId, Timeline

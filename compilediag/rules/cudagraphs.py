@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
-from compilediag.diagnosis.findings import Finding, Rule, Severity
+from compilediag.diagnosis.codes import Severity
+from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import make_finding
 from compilediag.rules.sizes.advice import called_sizes, padded_to
 from compilediag.timeline.compiles import frame_id_of

@@ -10,16 +10,8 @@ from msgspec.structs import replace
 
 from compilediag import extension_points
 from compilediag.diagnosis.causes.of_run import RunCauses
-from compilediag.diagnosis.codes import RECOMPILES, info
-from compilediag.diagnosis.findings import (
-    SEVERITIES,
-    CauseId,
-    Entered,
-    Finding,
-    Rule,
-    entered_by,
-    place_of,
-)
+from compilediag.diagnosis.codes import RECOMPILES, SEVERITIES, info
+from compilediag.diagnosis.findings import CauseId, Entered, Finding, Rule, entered_by, place_of
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.receipt.schema.compiles import Place
 from compilediag.rules import (

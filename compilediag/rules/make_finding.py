@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from compilediag.diagnosis.codes import info
+from compilediag.diagnosis.codes import Severity, info
 from compilediag.diagnosis.findings import (
     CauseId,
     Confidence,
     Entered,
     Finding,
-    Severity,
     changed_at,
     entered_by,
     place_of,

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from compilediag.diagnosis.causes.of_run import RunCauses, causes_in
-from compilediag.diagnosis.findings import SEVERITIES, Finding
+from compilediag.diagnosis.codes import SEVERITIES
+from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement, reconcile
 from compilediag.receipt.schema.evidence import AnyEvidence
 from compilediag.timeline.timeline import Timeline

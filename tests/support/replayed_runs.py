@@ -37,5 +37,5 @@ def replay(recording: Recording, folder: Path) -> dict[str, Any]:
         folder=os.path.dirname(program),
     )
     ended = ExitInfo(recording.pid, recording.returncode, recording.wall_s)
-    assembled = assemble(run, ended, Provenance())
-    return json.loads(msgspec.json.encode(assembled.receipt))
+    receipt, _, _ = assemble(run, ended, Provenance())
+    return json.loads(msgspec.json.encode(receipt))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
 from built_receipt import CWD, built, compiled, ended, started, torch_seen
 
-from compilediag.compare.against_eager.conclude import (
+from compilediag.compare.against_eager import (
     MIN_STEPS,
     Arm,
     ArmPair,
@@ -19,8 +19,9 @@ from compilediag.compare.against_eager.conclude import (
     arm_of,
     conclude,
     not_concluded,
+    slower_than_eager,
+    with_payoff,
 )
-from compilediag.compare.against_eager.record import slower_than_eager, with_payoff
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.findings import place_of
 from compilediag.receipt.contradictions import contradictions
@@ -246,21 +247,16 @@ def test_late_compiles_are_named() -> None:
     assert any("(step 30)" in note for note in conclude([late] * 3).notes)
 
 
-class Numbers(NamedTuple):
-    """The outcome of a comparison of outputs."""
-
-    same: bool | None
-    sentence: str = "cell: [0] differs by 0.3 at call 0"
+DIFFERENCE = "cell: [0] differs by 0.3 at call 0"
 
 
 def test_outputs_that_differ_are_the_verdict() -> None:
-    """Whatever the seconds are; what is not known to differ changes nothing."""
+    """Whatever the seconds are."""
     made = pairs(0.2, 0.1)
-    found = conclude(made, Numbers(same=False))
+    found = conclude(made, DIFFERENCE)
     assert (found.verdict, found.break_even) == ("outputs_differ", None)
-    assert found.problem == Numbers(same=False).sentence
-    for same in (True, None):
-        assert conclude(made, Numbers(same)).verdict == "does_not_pay"
+    assert found.problem == DIFFERENCE
+    assert conclude(made).verdict == "does_not_pay"
 
 
 # --- callables ---
@@ -300,7 +296,7 @@ def test_cd631_names_the_callable() -> None:
     assert (found.rule, found.location) == ("CD631", place_of(CELL))
     assert found.title == "cell is slower compiled than eager: 0.25x"
     assert found.evidence["eager_call_s"] == pytest.approx(0.001)
-    assert [*slower_than_eager(fold([[]]), conclude(made, Numbers(same=False)))] == []
+    assert [*slower_than_eager(fold([[]]), conclude(made, DIFFERENCE))] == []
     assert [*slower_than_eager(fold([[]]), not_concluded("no step"))] == []
 
 
@@ -388,7 +384,7 @@ def test_a_secret_in_a_problem_is_redacted() -> None:
             conclude(pairs(0.1, 0.103, noise=0.3)),
             "not resolved, the noise is wider than the effect: ",
         ),
-        (conclude(pairs(0.1, 0.2), Numbers(same=False)), "not concluded, since the"),
+        (conclude(pairs(0.1, 0.2), DIFFERENCE), "not concluded, since the"),
         (not_concluded("the eager run failed: boom"), "not concluded: the eager run failed: boom"),
     ],
 )

@@ -11,7 +11,8 @@ from built_receipt import finding as built_finding
 from timelines import FILE, at_limit, attempt, false_guard, log, process, recompile, site, timeline
 
 from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.findings import Finding, Severity
+from compilediag.diagnosis.codes import Severity
+from compilediag.diagnosis.findings import Finding
 from compilediag.rules.diagnose import ALL_RULES, diagnose
 from compilediag.rules.recompiles import RecompileRule
 from compilediag.timeline.timeline import BreakSite, Timeline

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -21,7 +22,6 @@ from msgspec import Struct, field
 from compilediag.compare.keys import COUNTS, BreakKey, CauseKey, FrameKey
 from compilediag.compare.run_baseline import (
     Count,
-    Known,
     KnownBreak,
     KnownCause,
     KnownFallback,
@@ -69,34 +69,30 @@ _LANE_FIELDS = ("lane", "torch", "counts", "recordings", *_ITEMS)
 
 def text_of(baseline: Baseline) -> str:
     """The file of a baseline: the same text for the same content, whatever its order was."""
-    lanes = sorted(baseline.lanes, key=lambda lane: lane.name)
-    document: dict[str, Any] = {"schema": SCHEMA, "schema_version": baseline.schema_version}
-    document["lanes"] = {lane.name: _plain_lane(lane) for lane in lanes}
+    lanes: dict[str, Any] = {}
+    for lane in sorted(baseline.lanes, key=lambda lane: lane.name):
+        lanes[lane.name] = {
+            "lane": dict(sorted(lane.fields.items())),
+            "torch": lane.torch,
+            "counts": dict(lane.counts),
+            "recordings": lane.recordings,
+            **{name: _plain_items(getattr(lane, name)) for name in _ITEMS},
+            **lane.unknown,
+        }
+    document = {"schema": SCHEMA, "schema_version": baseline.schema_version, "lanes": lanes}
     return _lines({**document, **baseline.unknown}, "") + "\n"
 
 
-def _plain_lane(lane: LaneBaseline) -> dict[str, Any]:
-    return {
-        "lane": dict(sorted(lane.fields.items())),
-        "torch": lane.torch,
-        "counts": dict(lane.counts),
-        "recordings": lane.recordings,
-        **{name: [_plain_item(item) for item in _sorted(getattr(lane, name))] for name in _ITEMS},
-        **lane.unknown,
-    }
-
-
-def _sorted(items: Iterable[Any]) -> list[Any]:
-    keys = ((item.key.file or "", item.key.function or "", repr(item.key)) for item in items)
-    return [item for _, item in sorted(zip(keys, items, strict=True), key=lambda pair: pair[0])]
-
-
-def _plain_item(item: Known) -> dict[str, Any]:
-    fields = msgspec.to_builtins(item)
-    key, unknown = fields.pop("key"), fields.pop("unknown", {})
-    if isinstance(item, KnownBreak):
-        key = {"title": key.pop("title"), "category": key.pop("category"), **key}
-    return {**key, **fields, **unknown}
+def _plain_items(items: Iterable[Any]) -> list[dict[str, Any]]:
+    found: list[tuple[tuple[str, ...], dict[str, Any]]] = []
+    for item in items:
+        fields = msgspec.to_builtins(item)
+        key, unknown = fields.pop("key"), fields.pop("unknown", {})
+        order = (key.get("file") or "", key.get("function") or "", repr(item.key))
+        if isinstance(item, KnownBreak):
+            key = {"title": key.pop("title"), "category": key.pop("category"), **key}
+        found.append((order, {**key, **fields, **unknown}))
+    return [plain for _, plain in sorted(found, key=lambda pair: pair[0])]
 
 
 def _lines(value: Any, indent: str) -> str:
@@ -132,44 +128,6 @@ def read(text: str, name: str = LOCK_NAME) -> Baseline:
             "they name different items, and then run the gate with --update if counts changed"
         )
     raw = _document(text, name)
-    version = _version(raw, name)
-    lanes = _converted(raw.get("lanes"), dict[str, Any], f"{name}: lanes")
-    return Baseline(
-        tuple(_lane(lanes[lane], lane, f"{name}: lanes: {lane}") for lane in sorted(lanes)),
-        version,
-        _beside(raw, ("schema", "schema_version", "lanes")),
-    )
-
-
-def _document(text: str, name: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
-                raise BaselineUnreadable(
-                    f"{name} has two entries named {key!r} in one place: two lanes of one name, "
-                    "or a merge that kept both sides; keep one"
-                )
-            found[key] = value
-        return found
-
-    try:
-        raw = json.loads(text, object_pairs_hook=unique, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise BaselineUnreadable(
-            f"{name} is not readable as JSON: {error}; restore it from version control"
-        ) from error
-    if not isinstance(raw, dict) or cast(dict[str, Any], raw).get("schema") != SCHEMA:
-        raise BaselineUnreadable(f"{name} is not a compilediag baseline")
-    return cast(dict[str, Any], raw)
-
-
-def _no_constant(literal: str) -> Any:
-    raise ValueError(f"{literal} is no number of JSON")
-
-
-def _version(raw: Mapping[str, Any], name: str) -> str:
-    """Of the file, to be kept where it is a newer minor one."""
     written, ours = version_of(raw.get("schema_version")), version_of(SCHEMA_VERSION)
     if written is None or ours is None:
         raise BaselineUnreadable(f"{name} has no schema version that can be read")
@@ -178,7 +136,38 @@ def _version(raw: Mapping[str, Any], name: str) -> str:
             f"{name} has schema version {written[0]}.{written[1]} and this compilediag reads "
             f"{SCHEMA_VERSION}: upgrade compilediag to use it"
         )
-    return f"{written[0]}.{written[1]}" if written > ours else SCHEMA_VERSION
+    lanes = _converted(raw.get("lanes"), dict[str, Any], f"{name}: lanes")
+    return Baseline(
+        tuple(_lane(lanes[lane], lane, f"{name}: lanes: {lane}") for lane in sorted(lanes)),
+        # That of a newer minor version is kept.
+        f"{written[0]}.{written[1]}" if written > ours else SCHEMA_VERSION,
+        _beside(raw, ("schema", "schema_version", "lanes")),
+    )
+
+
+def _document(text: str, name: str) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(k for k, n in Counter(key for key, _ in pairs).items() if n > 1)
+            raise BaselineUnreadable(
+                f"{name} has two entries named {twice!r} in one place: two lanes of one name, "
+                "or a merge that kept both sides; keep one"
+            )
+        return found
+
+    def no_constant(literal: str) -> Any:
+        raise ValueError(f"{literal} is no number of JSON")
+
+    try:
+        raw = json.loads(text, object_pairs_hook=unique, parse_constant=no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BaselineUnreadable(
+            f"{name} is not readable as JSON: {error}; restore it from version control"
+        ) from error
+    if not isinstance(raw, dict) or cast(dict[str, Any], raw).get("schema") != SCHEMA:
+        raise BaselineUnreadable(f"{name} is not a compilediag baseline")
+    return cast(dict[str, Any], raw)
 
 
 def _lane(raw: Any, name: str, where: str) -> LaneBaseline:

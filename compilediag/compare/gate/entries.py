@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from compilediag.compare.gate.judgement import Item
@@ -21,9 +19,6 @@ from compilediag.compare.run_baseline import (
 )
 from compilediag.receipt.proofs import proved_line
 from compilediag.receipt.schema.compiles import (
-    CompileEvent,
-    EnteredAt,
-    EventCause,
     FindingRecord,
 )
 from compilediag.receipt.schema.receipt import Receipt
@@ -48,14 +43,19 @@ def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | 
     found = run.causes[known.key]
     # The guard by which torch decided is more useful than one that was false beside it.
     event, cause = next((pair for pair in found if pair[1].primary), found[0])
-    events = [event for event, _ in found]
+    steps = sorted({event.step for event, _ in found if event.step is not None})
+    shown = ", ".join(str(step) for step in steps[:_MAX_STEPS])
+    shown += f" and {len(steps) - _MAX_STEPS} more" if len(steps) > _MAX_STEPS else ""
+    at = f" at step{'s' if len(steps) > 1 else ''} {shown}" if steps else ""
+    words = (("expected", cause.expected), ("met", cause.actual))
+    met = [f"{word} {value}" for word, value in words if value is not None]
     values = f" ({cause.expected} → {cause.actual})" if cause.expected or cause.actual else ""
     message = (
         f"{_cut(cause.variable)}{_cut(values)} made torch compile "
         f"{function_key(event.frame.function)} again: {plural(known.count, 'recompile')}"
-        f"{_steps(events)}{_in_baseline(before, 'recompile')}"
+        f"{at}{_in_baseline(before, 'recompile')}"
     )
-    measured = [event.seconds for event in events if event.seconds is not None]
+    measured = [event.seconds for event, _ in found if event.seconds is not None]
     item = Item(
         kind="cause",
         rule=known.key.rule,
@@ -65,17 +65,13 @@ def _cause(receipt: Receipt, run: RunBaseline, known: KnownCause, before: int | 
         file=cause.file,
         line=cause.line,
         function=known.key.function,
-        call=_call_of(event, cause),
+        # That of the recompile itself: a finding has the first one's.
+        call=event.entered_at if is_foreign(None, cause.file or event.frame.file) else None,
         variable=cause.variable,
-        guard=_guard(cause),
+        guard=(_cut(cause.guard) + (f" ({_cut(', '.join(met))})" if met else "")).strip(),
         cost_s=sum(measured) if measured else None,
     )
     return _with_finding(item, receipt, finding_of_cause(receipt, cause))
-
-
-def _call_of(event: CompileEvent, cause: EventCause) -> EnteredAt | None:
-    """That of the recompile itself: a finding has the first one's."""
-    return event.entered_at if is_foreign(None, cause.file or event.frame.file) else None
 
 
 def _break(receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | None) -> Item:
@@ -206,24 +202,6 @@ def _in_baseline(before: int | None, noun: str) -> str:
     if before is None:
         return ""
     return f"; the baseline has {plural(before, noun)}" if before else "; not in the baseline"
-
-
-def _steps(events: Sequence[CompileEvent]) -> str:
-    steps = sorted({event.step for event in events if event.step is not None})
-    if not steps:
-        return ""
-    shown = ", ".join(str(step) for step in steps[:_MAX_STEPS])
-    rest = f" and {len(steps) - _MAX_STEPS} more" if len(steps) > _MAX_STEPS else ""
-    return f" at step{'s' if len(steps) > 1 else ''} {shown}{rest}"
-
-
-def _guard(cause: EventCause) -> str:
-    values = [
-        f"{word} {value}"
-        for word, value in (("expected", cause.expected), ("met", cause.actual))
-        if value is not None
-    ]
-    return (_cut(cause.guard) + (f" ({_cut(', '.join(values))})" if values else "")).strip()
 
 
 def _cut(text: str) -> str:

@@ -58,61 +58,57 @@ _TIMING_HOOKS = (
 """Hooks of torch that no count needs: a torch in which one is gone can be judged all the same."""
 
 
-def inconclusive_reasons(receipt: Receipt) -> list[str]:
-    """Sentences, most important first; empty where the receipt can be judged."""
-    parts = (_ending, _blindness, _evidence, _unlisted)
-    return [reason for part in parts for reason in part(receipt)]
-
-
 def lane_mismatches(receipt: Receipt, baseline: LaneBaseline) -> list[str]:
     """Fields of the lane in which the receipt is not of the baseline; a field that the baseline
     does not have did not exist in the version that wrote it."""
     fields = baseline_fields(receipt)
+
+    def text(value: Scalar) -> str:
+        return "not set" if value is None else str(value)
+
     return [
-        f"another lane: {name} is {_text(fields.get(name))} and in the baseline {_text(value)}"
+        f"another lane: {name} is {text(fields.get(name))} and in the baseline {text(value)}"
         for name, value in baseline.fields.items()
         if fields.get(name) != value
     ]
 
 
-def _ending(receipt: Receipt) -> Iterable[str]:
-    if receipt.status == "complete":
-        return
-    code = receipt.header.run.exit_code
-    with_code = f" with exit code {code}" if code is not None and receipt.status == "failed" else ""
-    reason = receipt.failure.reason if receipt.failure is not None else None
-    why = f": {reason.strip()[:_REASON_CHARS]}" if reason and reason.strip() else ""
-    yield f"{_ENDINGS[receipt.status]}{with_code}, so the receipt is not of a whole run{why}"
-
-
-def _blindness(receipt: Receipt) -> Iterable[str]:
+def inconclusive_reasons(receipt: Receipt) -> Iterable[str]:
+    """Sentences, most important first; empty where the receipt can be judged."""
+    if receipt.status != "complete":
+        code = receipt.header.run.exit_code if receipt.status == "failed" else None
+        with_code = f" with exit code {code}" if code is not None else ""
+        reason = ((receipt.failure and receipt.failure.reason) or "").strip()[:_REASON_CHARS]
+        why = f": {reason}" if reason else ""
+        yield f"{_ENDINGS[receipt.status]}{with_code}, so the receipt is not of a whole run{why}"
     if receipt.verdict is None:
         yield "the receipt has no verdict"
-    if receipt.verdict != "blind":
-        return
-    why = next((item for item in receipt.findings if info(item.rule).blinds), None)
-    reason = f": {why.title or why.slug.replace('-', ' ')}" if why is not None else ""
-    yield f"the receipt is blind{reason}"
-
-
-def _evidence(receipt: Receipt) -> Iterable[str]:
-    lost = receipt.completeness
+    if receipt.verdict == "blind":
+        blind = next((item for item in receipt.findings if info(item.rule).blinds), None)
+        why = f": {blind.title or blind.slug.replace('-', ' ')}" if blind is not None else ""
+        yield f"the receipt is blind{why}"
+    lost, cost = receipt.completeness, receipt.overhead
     torn = [
         *(["the journal is torn"] if lost.journal_torn_tail else []),
         *(f"{count} records: {name}" for name, count in lost.records_lost.items() if count),
-        *lost.reasons[:2],
     ]
-    if receipt.checks.evidence_complete is False and not _is_harmless(receipt):
+    # What is missing changes no count, and nothing else is missing.
+    harmless = (
+        len(harmless_losses(receipt)) == len(lost.reasons) > 0
+        and not torn
+        and lost.numbers.get("unended_processes") == 0
+        and cost is not None
+        and cost.records_dropped == 0
+    )
+    torn += lost.reasons[:2]
+    if receipt.checks.evidence_complete is False and not harmless:
         yield "the evidence is not complete" + (f" ({'; '.join(torn)})" if torn else "")
     elif receipt.checks.evidence_complete is None:
         yield "it is not recorded whether the evidence is complete"
     if receipt.checks.all_ranks_reported is False:
         yield f"of {lost.ranks_expected} ranks only {len(lost.ranks_present)} reported"
-
-
-def _unlisted(receipt: Receipt) -> Iterable[str]:
-    """Counts by file and by frame are taken from the list of frames."""
-    if any(reason.startswith("compile.frames_detail:") for reason in receipt.completeness.reasons):
+    # Counts by file and by frame are taken from the list of frames.
+    if any(reason.startswith("compile.frames_detail:") for reason in lost.reasons):
         part = receipt.compile
         yield f"only {len(part.frames_detail)} of {part.frames} frames are listed in the receipt"
 
@@ -123,23 +119,6 @@ def harmless_losses(receipt: Receipt) -> list[str]:
     return [reason for reason in receipt.completeness.reasons if reason.startswith(names)]
 
 
-def _is_harmless(receipt: Receipt) -> bool:
-    """Whether what is missing changes no count, and nothing else is missing."""
-    lost, cost = receipt.completeness, receipt.overhead
-    return (
-        len(harmless_losses(receipt)) == len(lost.reasons) > 0
-        and not lost.journal_torn_tail
-        and not any(lost.records_lost.values())
-        and lost.numbers.get("unended_processes") == 0
-        and cost is not None
-        and cost.records_dropped == 0
-    )
-
-
-def _text(value: Scalar) -> str:
-    return "not set" if value is None else str(value)
-
-
 def is_code(path: str) -> bool:
     """Whether a tracked file may change what a program does: documents and the baseline do not."""
     return not f"/{path}".endswith(_TEXTS)
@@ -148,11 +127,7 @@ def is_code(path: str) -> bool:
 def compare_code(ran: Provenance, here: WorkingTree) -> CodeComparison:
     """What speaks against the receipt's being of the code that is checked out."""
     baseline = here.baseline
-    sources = {
-        path: digest
-        for path, digest in ran.source_sha256.items()
-        if path != baseline and is_code(path)
-    }
+    sources = {p: d for p, d in ran.source_sha256.items() if p != baseline and is_code(p)}
     if not ran.source_sha256 and ran.git_commit is None:
         return CodeComparison(notices=("the receipt does not record which code it is of",))
     written = [path for path, digest in sources.items() if digest == CHANGED]
@@ -164,40 +139,26 @@ def compare_code(ran: Provenance, here: WorkingTree) -> CodeComparison:
     other += [
         path
         for path in here.changed or ()
-        if path not in sources and path != baseline and is_code(path) and not _unused(path, ran)
+        if path not in sources and path != baseline and is_code(path)
+        # Not source that the run is known not to have imported.
+        if not (ran.imports_complete is True and path.endswith(".py"))
     ]
+    moved_on = None not in (ran.git_commit, here.commit) and ran.git_commit != here.commit
+    then, now = ((commit or "")[:_COMMIT_DIGITS] for commit in (ran.git_commit, here.commit))
     reasons: list[str] = []
     if other:
         verb = "has" if len(other) == 1 else "have"
-        reasons.append(f"{_named(other)} {verb} changed since the run{_of(ran, here)}")
+        of = f" (of commit {then}; {now} is checked out)" if moved_on else ""
+        reasons.append(f"{_named(other)} {verb} changed since the run{of}")
     if written:
         verb = "was" if len(written) == 1 else "were"
         reasons.append(f"{_named(written)} {verb} written while the run went on")
-    if here.changed is None and not reasons and _other_commit(ran, here):
+    if here.changed is None and not reasons and moved_on:
         reasons.append(
-            "it is of commit {}, and {} is checked out; what differs between them cannot be looked "
-            "up here".format(*map(_short, (ran.git_commit, here.commit)))
+            f"it is of commit {then}, and {now} is checked out; what differs between them cannot "
+            "be looked up here"
         )
     return CodeComparison(tuple(f"the receipt is of other code: {reason}" for reason in reasons))
-
-
-def _unused(path: str, ran: Provenance) -> bool:
-    """Whether the file is source that the run is known not to have imported."""
-    return ran.imports_complete is True and path.endswith(".py")
-
-
-def _other_commit(ran: Provenance, here: WorkingTree) -> bool:
-    return None not in (ran.git_commit, here.commit) and ran.git_commit != here.commit
-
-
-def _of(ran: Provenance, here: WorkingTree) -> str:
-    if not _other_commit(ran, here):
-        return ""
-    return f" (of commit {_short(ran.git_commit)}; {_short(here.commit)} is checked out)"
-
-
-def _short(commit: str | None) -> str:
-    return (commit or "")[:_COMMIT_DIGITS]
 
 
 def _named(paths: Sequence[str]) -> str:

@@ -7,14 +7,11 @@ once: a count fails only where no cause, break, fallback or frame explains why i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from compilediag.compare.changes import (
     CountChange,
-    ItemChange,
     Moved,
     RunChanges,
     changes_between,
@@ -39,8 +36,6 @@ from compilediag.compare.gate.judgement import BaselineResult, Item, Judgement, 
 from compilediag.compare.gate.limits import Limit, broken, unmeasured
 from compilediag.compare.run_baseline import (
     Allowed,
-    KnownBreak,
-    KnownCause,
     KnownFrame,
     LaneBaseline,
     RunBaseline,
@@ -51,11 +46,7 @@ from compilediag.compare.run_baseline import (
 from compilediag.receipt.proofs import missing_proof
 from compilediag.receipt.schema.receipt import Receipt
 
-_NAMED = 10
-_REASON_CHARS = 200
-
-
-_MAX_MOVES = 5
+_NAMED, _MAX_MOVES, _REASON_CHARS = 10, 5, 200
 
 
 def compare_with_baseline(
@@ -66,30 +57,43 @@ def compare_with_baseline(
     relocated = moved(baseline, whole.lane)
     baseline = relocated.lane
     changes = changes_between(baseline, run.lane)
-    worse, known = _present(receipt, run, changes)
+    # Causes, breaks and fallbacks of the run: those that fail, and those that are allowed.
+    worse: list[Item] = []
+    known: list[Item] = []
+    for found in run.lane.allowed:
+        old: Allowed | None = changes.allowed[found.key].before
+        before = old.count if old is not None else 0
+        item = item_of(receipt, run, found, before)
+        reason = old.reason if old is not None else None
+        (worse if found.count > before else known).append(replace(item, reason=reason))
     everything = changes if whole is run else changes_between(baseline, whole.lane)
     better = [
         improvement(change.before, change.count_after)
-        for group in (everything.causes, everything.breaks, everything.fallbacks)
-        for change in group.values()
+        for change in everything.allowed.values()
         if change.before is not None
         and change.count_after < change.count_before
         and _is_judged(change.before.key.file, run)
     ]
-    more = _frames(run, changes)
-    notices = [*_moves(relocated), *more.notices]
-    if more.items and any(item.kind in ("break", "fallback") for item in worse):
+    frames, more_frames = _grown_frames(run, changes)
+    names = ", ".join(dict.fromkeys(f"{item.function}" for item in frames))
+    notices = [*_moves(relocated)]
+    if frames and not more_frames:
+        # A function that was renamed or moved is no regression.
+        notices.append(f"compiled where the baseline has other frames, and no more in all: {names}")
+    elif frames and any(item.kind in ("break", "fallback") for item in worse):
         # A graph break splits a function into several frames: these are its consequence.
-        names = ", ".join(dict.fromkeys(f"{item.function}" for item in more.items))
         notices.append(
-            f"{plural(len(more.items), 'more frame')} compiled ({names}): the new graph breaks "
+            f"{plural(len(frames), 'more frame')} compiled ({names}): the new graph breaks "
             "and fallbacks come first"
         )
     else:
-        worse += more.items
+        worse += frames
     if not run.own_code_only:
-        worse += _recordings(run.lane, baseline)
-        grown, shrunk = _count_items(changes.counts, worse, better, more)
+        had, has = baseline.recordings, run.lane.recordings
+        if had is not None and has is not None and has > had:
+            message = f"{plural(has, 'CUDA-graph recording')}; the baseline has {had}"
+            worse.append(Item("recording", "recordings", message, had, has))
+        grown, shrunk = _count_items(changes.counts, worse, better, more_frames=more_frames)
         worse, better = [*worse, *grown], [*better, *shrunk]
     return BaselineResult(tuple(worse), tuple(better), tuple(known), tuple(notices))
 
@@ -108,76 +112,30 @@ def _moves(relocated: Moved) -> Iterable[str]:
         yield f"{plural(more, 'more item')} moved, and known where they were"
 
 
-def _present(
-    receipt: Receipt, run: RunBaseline, changes: RunChanges
-) -> tuple[list[Item], list[Item]]:
-    """Causes, breaks and fallbacks of the run: those that fail, and those that are allowed."""
-    worse: list[Item] = []
-    known: list[Item] = []
-    for found in run.lane.allowed:
-        old = _before(found, changes)
-        before = old.count if old is not None else 0
-        item = item_of(receipt, run, found, before)
-        reason = old.reason if old is not None else None
-        (worse if found.count > before else known).append(replace(item, reason=reason))
-    return worse, known
-
-
-def _before(found: Allowed, changes: RunChanges) -> Allowed | None:
-    if isinstance(found, KnownCause):
-        return changes.causes[found.key].before
-    if isinstance(found, KnownBreak):
-        return changes.breaks[found.key].before
-    return changes.fallbacks[found.key].before
-
-
 def _is_judged(file: str | None, run: RunBaseline) -> bool:
     return not run.own_code_only or is_own(file)
 
 
-class _MoreFrames(Struct, frozen=True):
-    """First compiles beyond the baseline's."""
+def _grown_frames(run: RunBaseline, changes: RunChanges) -> tuple[list[Item], bool]:
+    """Frames that are compiled more often, recompiles aside, and whether all frames together are. A
+    frame that no longer runs eager may."""
 
-    items: tuple[Item, ...]
-    total: int
-    """How many more than the baseline's, over all frames; 0 or less: not more."""
-    notices: tuple[str, ...] = ()
+    def firsts(frame: KnownFrame | None) -> int:
+        return max(0, frame.count - frame.recompiles) if frame is not None else 0
 
-
-def _frames(run: RunBaseline, changes: RunChanges) -> _MoreFrames:
-    """Frames that are compiled more often, recompiles aside: only where the total grew, so that a
-    function that was renamed or moved does not fail. A frame that no longer runs eager may."""
     judged = [
         change
         for key, change in changes.frames.items()
         if _is_judged(key.file, run) or change.after is not None
         if (eager := changes.fallbacks.get(key)) is None or eager.kind != "gone"
     ]
-    total = sum(_firsts(change.after) - _firsts(change.before) for change in judged)
+    more = sum(firsts(change.after) - firsts(change.before) for change in judged) > 0
     grown = [
-        (change.after, _firsts(change.before))
+        frame_item(run, change.after, firsts(change.before))
         for change in judged
-        if change.after is not None and _firsts(change.after) > _firsts(change.before)
+        if change.after is not None and firsts(change.after) > firsts(change.before)
     ]
-    if total > 0:
-        return _MoreFrames(tuple(frame_item(run, frame, old) for frame, old in grown), total)
-    if not grown:
-        return _MoreFrames((), total)
-    names = ", ".join(dict.fromkeys(frame.key.function for frame, _ in grown))
-    notice = f"compiled where the baseline has other frames, and no more in all: {names}"
-    return _MoreFrames((), total, (notice,))
-
-
-def _firsts(frame: KnownFrame | None) -> int:
-    return max(0, frame.count - frame.recompiles) if frame is not None else 0
-
-
-def _recordings(now: LaneBaseline, baseline: LaneBaseline) -> list[Item]:
-    before, after = baseline.recordings, now.recordings
-    if before is None or after is None or after <= before:
-        return []
-    message = f"{plural(after, 'CUDA-graph recording')}; the baseline has {before}"
-    return [Item("recording", "recordings", message, before, after)]
+    return grown, more
 
 
 _EXPLAINED_BY: Mapping[str, tuple[Kind, ...]] = {
@@ -196,39 +154,31 @@ def _count_items(
     counts: Iterable[CountChange],
     worse: Iterable[Item],
     better: Iterable[Item],
-    more: _MoreFrames,
+    *,
+    more_frames: bool,
 ) -> tuple[list[Item], list[Item]]:
     """Counts that grew or shrank and that no item explains."""
     kinds_worse, kinds_better = {item.kind for item in worse}, {item.kind for item in better}
-    recovered = "fallback" in kinds_better and more.total <= 0
-    grown: list[Item] = []
+    recovered = "fallback" in kinds_better and not more_frames
+    grown: dict[str, Item] = {}
     shrunk: list[Item] = []
     for item in counts:
-        kinds = _EXPLAINED_BY.get(item.name, ())
+        kinds, name, after = _EXPLAINED_BY.get(item.name, ()), item.name, item.after
+        message = f"{name.replace('_', ' ')}: {after}, and the baseline has {item.before}"
+        made = Item("count", name, message, item.before, after)
         if item.change > 0 and not kinds_worse.intersection(kinds):
             # A frame that no longer runs eager is compiled instead: that is no regression.
-            if not (recovered and item.name in ("frames", "compiles", "graphs")):
-                grown.append(_count(item))
+            if not (recovered and name in ("frames", "compiles", "graphs")):
+                grown[name] = made
         elif item.change < 0 and not kinds_better.intersection(kinds):
-            shrunk.append(_count(item))
-    return _without_implied(grown), shrunk
-
-
-def _without_implied(grown: list[Item]) -> list[Item]:
-    """Of counts that grew together the most specific one: a recompile is a compile and a graph."""
-    names = {item.rule for item in grown}
-    for implied, by in (
-        ("graphs", {"compiles", "recompiles", "frames"}),
-        ("compiles", {"recompiles", "frames"}),
-    ):
-        if names & by:
-            grown = [item for item in grown if item.rule != implied]
-    return grown
-
-
-def _count(item: CountChange) -> Item:
-    message = f"{item.name.replace('_', ' ')}: {item.after}, and the baseline has {item.before}"
-    return Item("count", item.name, message, item.before, item.after)
+            shrunk.append(made)
+    # Of counts that grew together the most specific one: a recompile is a compile and a graph.
+    if grown.keys() & {"recompiles", "frames"}:
+        grown.pop("compiles", None)
+        grown.pop("graphs", None)
+    elif "compiles" in grown:
+        grown.pop("graphs", None)
+    return [*grown.values()], shrunk
 
 
 def enlarged(before: LaneBaseline | None, now: LaneBaseline, base: str) -> tuple[str, ...]:
@@ -241,8 +191,13 @@ def enlarged(before: LaneBaseline | None, now: LaneBaseline, base: str) -> tuple
             f"this change adds the lane {now.name!r} to the baseline: it is not in that of {base}",
         )
     changes = changes_between(moved(before, now).lane, now)
-    groups = (changes.causes, changes.breaks, changes.fallbacks)
-    found = [text for group in groups for item in group.values() for text in _allowed(item)]
+    found: list[str] = []
+    for change in changes.allowed.values():
+        item: Allowed | None = change.after
+        if item is not None and change.count_after > change.count_before:
+            why = f"reason: {item.reason[:_REASON_CHARS]}" if item.reason else "no reason given"
+            counts = f"{change.count_before} → {change.count_after}"
+            found.append(f"{describe(item)} {counts} ({why})")
     if not found:
         found = [
             f"{item.name.replace('_', ' ')} {item.before} → {item.after}"
@@ -257,23 +212,8 @@ def enlarged(before: LaneBaseline | None, now: LaneBaseline, base: str) -> tuple
     return (f"{head}: {shown}",)
 
 
-def _allowed(change: ItemChange[Any]) -> Iterable[str]:
-    item = change.after
-    if item is None or change.count_after <= change.count_before:
-        return
-    why = f" (reason: {item.reason[:_REASON_CHARS]})" if item.reason else " (no reason given)"
-    yield f"{describe(item)} {change.count_before} → {change.count_after}{why}"
-
-
 _ORDER = (
-    "not_judged",
-    "cause",
-    "fallback",
-    "break",
-    "frame",
-    "recording",
-    "count",
-    "limit",
+    *("not_judged", "cause", "fallback", "break", "frame", "recording", "count", "limit"),
     "unproved",
 )
 _MAX_NAMED = 5
@@ -311,7 +251,12 @@ def judge(
     ]
     if baseline is not None:
         reasons += lane_mismatches(receipt, baseline)
-        reasons += _recordings_not_measured(receipt, whole, baseline)
+        if baseline.recordings is not None and whole.lane.recordings is None:
+            # They must not look like an improvement.
+            without = receipt.cudagraph is not None and receipt.cudagraph.applicable is False
+            why = "had no CUDA device" if without else "did not measure them"
+            recordings = f"CUDA-graph recordings ({baseline.recordings})"
+            reasons.append(f"the baseline counts {recordings} and this run {why}")
     elif baseline_name is not None:
         reasons.append(f"the baseline {baseline_name} has no lane {name!r}")
     found, failures = BaselineResult(), list[Item]()
@@ -334,22 +279,12 @@ def judge(
         notices=(
             *enlarged,
             *(code.notices if code is not None else ()),
-            *_notices(receipt, usable, found, own_code_only=own_code_only),
+            *found.notices,
+            *_notices(receipt, usable, found.known, own_code_only=own_code_only),
         ),
         strict=strict,
         require_proved_fix=require_proved_fix,
     )
-
-
-def _recordings_not_measured(
-    receipt: Receipt, run: RunBaseline, baseline: LaneBaseline
-) -> Iterable[str]:
-    """Recordings that were measured once and now are not must not look like an improvement."""
-    if baseline.recordings is None or run.lane.recordings is not None:
-        return
-    without = receipt.cudagraph is not None and receipt.cudagraph.applicable is False
-    why = "this run had no CUDA device" if without else "this run did not measure them"
-    yield f"the baseline counts CUDA-graph recordings ({baseline.recordings}) and {why}"
 
 
 def _ordered(items: Iterable[Item]) -> list[Item]:
@@ -374,9 +309,8 @@ def _counts(run: RunBaseline, baseline: LaneBaseline | None) -> tuple[CountChang
 
 
 def _notices(
-    receipt: Receipt, baseline: LaneBaseline | None, found: BaselineResult, *, own_code_only: bool
+    receipt: Receipt, baseline: LaneBaseline | None, known: Iterable[Item], *, own_code_only: bool
 ) -> Iterable[str]:
-    yield from found.notices
     cut = [reason for reason in receipt.completeness.reasons if reason.startswith("compile.events")]
     yield from (*cut, *(f"not observed: {loss}" for loss in harmless_losses(receipt)))
     if baseline is None:
@@ -388,7 +322,7 @@ def _notices(
         yield f"recorded with torch {baseline.torch}, judged with torch {now}"
     if baseline.recordings is None and receipt.cudagraph and receipt.cudagraph.recordings:
         yield f"CUDA-graph recordings ({receipt.cudagraph.recordings}) are not in the baseline"
-    unexplained = [item.variable or f"{item.function}" for item in found.known if not item.reason]
+    unexplained = [item.variable or f"{item.function}" for item in known if not item.reason]
     if unexplained:
         rest = f" and {len(unexplained) - _MAX_NAMED} more" if len(unexplained) > _MAX_NAMED else ""
         yield (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from compilediag.compare.gate.entries import finding_item, item_of
@@ -155,16 +155,14 @@ _SHOWN_BY: dict[str, tuple[Kind, ...]] = {
 
 def unmeasured(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[str]:
     """Sentences about limits on what this run did not count; nothing may pass by them."""
-    missing = [limit for limit in limits if _value(receipt, run, limit.name) is None]
-    return [
-        f"the limit {limit} cannot be held: what it counts {_why_not(limit)}" for limit in missing
-    ]
-
-
-def _why_not(limit: Limit) -> str:
-    """Counts of the receipt are always there, but not each of them for one's own code."""
-    by_file = limit.name in COUNTS or limit.name in SECONDS
-    return "cannot be split by whose code it is" if by_file else "was not measured"
+    found: list[str] = []
+    for limit in limits:
+        if _value(receipt, run, limit.name) is None:
+            # Counts of the receipt are always there, but not each of them for one's own code.
+            by_file = limit.name in COUNTS or limit.name in SECONDS
+            why = "cannot be split by whose code it is" if by_file else "was not measured"
+            found.append(f"the limit {limit} cannot be held: what it counts {why}")
+    return found
 
 
 def _value(receipt: Receipt, run: RunBaseline, name: str) -> float | None:
@@ -198,28 +196,21 @@ def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[
         if count is None or not limit.is_broken_by(count):
             continue
         if limit.forbids_more:
-            found += _sources(receipt, run, limit)
+            about = _findings(receipt, run, limit.name)
+            kinds = _SHOWN_BY.get(limit.name, ())
+            items = [item_of(receipt, run, known, None) for known in run.lane.allowed]
+            shown = [i for i in items if (i.kind in kinds if kinds else i.rule == limit.name)]
+            if limit.name == "findings":
+                shown = [item for item in shown if item.finding in {each.id for each in about}]
+            met = {item.finding for item in shown}
+            found += [*shown, *(finding_item(receipt, i) for i in about if i.id not in met)]
         timed = limit.name in SECONDS  # only the message has the fraction
-        shown = f"{count:.1f}" if timed else f"{count}"
+        number = f"{count:.1f}" if timed else f"{count}"
         words = limit.name.removesuffix("_s").replace("_", " ") + " seconds" * timed
-        message = f"{words}: {shown}, and the limit is {limit}"
+        message = f"{words}: {number}, and the limit is {limit}"
         before, after = (None, None) if timed else (limit.bound, int(count))
         found.append(Item("limit", limit.name, message, before=before, after=after))
     return found
-
-
-def _sources(receipt: Receipt, run: RunBaseline, limit: Limit) -> Iterable[Item]:
-    items = [item_of(receipt, run, known, None) for known in run.lane.allowed]
-    about = _findings(receipt, run, limit.name)
-    kinds = _SHOWN_BY.get(limit.name, ())
-    shown = [
-        item
-        for item in items
-        if (item.kind in kinds if kinds else item.rule == limit.name)
-        and (limit.name != "findings" or item.finding in {each.id for each in about})
-    ]
-    with_item = {item.finding for item in shown}
-    return [*shown, *(finding_item(receipt, item) for item in about if item.id not in with_item)]
 
 
 def _findings(receipt: Receipt, run: RunBaseline, name: str) -> list[FindingRecord]:

@@ -43,22 +43,26 @@ def by_act(groups: Sequence[Group], timeline: Timeline, behind: BehindBreaks) ->
     order = {group.id: position for position, group in enumerate(groups)}
     found = _alike(_one_value(_of_instances(groups)), _independent_sizes(timeline))
     # Sizes of an argument object take its own record of their length, a number.
-    found = _below(sorted(found, key=lambda group: group.code == "CD107"), _is_length)
+    found = _below(found, lambda group: group.code == "CD107", _is_length)
     found = _in_callees(sorted(found, key=lambda group: order[group.id]), behind)
     found.sort(key=lambda group: order[group.id])
-    found = _below(sorted(found, key=_is_on_sizes), _is_condition_of)
-    single = [group for group in found if group.code != COMBINATION]
-    sets = [group for group in found if group.code == COMBINATION]
-    sets = _below(sorted(sets, key=lambda group: -len(group.first.parts)), _is_within)
-    found = _of_one_line([*single, *sets], steps_known=bool(timeline.steps))
+    found = _below(found, _is_on_sizes, _is_condition_of)
+    found.sort(key=lambda group: -len(group.first.parts))
+    found = _below(found, lambda group: group.code == COMBINATION, _is_within)
+    found = _of_one_line(found, steps_known=bool(timeline.steps))
     return sorted(found, key=lambda group: order[group.id])
 
 
-def _below(groups: Iterable[Group], follows: Callable[[Group, Group], bool]) -> list[Group]:
-    """Each group below the first one before it that it follows from."""
+def _below(
+    groups: Iterable[Group],
+    may_follow: Callable[[Group], bool],
+    follows: Callable[[Group, Group], bool],
+) -> list[Group]:
+    """Each group that may follow below the first that it follows from; else after all others."""
     found: list[Group] = []
-    for group in groups:
-        root = next((n for n, before in enumerate(found) if follows(group, before)), None)
+    for group in sorted(groups, key=may_follow):
+        roots = enumerate(found) if may_follow(group) else ()
+        root = next((n for n, other in roots if follows(group, other)), None)
         if root is None:
             found.append(group)
         else:
@@ -137,7 +141,7 @@ def _is_within(group: Group, whole: Group) -> bool:
         for each in (group, whole)
     )
     frames, places = ({item.frame for item in each.recompiles} for each in (group, whole))
-    return own <= others and frames <= places
+    return group.code == whole.code == COMBINATION and own <= others and frames <= places
 
 
 # --- tensors that changed alike --------------------------------------------------------------

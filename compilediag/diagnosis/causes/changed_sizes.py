@@ -11,6 +11,10 @@ from compilediag.timeline.compiles import FrameId, Recompile, frame_id_of
 
 _SIZES = re.compile(r"\[([\d*, ]+)\]")
 
+_ALWAYS_CONSTANT = ("0", "1")
+_PARAMETER = "._parameters["
+"""In the source of what another instance has of another size: its entries are not this one's."""
+
 
 class Changed(NamedTuple):
     """One dimension that has another size."""
@@ -45,7 +49,16 @@ def constant_dimensions(causes: Sequence[Cause], recompiles: Sequence[Recompile]
     for cause, recompile in zip(causes, recompiles, strict=True):
         frame = FrameId(recompile.process, recompile.epoch, frame_id_of(recompile.compile_id))
         compiled = sizes.setdefault(frame, set())
-        demanded = _demanded(cause, recompile)
+        # The sizes of the tensor that are all that kept some cache entry from being used again.
+        demanded = set[tuple[int, str]]()
+        for entry in recompile.entries:
+            of_guards = [(g, changed_dimensions(g.expected, g.actual)) for g in entry.guards]
+            if all(changed and _PARAMETER not in guard.source for guard, changed in of_guards):
+                own = [changed for guard, changed in of_guards if guard.source == cause.source]
+                demanded |= {(item.dimension, item.before) for each in own for item in each}
+        if not recompile.entries:
+            changed = changed_dimensions(cause.expected, cause.actual)
+            demanded = {(item.dimension, item.before) for item in changed}
         found |= {dimension for dimension, _ in compiled & demanded}
         compiled |= {
             (item.dimension, item.after)
@@ -53,22 +66,3 @@ def constant_dimensions(causes: Sequence[Cause], recompiles: Sequence[Recompile]
             if item.after not in _ALWAYS_CONSTANT
         }
     return sorted(found)
-
-
-_ALWAYS_CONSTANT = ("0", "1")
-_PARAMETER = "._parameters["
-"""In the source of what another instance has of another size: its entries are not this one's."""
-
-
-def _demanded(cause: Cause, recompile: Recompile) -> set[tuple[int, str]]:
-    """The sizes of the tensor that are all that kept some cache entry from being used again."""
-    if not recompile.entries:
-        changed = changed_dimensions(cause.expected, cause.actual)
-        return {(item.dimension, item.before) for item in changed}
-    found: set[tuple[int, str]] = set()
-    for entry in recompile.entries:
-        of_guards = [(g, changed_dimensions(g.expected, g.actual)) for g in entry.guards]
-        if all(changed and _PARAMETER not in guard.source for guard, changed in of_guards):
-            own = [changed for guard, changed in of_guards if guard.source == cause.source]
-            found |= {(item.dimension, item.before) for changed in own for item in changed}
-    return found

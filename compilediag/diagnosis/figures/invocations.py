@@ -222,6 +222,22 @@ def shapes_section(timeline: Timeline) -> ShapesSection | None:
 
 def _fixed_record(item: FixedShapeRun) -> FixedShapeRecord:
     function, planned = item.function, planned_padding(item)
+    rows, asked = None, None
+    if item.loops:
+        rows = RowLoops(
+            loops=len(item.loops),
+            steps=sum(loop.steps for loop in item.loops),
+            computed_rows=sum(loop.row_steps for loop in item.loops),
+            active_rows=sum(loop.active_row_steps for loop in item.loops),
+            compacted=sum(loop.compacted for loop in item.loops),
+        )
+    if item.asked:
+        # What a plan of other sizes needs.
+        sizes = tuple(sorted(item.asked))
+        counts = tuple(item.asked[size] for size in sizes)
+        asked = VaryingSizesRecord(
+            dims=item.dims, sizes=sizes, counts=counts, other_calls=item.other_batches
+        )
     return record_from(
         FixedShapeRecord,
         item,
@@ -238,8 +254,8 @@ def _fixed_record(item: FixedShapeRun) -> FixedShapeRecord:
         warmup_compiles=sum(warmup.compiles for warmup in item.warmed) if item.warmed else None,
         late_compiles=sum(len(late.begun) for late in item.late) if item.warmed else None,
         padding=None if item.checked is None else _padding(item.checked),
-        rows=_rows(item),
-        asked=_asked(item),
+        rows=rows,
+        asked=asked,
         cudagraph_calls=item.graph_calls,
         cudagraph_padding_fraction=item.graph_padding,
         knee=None if item.knee is None else _knee(item.knee),
@@ -265,19 +281,6 @@ def _knee(event: KneeMeasured) -> KneeRecord:
     )
 
 
-def _asked(item: FixedShapeRun) -> VaryingSizesRecord | None:
-    """What a plan of other sizes needs; None without a batch, and where no sizes were reported."""
-    if not item.asked:
-        return None
-    sizes = sorted(item.asked)
-    return VaryingSizesRecord(
-        dims=item.dims,
-        sizes=tuple(sizes),
-        counts=tuple(item.asked[size] for size in sizes),
-        other_calls=item.other_batches,
-    )
-
-
 def _padding(checked: PaddingChecked) -> PaddingRecord:
     columns = (checked.outputs, checked.kinds, checked.notes, checked.max_abs, checked.bitwise)
     verdict = judged(checked.kinds, checked.unseen, checked.probes)
@@ -290,18 +293,6 @@ def _padding(checked: PaddingChecked) -> PaddingRecord:
             PaddingOutput(path=path, kind=kind, note=note, max_abs=max_abs, bitwise=bitwise)
             for path, kind, note, max_abs, bitwise in zip(*columns, strict=False)
         ),
-    )
-
-
-def _rows(item: FixedShapeRun) -> RowLoops | None:
-    if not item.loops:
-        return None
-    return RowLoops(
-        loops=len(item.loops),
-        steps=sum(loop.steps for loop in item.loops),
-        computed_rows=sum(loop.row_steps for loop in item.loops),
-        active_rows=sum(loop.active_row_steps for loop in item.loops),
-        compacted=sum(loop.compacted for loop in item.loops),
     )
 
 
@@ -318,22 +309,15 @@ def planned_padding(item: FixedShapeRun) -> PlannedPadding | None:
         (buckets,) = item.buckets
         found = plan(counts, len(buckets), multiple=_aligned(buckets))
         return PlannedPadding((found.buckets,), found.run_rows)
-    if len(item.buckets) == 2:
-        return _of_a_grid(item)
-    return None
-
-
-def _of_a_grid(item: FixedShapeRun) -> PlannedPadding:
+    if len(item.buckets) != 2:
+        return None
     first, second = item.buckets
-    counts: Counter[tuple[int, int]] = Counter()
+    pairs: Counter[tuple[int, int]] = Counter()
     for sizes, count in item.real.items():
         # A length of 0 runs in the smallest bucket, as 1 does.
-        counts[max(sizes[0], 1), max(sizes[1], 1)] += count
-    grid = plan_grid(
-        counts,
-        len(first) * len(second),
-        multiples=(_aligned(first), _aligned(second)),
-    )
+        pairs[max(sizes[0], 1), max(sizes[1], 1)] += count
+    multiples = _aligned(first), _aligned(second)
+    grid = plan_grid(pairs, len(first) * len(second), multiples=multiples)
     return PlannedPadding((grid.first, grid.second), grid.run_elements)
 
 

@@ -134,7 +134,9 @@ def _how(guard: SizeGuard, text: str) -> How:
     calls = guard.torch_calls
     if not guard.stack:
         return "backend"
-    if _is_check(calls):
+    # The call just inside the traced code is one of `torch._check` and its like.
+    outermost = calls[-2:-1] if calls[-1:] == ("run_node",) else calls[-1:]
+    if outermost and outermost[0].startswith("_check"):
         return "check"
     if "inner" in calls[:2] or calls[:1] == ("__bool__",):
         return "assertion" if text.startswith("assert") else "branch"
@@ -147,12 +149,6 @@ def _how(guard: SizeGuard, text: str) -> How:
     if "evaluate_expr" in calls or calls[:1] in (("__int__",), ("__index__",), ("__float__",)):
         return "number"
     return "unknown"
-
-
-def _is_check(calls: Sequence[str]) -> bool:
-    """The call just inside the traced code is one of `torch._check` and its like."""
-    outermost = calls[-2:-1] if calls[-1:] == ("run_node",) else calls[-1:]
-    return bool(outermost) and outermost[0].startswith("_check")
 
 
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {

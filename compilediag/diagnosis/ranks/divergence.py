@@ -97,7 +97,16 @@ def compare_fingerprints(
             here, there = _SPLIT.get(aspect, _differences)(*values)
             if here or there:
                 differing.update(ranks)
-                found.append(_divergence(aspect, ranks, usual[0], here, there))
+                divergence = RankDivergence(
+                    aspect=aspect,
+                    ranks=tuple(ranks),
+                    like_rank=usual[0],
+                    only_here=tuple(here[:SHOWN]),
+                    only_there=tuple(there[:SHOWN]),
+                    more=sum(max(0, len(each) - SHOWN) for each in (here, there)),
+                    count=len(ranks),
+                )
+                found.append(divergence)
     return RankComparison(
         ranks=tuple(by_rank.values()),
         missing=tuple(sorted(set(range(expected or 0)).difference(by_rank))),
@@ -105,21 +114,6 @@ def compare_fingerprints(
         stragglers=_stragglers(by_rank),
         left_out=left_out,
         differing=len(differing),
-    )
-
-
-def _divergence(
-    aspect: str, ranks: Sequence[int], like_rank: int, here: Sequence[str], there: Sequence[str]
-) -> RankDivergence:
-    more = max(0, len(here) - SHOWN) + max(0, len(there) - SHOWN)
-    return RankDivergence(
-        aspect=aspect,
-        ranks=tuple(ranks),
-        like_rank=like_rank,
-        only_here=tuple(here[:SHOWN]),
-        only_there=tuple(there[:SHOWN]),
-        more=more,
-        count=len(ranks),
     )
 
 
@@ -182,38 +176,35 @@ def ranks_section(
         found = compare_ranks(summaries_of(timeline, causes), expected)
     measured = timeline.observes("metrics_rows")
     counted = len(timeline.counted_ranks)
+    counts = ("frames", "compiles", "recompiles", "eager_fallbacks")
+    totals = RankTotals(
+        ranks=len(found.ranks),
+        **{name: sum(getattr(item, name) for item in found.ranks) for name in counts},
+        compile_s=sum(item.compile_s for item in found.ranks) if measured else None,
+    )
+    rows = (
+        record_from(
+            RankRow,
+            item,
+            rank=item.rank or 0,
+            compile_s=item.compile_s if measured else None,
+        )
+        for item in found.ranks[:MAX_ROWS]
+    )
     return RanksSection(
         expected=expected,
         missing=found.missing[:MAX_MISSING],
         missing_count=len(found.missing),
-        rows=tuple(_row(summary, measured=measured) for summary in found.ranks[:MAX_ROWS]),
+        rows=tuple(rows),
         divergences=tuple(
             replace(item, ranks=item.ranks[:MAX_NAMED_RANKS])
             for item in found.divergences[:MAX_DIVERGENCES]
         ),
         stragglers=found.stragglers if measured else (),
-        totals=_totals(found, measured=measured),
+        totals=totals,
         told=len(ranks_present(timeline)) - counted if counted else None,
         differing=found.differing,
         divergences_left_out=found.left_out + max(0, len(found.divergences) - MAX_DIVERGENCES),
-    )
-
-
-def _totals(found: RankComparison, *, measured: bool) -> RankTotals:
-    counts = ("frames", "compiles", "recompiles", "eager_fallbacks")
-    return RankTotals(
-        ranks=len(found.ranks),
-        **{name: sum(getattr(item, name) for item in found.ranks) for name in counts},
-        compile_s=sum(item.compile_s for item in found.ranks) if measured else None,
-    )
-
-
-def _row(summary: RankFingerprint, *, measured: bool) -> RankRow:
-    return record_from(
-        RankRow,
-        summary,
-        rank=summary.rank or 0,
-        compile_s=summary.compile_s if measured else None,
     )
 
 
@@ -246,9 +237,18 @@ def select_ranks(ranks: Sequence[RankFingerprint]) -> RankSelection | None:
     """Which of the ranks are listed; None where all of them are."""
     if has_room(len(ranks), sum(item.events for item in ranks)):
         return None
+    # A process without a rank comes after those that have one.
+    by_rank = sorted(
+        range(len(ranks)), key=lambda index: (ranks[index].rank is None, ranks[index].rank or 0)
+    )
+    # The lead, one for each behaviour, then all by rank.
+    first = {ranks[index].behaviour: index for index in reversed(by_rank)}
+    stand_for_others = [index for index in by_rank if first[ranks[index].behaviour] == index]
+    lead = lead_of(ranks)
+    leads = () if lead is None else (lead,)
     chosen: set[int] = set()
     events = 0
-    for index in _in_order(ranks)[:MAX_RANKS]:
+    for index in [*dict.fromkeys((*leads, *stand_for_others, *by_rank))][:MAX_RANKS]:
         events += ranks[index].events
         if events > MAX_EVENTS and len(chosen) >= MIN_RANKS:
             break
@@ -267,16 +267,3 @@ def lead_of(ranks: Sequence[RankFingerprint]) -> int | None:
         key=lambda index: (-ranks[index].standing, ranks[index].rank or 0, index),
         default=None,
     )
-
-
-def _in_order(ranks: Sequence[RankFingerprint]) -> list[int]:
-    """All indexes, each once: the lead, one for each behaviour, then all by rank."""
-    # A process without a rank comes after those that have one.
-    by_rank = sorted(
-        range(len(ranks)), key=lambda index: (ranks[index].rank is None, ranks[index].rank or 0)
-    )
-    first: dict[tuple[bytes, ...], int] = {}
-    for index in by_rank:
-        first.setdefault(ranks[index].behaviour, index)
-    lead = lead_of(ranks)
-    return list(dict.fromkeys((*([] if lead is None else [lead]), *first.values(), *by_rank)))

@@ -21,7 +21,7 @@ from compilediag.diagnosis.figures.key_difference import component_in_words, dig
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.frames import counts_of, is_compile
 from compilediag.timeline.timeline import BreakSite, Compile, Frame, Timeline
-from compilediag_harness.wire import AOT_AUTOGRAD, FX_GRAPH, CacheLookedUp, Component
+from compilediag_harness.wire import AOT_AUTOGRAD, FX_GRAPH, Component
 
 GRAPH = "gm"
 """torch's name of the graph among the components of a key."""
@@ -48,11 +48,18 @@ def key_parts(
             lines.update(_line("settings", item) for item in components)
         met: Counter[str] = Counter()
         for lookup in part.lookups:
-            if lookup.cache in (FX_GRAPH, AOT_AUTOGRAD) and lookup.compile_id:
-                at = names.get((lookup.compile_id, lookup.epoch), lookup.compile_id)
-                at += "" if lookup.cache == FX_GRAPH else ", AOTAutograd"
-                met[at] += 1
-                lines.update(_lines(at if met[at] == 1 else f"{at}, graph {met[at]}", lookup))
+            if lookup.cache not in (FX_GRAPH, AOT_AUTOGRAD) or not lookup.compile_id:
+                continue
+            at = names.get((lookup.compile_id, lookup.epoch), lookup.compile_id)
+            at += "" if lookup.cache == FX_GRAPH else ", AOTAutograd"
+            met[at] += 1
+            at = at if met[at] == 1 else f"{at}, graph {met[at]}"
+            has_index = any(_INDEX.search(value) for _, value in lookup.components)
+            lines.update(
+                _line(at, item)
+                for item in lookup.components
+                if not _BY_DEVICE.fullmatch(item[0]) and not (has_index and item[0] == GRAPH)
+            )
     return tuple(sorted(lines)[:most])
 
 
@@ -68,14 +75,6 @@ def key_differences(lines: tuple[str, ...], usual: tuple[str, ...]) -> tuple[lis
 
 def _lookup(line: str) -> str:
     return line.partition(": ")[0]
-
-
-def _lines(at: str, lookup: CacheLookedUp) -> Iterable[str]:
-    has_index = any(_INDEX.search(value) for _, value in lookup.components)
-    for item in lookup.components:
-        name = item[0]
-        if not _BY_DEVICE.fullmatch(name) and not (has_index and name == GRAPH):
-            yield _line(at, item)
 
 
 def _line(at: str, component: Component) -> str:
@@ -181,6 +180,21 @@ def _summary(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) ->
     sites = [site for record in records for site in record.breaks]
     counts = counts_of([item for record in records for item in record.frames], compiles, sites)
     walls = max((record.walls for record in records), key=len)
+    steady = walls[WARMUP_STEPS:] if len(walls) > 2 * WARMUP_STEPS else walls
+    hits = [item.cache_hits for item in compiles if item.cache_hits is not None]
+    misses = [item.cache_misses for item in compiles if item.cache_misses is not None]
+    answers = (
+        f"{_named(item)}: {item.cache_hits or 0} hits, {item.cache_misses or 0} misses"
+        for item in guarded
+        if item.cache_hits or item.cache_misses  # backends without a cache count zeros
+    )
+    primary: Counter[str] = Counter()
+    for item in guarded:
+        for cause in causes.of(item.recompile)[:1] if item.recompile is not None else ():
+            at = cause.location
+            line = "" if at is None else f" at {at.file}:{at.line}"
+            primary[f"{cause.rule} {cause.variable or cause.guard[:80]}{line}"] += 1
+    named = (f"{cause}, {'once' if n == 1 else f'{n} times'}" for cause, n in primary.items())
     breaks = sorted({f"{site.file}:{site.line}" for site in sites})
     collectives = [name for record in records for name in record.collectives]
     return RankSummary(
@@ -192,13 +206,13 @@ def _summary(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) ->
         graph_breaks=counts.graph_breaks,
         eager_fallbacks=counts.eager_fallbacks,
         compile_s=sum(item.seconds for item in compiles),
-        cache_hits=_sum(item.cache_hits for item in compiles),
-        cache_misses=_sum(item.cache_misses for item in compiles),
+        cache_hits=sum(hits) if hits else None,
+        cache_misses=sum(misses) if misses else None,
         steps=len(walls),
-        step_median_s=_median(walls),
+        step_median_s=median(steady) if steady else None,
         ids=tuple(sorted(map(_named, guarded))[:MAX_IDS]),
-        cached=tuple(sorted(_cache_answers(guarded))[:MAX_IDS]),
-        causes=_primary_causes(guarded, causes),
+        cached=tuple(sorted(answers)[:MAX_IDS]),
+        causes=tuple(sorted(named)[:MAX_IDS]),
         breaks=tuple(breaks[:MAX_IDS]),
         collectives=tuple(collectives[:MAX_OPERATIONS]),
         key_parts=key_parts(
@@ -212,34 +226,6 @@ def _summary(rank: int, records: Sequence[_ProcessRecord], causes: RunCauses) ->
 def _named(item: Compile) -> str:
     epoch = f" after reset {item.epoch}" if item.epoch else ""
     return f"{item.compile_id} {item.frame.function}{epoch}"
-
-
-def _cache_answers(compiles: Iterable[Compile]) -> Iterable[str]:
-    for item in compiles:
-        # Backends without a cache count zeros.
-        if item.cache_hits or item.cache_misses:
-            yield f"{_named(item)}: {item.cache_hits or 0} hits, {item.cache_misses or 0} misses"
-
-
-def _primary_causes(compiles: Iterable[Compile], causes: RunCauses) -> tuple[str, ...]:
-    counts: Counter[str] = Counter()
-    for item in compiles:
-        for cause in causes.of(item.recompile)[:1] if item.recompile is not None else ():
-            at = cause.location
-            line = "" if at is None else f" at {at.file}:{at.line}"
-            counts[f"{cause.rule} {cause.variable or cause.guard[:80]}{line}"] += 1
-    named = (f"{cause}, {'once' if n == 1 else f'{n} times'}" for cause, n in counts.items())
-    return tuple(sorted(named)[:MAX_IDS])
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def _median(walls: Sequence[float]) -> float | None:
-    steady = walls[WARMUP_STEPS:] if len(walls) > 2 * WARMUP_STEPS else walls
-    return median(steady) if steady else None
 
 
 MAX_LOSSES = 3

@@ -6,7 +6,8 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
-from compilediag.diagnosis.findings import CauseId, Finding, Severity
+from compilediag.diagnosis.codes import Severity
+from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.advice import OwnCall, break_fix
 from compilediag.rules.breaks.text import CODES, BreakReport, read_break

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from compilediag.compare.against_eager.conclude import Arm, ArmPair, arm_of, problem_of
+from compilediag.compare.against_eager import Arm, ArmPair, arm_of, problem_of
 from compilediag.receipt.schema.comparisons import ArmRecord
 from compilediag.runs.tools.ab import in_turns
 from compilediag.runs.trials.campaign import why_not

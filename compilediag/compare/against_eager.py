@@ -1,4 +1,5 @@
-"""Does compiling pay? What pairs of runs, compiled and eager, show of steps and of callables.
+"""Does compiling pay? What pairs of runs, compiled and eager, show of steps and of callables, and
+the receipt of the program as it is, with that in it.
 
 Both runs of a pair do the same work step by step, so that steps of one number are compared. The
 interval is that of `gate --ab`, over stretches of steps of every pair. Stretches of one process
@@ -10,24 +11,29 @@ first time; nor is the first step, nor one that only the end of the process ende
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from statistics import fmean, median, stdev
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from compilediag.compare.gate.ab import LEVEL, SLOWER, intervals, require_scipy
+from compilediag.diagnosis.findings import Finding
+from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
     AgainstEagerVerdict,
+    ArmRecord,
     BreakEvenSteps,
     CallableAgainstEager,
     EagerRatio,
 )
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
-from compilediag.rules.make_finding import plural
+from compilediag.rules.make_finding import make_finding, plural
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
@@ -54,7 +60,7 @@ class Arm:
     unsampled: frozenset[int] = frozenset()
     """Those of them that were not looked into: nothing of ours is in their time."""
     calls: Mapping[Location, Mapping[int, Work]] = field(
-        default_factory=dict[Location, "Mapping[int, Work]"]
+        default_factory=dict[Location, "dict[int, Work]"]
     )
     """By callable and steady step; empty where a device was in use: a call may return before its
     work is done."""
@@ -84,11 +90,15 @@ def arm_of(timeline: Timeline, *, whole: bool = True) -> Arm:
         left_out.add(kind[-1].number)
     steady = [each for each in kind if each.number not in left_out and each.wall_s > 0]
     on_device = any(each.on_device for each in timeline.timed_calls)
-    numbers = frozenset(each.number for each in steady)
+    numbers = {each.number for each in steady}
+    calls: dict[Location, dict[int, Work]] = {}
+    for each in timeline.timed_calls:
+        if each.process == lead and each.step in numbers and each.seconds > 0 and not on_device:
+            calls.setdefault(each.function, {})[each.step] = Work(each.seconds, each.count)
     return Arm(
         steps={each.number: Work(each.wall_s) for each in steady},
         unsampled=frozenset(each.number for each in steady if each.unsampled),
-        calls={} if on_device else _calls(timeline, numbers),
+        calls=calls,
         finished=len(steps),
         compiles=len(compiles),
         compiled_steps=tuple(sorted(compiled)),
@@ -98,14 +108,6 @@ def arm_of(timeline: Timeline, *, whole: bool = True) -> Arm:
         on_device=on_device,
         whole=whole,
     )
-
-
-def _calls(timeline: Timeline, steady: frozenset[int]) -> dict[Location, Mapping[int, Work]]:
-    found: dict[Location, dict[int, Work]] = {}
-    for each in timeline.timed_calls:
-        if each.process == timeline.lead and each.step in steady and each.seconds > 0:
-            found.setdefault(each.function, {})[each.step] = Work(each.seconds, each.count)
-    return dict(found)
 
 
 MIN_STEPS = 4
@@ -123,20 +125,6 @@ MAX_CALLABLES = 20
 
 MEASURED_S = 0.005
 """A step as brief as this is made notably longer by looking into it, in both arms: up to 0.2 ms."""
-
-
-class SameNumbers(Protocol):
-    """What the comparison of the outputs of both arms found."""
-
-    @property
-    def same(self) -> bool | None:
-        """False: they differ by more than rounding explains. None: that is not known."""
-        ...
-
-    @property
-    def sentence(self) -> str:
-        """What was compared, and the first difference, in words."""
-        ...
 
 
 class ArmPair(NamedTuple):
@@ -160,12 +148,13 @@ def not_concluded(problem: str) -> AgainstEagerSection:
     return AgainstEagerSection(verdict="not_concluded", problem=problem)
 
 
-def conclude(pairs: Sequence[ArmPair], numbers: SameNumbers | None = None) -> AgainstEagerSection:
+def conclude(pairs: Sequence[ArmPair], difference: str | None = None) -> AgainstEagerSection:
     """What the pairs show: the section without the runs.
 
     Args:
         pairs: in the order in which they ran; one whose steps cannot be compared counts for none.
-        numbers: the outcome of the comparison of outputs; None where they were not compared.
+        difference: the first one between the outputs of both arms, in words; None where none is
+            known.
 
     Raises:
         UsageError: scipy is not installed.
@@ -177,22 +166,31 @@ def conclude(pairs: Sequence[ArmPair], numbers: SameNumbers | None = None) -> Ag
     measured = _measured(
         [_Row(pair.eager.steps, pair.compiled.steps, _common(pair)) for pair in usable]
     )
-    verdict, problem = verdict_of(measured.ratio), None
-    if numbers is not None and numbers.same is False:
-        verdict, problem = "outputs_differ", numbers.sentence
-    compile_s = _compile_seconds(usable)
+    verdict = verdict_of(measured.ratio) if difference is None else "outputs_differ"
+    known = [arm.compile_s for arm, _ in usable if arm.compile_s is not None]
+    compile_s = median(known) if len(known) == len(usable) else None
+    gain_s, break_even = measured.gain_s, None
+    if verdict == "pays" and compile_s is not None and gain_s.middle > 0 and gain_s.high > 0:
+        break_even = BreakEvenSteps(
+            step=math.ceil(compile_s / gain_s.middle),
+            low=math.ceil(compile_s / gain_s.high),
+            high=math.ceil(compile_s / gain_s.low) if gain_s.low > 0 else None,
+        )
+    functions = dict.fromkeys(function for pair in usable for function in pair.compiled.calls)
+    costs = [cost for each in functions if (cost := _callable(each, usable)) is not None]
+    costs.sort(key=lambda each: -each.calls * each.compiled_s)
     return AgainstEagerSection(
         verdict=verdict,
-        problem=problem,
+        problem=difference,
         ratio=measured.ratio,
         compiled_step_s=measured.compiled_s,
         eager_step_s=measured.eager_s,
         compile_s=compile_s,
-        break_even=_break_even(compile_s, measured.gain_s) if verdict == "pays" else None,
+        break_even=break_even,
         pairs=len(usable),
         steps=sum(len(_common(pair)) for pair in usable),
         finished=max(pair.compiled.finished for pair in usable),
-        callables=tuple(_callables(usable)),
+        callables=tuple(costs[:MAX_CALLABLES]),
         notes=tuple(_notes(usable, [each for each in problems if each], measured.compiled_s)),
     )
 
@@ -253,43 +251,32 @@ class _Measured(NamedTuple):
 def _measured(rows: Sequence[_Row]) -> _Measured:
     """What the median stretch of steps shows: within one, steps of any length count by what they
     take, and one slow step of a busy machine spoils one stretch."""
-    by_pair = [
-        [(_each_s(row.compiled, part), _each_s(row.eager, part)) for part in _stretches(row.steps)]
-        for row in rows
-    ]
+    by_pair: list[list[tuple[float, float]]] = []
+    for row in rows:
+        parts = min(STRETCHES, len(row.steps))
+        bounds = pairwise(len(row.steps) * index // parts for index in range(parts + 1))
+        stretches = [row.steps[begin:end] for begin, end in bounds]
+        by_pair.append([(_each_s(row.compiled, s), _each_s(row.eager, s)) for s in stretches])
     logs = [[math.log(eager / compiled) for compiled, eager in parts] for parts in by_pair]
     gains = [[eager - compiled for compiled, eager in parts] for parts in by_pair]
     every = [item for parts in by_pair for item in parts]
     low, high, _ = intervals([[*chain.from_iterable(logs)], [*chain.from_iterable(gains)]])
     ratio, gain_s = _widened(low[0], high[0], logs), _widened(low[1], high[1], gains)
-    times = _ratio(*(math.exp(each) for each in (ratio.middle, ratio.low, ratio.high)))
+    times = EagerRatio(
+        middle=math.exp(ratio.middle), low=math.exp(ratio.low), high=math.exp(ratio.high)
+    )
     compiled_s = median(compiled for compiled, _ in every)
     if len(rows) == 1:
         times = replace(times, low=times.low / ALONE, high=times.high * ALONE)
         bounds = sorted(compiled_s * (bound - 1) for bound in (times.low, times.high))
         gain_s = replace(gain_s, low=bounds[0], high=bounds[1])
-    return _Measured(
-        times,
-        gain_s,
-        compiled_s,
-        median(eager for _, eager in every),
-    )
-
-
-def _ratio(middle: float, low: float, high: float) -> EagerRatio:
-    return EagerRatio(middle=middle, low=low, high=high)
+    return _Measured(times, gain_s, compiled_s, median(eager for _, eager in every))
 
 
 def _each_s(works: Mapping[int, Work], steps: Sequence[int]) -> float:
     """Seconds of one on average."""
     chosen = [works[step] for step in steps]
     return sum(each.seconds for each in chosen) / sum(each.count for each in chosen)
-
-
-def _stretches(steps: Sequence[int]) -> list[Sequence[int]]:
-    parts = min(STRETCHES, len(steps))
-    bounds = [len(steps) * index // parts for index in range(parts + 1)]
-    return [steps[begin:end] for begin, end in pairwise(bounds)]
 
 
 def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> EagerRatio:
@@ -301,33 +288,12 @@ def _widened(low: float, high: float, by_pair: Sequence[Sequence[float]]) -> Eag
         error = stdev(middles) / math.sqrt(len(middles))
         reach = float(stats.t.ppf((1 + LEVEL) / 2, len(middles) - 1)) * error
         low, high = min(low, fmean(middles) - reach), max(high, fmean(middles) + reach)
-    return _ratio(whole, min(low, *middles, whole), max(high, *middles, whole))
-
-
-def _compile_seconds(pairs: Sequence[ArmPair]) -> float | None:
-    """Of a usual compiled run; None where that was not measured."""
-    known = [seconds for pair in pairs if (seconds := pair.compiled.compile_s) is not None]
-    return median(known) if len(known) == len(pairs) else None
-
-
-def _break_even(compile_s: float | None, gain_s: EagerRatio) -> BreakEvenSteps | None:
-    if compile_s is None or gain_s.middle <= 0 or gain_s.high <= 0:
-        return None
-    return BreakEvenSteps(
-        step=math.ceil(compile_s / gain_s.middle),
-        low=math.ceil(compile_s / gain_s.high),
-        high=math.ceil(compile_s / gain_s.low) if gain_s.low > 0 else None,
-    )
-
-
-def _callables(pairs: Sequence[ArmPair]) -> list[CallableAgainstEager]:
-    """Those that were timed in both runs of every pair, in enough steps."""
-    functions = dict.fromkeys(function for pair in pairs for function in pair.compiled.calls)
-    found = [cost for function in functions if (cost := _callable(function, pairs)) is not None]
-    return sorted(found, key=lambda each: -each.calls * each.compiled_s)[:MAX_CALLABLES]
+    bounds = {"low": min(low, *middles, whole), "high": max(high, *middles, whole)}
+    return EagerRatio(middle=whole, **bounds)
 
 
 def _callable(function: Location, pairs: Sequence[ArmPair]) -> CallableAgainstEager | None:
+    """None where it was not timed in both runs of every pair, in enough steps."""
     rows: list[_Row] = []
     counts: list[int] = []
     for pair in pairs:
@@ -342,12 +308,8 @@ def _callable(function: Location, pairs: Sequence[ArmPair]) -> CallableAgainstEa
             return None
         counts += [compiled[step].count for step in steps]
         rows.append(_Row(eager, compiled, steps))
-    measured = _measured(rows)
     return record_from(
-        CallableAgainstEager,
-        measured,
-        function=function,
-        calls=fmean(counts),
+        CallableAgainstEager, _measured(rows), function=function, calls=fmean(counts)
     )
 
 
@@ -385,3 +347,112 @@ def _notes(pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float)
         )
     if any(arm.on_device for pair in pairs for arm in pair):
         yield "a CUDA device was in use: single callables are not compared"
+
+
+# --- in the receipt ------------------------------------------------------------------------------
+
+MIN_SHARE = 0.05
+"""Of a usual compiled step: a callable that loses less is not worth a line."""
+
+_ATTEMPT = re.compile(r"_\d+$")
+"""Of a compile id: which attempt reported the break."""
+
+BRIEF_S = 0.0005
+"""A compiled call as brief as this is mostly what torch.compile does around its graph: guards,
+wrapper and launch take tens of microseconds."""
+
+
+def with_payoff(
+    receipt: Receipt,
+    timeline: Timeline,
+    payoff: AgainstEagerSection,
+    runs: Sequence[ArmRecord],
+    *,
+    fresh_caches: bool,
+    secret_values: Sequence[str] = (),
+) -> Receipt:
+    """The receipt of the first compiled run with its section `against_eager`, and the findings of
+    CD631 after its own; both redacted and bounded like the rest.
+
+    Args:
+        receipt: of the first compiled run.
+        timeline: what it was made from.
+        payoff: what the pairs show.
+        runs: all that were made.
+        fresh_caches: each run had empty caches of its own.
+        secret_values: what must not stand in a receipt.
+    """
+    caches = "fresh" if fresh_caches else "kept"
+    section = replace(payoff, caches=caches, runs=tuple(runs))
+    slower = slower_than_eager(timeline, payoff)
+    return amended(receipt, timeline, slower, secret_values, against_eager=section)
+
+
+def slower_than_eager(timeline: Timeline, payoff: AgainstEagerSection) -> Iterable[Finding]:
+    """One for each callable that is slower compiled; one for the steps where they are and no
+    callable is seen to be why. None where the outputs differ: that is then what to mend."""
+    if payoff.verdict in ("outputs_differ", "not_concluded") or payoff.compiled_step_s is None:
+        return
+    least_s = MIN_SHARE * payoff.compiled_step_s
+    slower = [
+        each
+        for each in payoff.callables
+        if verdict_of(each.ratio) == "does_not_pay"
+        and each.calls * (each.compiled_s - each.eager_s) >= least_s
+    ]
+    for each in slower:
+        yield _of_callable(timeline, each)
+    if not slower and payoff.verdict == "does_not_pay" and payoff.ratio is not None:
+        yield make_finding(
+            timeline,
+            "CD631",
+            f"steps are slower compiled than eager: {payoff.ratio.middle:.2g}x",
+            "leave out torch.compile, or compile what the steps spend their time in",
+            evidence={
+                "ratio": payoff.ratio.middle,
+                "compiled_step_s": payoff.compiled_step_s,
+                "eager_step_s": payoff.eager_step_s,
+            },
+        )
+
+
+def _of_callable(timeline: Timeline, each: CallableAgainstEager) -> Finding:
+    # Graph breaks met in compiling the function, or what is left of it after one.
+    name = each.function.function
+    own, rest = name.rpartition(".")[2], f"torch_dynamo_resume_in_{name.rpartition('.')[2]}_at_"
+    ids = {
+        item.compile_id
+        for item in timeline.compiles
+        if item.frame.file == each.function.file
+        and (item.frame.function == own or item.frame.function.startswith(rest))
+    }
+    met = ({_ATTEMPT.sub("", compiled) for compiled in s.compile_ids} for s in timeline.breaks)
+    breaks = sum(not ids.isdisjoint(compiled) for compiled in met)
+    if breaks:
+        fix = (
+            f"remove its {plural(breaks, 'graph break')} first: at each one the call goes back to "
+            "Python, checks guards and starts another graph"
+        )
+    elif each.compiled_s < BRIEF_S:
+        fix = (
+            "compile the function that calls it, so that it becomes part of a larger graph; or do "
+            "not compile it"
+        )
+    else:
+        fix = "do not compile it: put torch.compiler.disable on it, or leave out torch.compile"
+    return make_finding(
+        timeline,
+        "CD631",
+        f"{name} is slower compiled than eager: {each.ratio.middle:.2g}x",
+        fix,
+        location=Location(each.function.file, each.function.line, name),
+        evidence={
+            "ratio": each.ratio.middle,
+            "ratio_low": each.ratio.low,
+            "ratio_high": each.ratio.high,
+            "compiled_call_s": each.compiled_s,
+            "eager_call_s": each.eager_s,
+            "calls_per_step": each.calls,
+            "graph_breaks": breaks,
+        },
+    )

@@ -1,1 +1,0 @@
-"""A program compiled against itself under the stance "force_eager": does compiling pay?"""
