@@ -16,8 +16,9 @@ HOPS = (
     *("Leaf", "FalseGuard", "EntryDiff", JOURNAL),
     *("Condition", "Cause", "Group", "FindingRecord", "str"),
 )
-"""Each is made of the one before, or holds it. `Examined` is the list in which leaves wait. A type that only adds fields to one of these, such
-as `Finding`, is that one: its fields are declared once."""
+"""Each is made of the one before, or holds it. A type that only adds fields to one of these, such
+as `Finding`, is that one: its fields are declared once. `Examined` is the list in which the leaves
+of one cache entry wait."""
 
 MOST = 9
 
