@@ -18,6 +18,7 @@ import in_process
 import observing
 import probing
 import reading_logs
+import reading_traces
 import starting
 import trending
 from bench import Bench, Benchmark
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     **fixing.BENCHMARKS,
     **trending.BENCHMARKS,
     **reading_logs.BENCHMARKS,
+    **reading_traces.BENCHMARKS,
 }
 
 
