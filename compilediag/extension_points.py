@@ -15,18 +15,18 @@ from compilediag.errors import ExtensionMissing
 PACKAGE = "compilediag.extensions"
 
 COMMANDS = {
-    "probe": "cadence.commands.probe:command",
-    "repro": "repro.commands.repro:command",
-    "stats": "fleet.commands.stats:command",
-    "trend": "fleet.commands.trend:command",
+    "probe": "cadence.command:command",
+    "repro": "repro.command:command",
+    "stats": "fleet.stats_command:command",
+    "trend": "fleet.trend_command:command",
 }
 """Subcommands; their lines in the help are in `cli.COMMANDS`."""
 
-RUN_MODES = {"cadence_probe": "cadence.commands.probe:probe_target"}
+RUN_MODES = {"cadence_probe": "cadence.command:probe_target"}
 """Options of `run` that are another command, by the field of `RunOptions`."""
 
 DOCUMENTS = {
-    "compilediag.repro": "repro.commands.repro:ReproDocument",
+    "compilediag.repro": "repro.command:ReproDocument",
     "compilediag.stats": "fleet.documents:StatsDocument",
     "compilediag.trend": "fleet.documents:TrendDocument",
 }
@@ -39,20 +39,20 @@ TRAIN_LOG_STEPS = "train_logs.receipt_parts:steps_of"
 TRAIN_LOG_THROUGHPUT = "train_logs.receipt_parts:throughput_with"
 """What a receipt says of such an output."""
 
-CADENCE_RULES = "cadence.diagnosis.rules:RULES"
+CADENCE_RULES = "cadence.rules:RULES"
 """Rules about periodic work."""
-CADENCE_VIEW = "cadence.views.cadence:render_cadence"
-CADENCE_SECTION = "cadence.views.cadence:section"
+CADENCE_VIEW = "cadence.view:render_cadence"
+CADENCE_SECTION = "cadence.view:section"
 """What a probe found, as text and in the HTML report."""
 
-SMALL_PROGRAM = "repro.commands.repro:program_of"
+SMALL_PROGRAM = "repro.command:program_of"
 """Makes a small program for finding N of a receipt."""
 
-PIPELINE_RULES = "pipeline.pipelines:RULES"
-PIPELINE_SECTION = "pipeline.pipelines:pipeline_section"
+PIPELINE_RULES = "pipeline:RULES"
+PIPELINE_SECTION = "pipeline:pipeline_section"
 """Which side of a producer-consumer loop is the bottleneck, as findings and in the receipt."""
 
-PRICES = "prices.prices:read_prices"
+PRICES = "prices:read_prices"
 """Reads the price table of a user, which estimates what a run cost."""
 
 TELEMETRY_SETTINGS = "telemetry.settings:telemetry_settings"

@@ -12,8 +12,8 @@ from pathlib import Path
 from bench import COMPILEDIAG, Bench, Benchmark, Row, environment
 from measure import cpu_seconds
 
-from compilediag.extensions.fleet.change_points.noisy import StepRule, steps
 from compilediag.extensions.fleet.folder import fleet_of, newest
+from compilediag.extensions.fleet.noisy_steps import StepRule, steps
 
 GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
 RECEIPTS, LANES, GOAL_MS = 100_000, 20, 10.0

@@ -19,7 +19,7 @@ from repro_cases import CASES, HOOK, Case, receipt_of, write_receipt_and_program
 
 from compilediag import cli
 from compilediag.errors import ReproImpossible
-from compilediag.extensions.repro.views.script import script_of
+from compilediag.extensions.repro.script import script_of
 from compilediag.receipt.file import write_receipt
 
 pytestmark = pytest.mark.usefixtures("forked")

@@ -10,7 +10,7 @@ import msgspec
 from compilediag.diagnosis.causes.of_run import causes_in
 from compilediag.diagnosis.findings import Finding
 from compilediag.diagnosis.reconcile import Agreement
-from compilediag.extensions.prices.prices import Price, PriceTable
+from compilediag.extensions.prices import Price, PriceTable
 from compilediag.receipt.assemble import build
 from compilediag.receipt.run_metadata import JournalFacts, RunMetadata
 from compilediag.receipt.schema.compiles import FixRecord

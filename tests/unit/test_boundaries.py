@@ -56,8 +56,12 @@ PURE_ROOMS = frozenset(
     {"receipt.schema", "timeline", "diagnosis", "rules", "receipt", "compare", "fixes", "views"}
 )
 """No files, no clock, no processes, no torch; but for what follows."""
-PURE_PARTS = frozenset({"diagnosis", "receipt", "views"})
-"""The same for folders of an extension."""
+IMPURE_PARTS = frozenset(
+    """
+cadence.command cadence.probe fleet.folder
+""".split()
+)
+"""The modules of extensions that are not pure."""
 TOUCHES_FILES = frozenset(
     {
         "compilediag.receipt.file",
@@ -135,8 +139,10 @@ def extension_of(module: str) -> str:
 
 
 def part_of(module: str) -> str:
-    """The folder of an extension that a module lies in; "" for none."""
-    return module.split(".")[3] if extension_of(module) and module.count(".") > 3 else ""
+    """The room that a module of an extension would stand in, by the last word of its name:
+    "views" for `trend_view`; "" for none."""
+    word = re.split(r"[._]", module)[-1] if extension_of(module) else ""
+    return {"view": "views", "command": "commands", "options": "commands"}.get(word, word)
 
 
 def floor_of(room: str, floors: tuple[set[str], ...]) -> int | None:
@@ -145,7 +151,7 @@ def floor_of(room: str, floors: tuple[set[str], ...]) -> int | None:
 
 
 def extensions_stand_alone(source: Source) -> Iterator[str]:
-    """An extension imports no other one, and its folders go down as the rooms of their names do."""
+    """An extension imports no other one, and its views and rules do not know its commands."""
     own = extension_of(source.name)
     if not own:
         return
@@ -161,11 +167,10 @@ def extensions_stand_alone(source: Source) -> Iterator[str]:
 
 def pure_is_pure(source: Source) -> Iterator[str]:
     """Rules, views, gate and what they stand on open no file, read no clock, need no torch."""
-    if is_inside(source) or not (
-        room_of(source.name) in PURE_ROOMS or part_of(source.name) in PURE_PARTS
-    ):
+    if is_inside(source) or source.name in TOUCHES_FILES:
         return
-    if source.name in TOUCHES_FILES:
+    part = source.name.removeprefix("compilediag.extensions.")
+    if room_of(source.name) not in PURE_ROOMS and (part == source.name or part in IMPURE_PARTS):
         return
     for item in imports(source):
         paths_only = item.name.startswith(("pathlib.Pure", "os.path"))
@@ -221,7 +226,7 @@ CHECKS: tuple[Check, ...] = (
     only_writers_print,
 )
 
-FLEET = "compilediag.extensions.fleet.views.stats"
+FLEET = "compilediag.extensions.fleet.stats_view"
 STEPS, RULE = "compilediag_harness.steps.steps", "compilediag.rules.breaks.rule"
 VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
     (inside_stays_inside, STEPS, "import compilediag.errors"),
@@ -238,7 +243,7 @@ VIOLATIONS: tuple[tuple[Check, str, str], ...] = (
     (rooms_go_down, "compilediag.cli", "from compilediag.extensions.fleet import folder"),
     (rooms_go_down, "compilediag_harness.attach", "import compilediag_harness.extensions.tracker"),
     (extensions_stand_alone, FLEET, "def f():\n    from compilediag.extensions.repro import views"),
-    (extensions_stand_alone, FLEET, "from compilediag.extensions.fleet.commands import fleet"),
+    (extensions_stand_alone, FLEET, "from compilediag.extensions.fleet import options"),
     (pure_is_pure, RULE, "import time"),
     (pure_is_pure, "compilediag.views.verdict", "from pathlib import Path"),
     (pure_is_pure, FLEET, "import time"),
@@ -259,8 +264,8 @@ ALLOWED: tuple[tuple[Check, str, str], ...] = (
     (rooms_go_down, "compilediag.cli", "from compilediag import errors"),
     (
         extensions_stand_alone,
-        "compilediag.extensions.fleet.commands.stats",
-        "from compilediag.extensions.fleet.views import stats\nfrom compilediag import cli",
+        "compilediag.extensions.fleet.stats_command",
+        "from compilediag.extensions.fleet import stats_view\nfrom compilediag import cli",
     ),
     (rooms_go_down, RULE, "from compilediag.rules.breaks import text"),
     (pure_is_pure, RULE, "from pathlib import PurePosixPath"),

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from timelines import attempt, recompile
 
-from compilediag.extensions.cadence.diagnosis.attribution import Cost, CostSplit, attribute
-from compilediag.extensions.cadence.diagnosis.conclude import collide, conclude
-from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
-from compilediag.extensions.cadence.diagnosis.plan import Plan, Variant
-from compilediag.extensions.cadence.diagnosis.samples import (
+from compilediag.extensions.cadence.attribution import Cost, CostSplit, attribute
+from compilediag.extensions.cadence.conclude import collide, conclude
+from compilediag.extensions.cadence.groups import ProbeGroup
+from compilediag.extensions.cadence.plan import Plan, Variant
+from compilediag.extensions.cadence.samples import (
     StepSample,
     VariantEvidence,
     evidence_of,

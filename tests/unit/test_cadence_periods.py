@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from compilediag.extensions.cadence.diagnosis import periods
-from compilediag.extensions.cadence.diagnosis.periods import (
+from compilediag.extensions.cadence import periods
+from compilediag.extensions.cadence.periods import (
     find_offset,
     find_periods,
     longest_period,

@@ -11,7 +11,7 @@ from compilediag.commands.subcommand import checked, read_defaults
 from compilediag.commands.target import TOML_KEYS, with_files_read
 from compilediag.compare.gate.limits import Limit
 from compilediag.errors import UsageError
-from compilediag.extensions.prices.prices import read_prices
+from compilediag.extensions.prices import read_prices
 from compilediag.extensions.telemetry.settings import TelemetrySettings
 from compilediag.option_fields import entries, filled
 from compilediag.runs.supervised.options import RunOptions

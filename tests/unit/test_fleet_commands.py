@@ -11,8 +11,8 @@ from many_receipts import Change, content, measured, written
 
 from compilediag.cli import main
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.commands import fleet
-from compilediag.extensions.fleet.commands.fleet import seconds_of
+from compilediag.extensions.fleet import options
+from compilediag.extensions.fleet.options import seconds_of
 from compilediag.views.format import pair, quantity
 
 Run = Callable[..., str]
@@ -208,7 +208,7 @@ def test_progress_is_shown_on_a_terminal(
     receipts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """While files are read for the first time, and wiped when that is over; nothing in a pipe."""
-    monkeypatch.setattr(fleet, "_EVERY", 20)
+    monkeypatch.setattr(options, "_EVERY", 20)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     for file in receipts.glob(".compilediag-index*"):
         file.unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from timelines import process, timeline
 
-from compilediag.extensions.pipeline.pipelines import figures_of, pipeline_bottleneck, pipelines_of
+from compilediag.extensions.pipeline import figures_of, pipeline_bottleneck, pipelines_of
 from compilediag.timeline.fold import fold
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Step

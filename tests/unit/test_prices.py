@@ -10,7 +10,7 @@ import pytest
 
 from compilediag.diagnosis.reconcile import Agreement
 from compilediag.errors import UsageError
-from compilediag.extensions.prices.prices import (
+from compilediag.extensions.prices import (
     DEVICE,
     MACHINE,
     Price,

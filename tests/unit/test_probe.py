@@ -14,8 +14,8 @@ import pytest
 from probed_programs import Program, option
 from receipt_schema import json_schema
 
-from compilediag.extensions.cadence.diagnosis.groups import parse_groups
-from compilediag.extensions.cadence.runs.probe import probe
+from compilediag.extensions.cadence.groups import parse_groups
+from compilediag.extensions.cadence.probe import probe
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection
 from compilediag.runs.supervised.options import RunOptions

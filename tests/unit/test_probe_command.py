@@ -14,8 +14,8 @@ from compilediag.cli import main
 from compilediag.commands.subcommand import read_defaults
 from compilediag.commands.target import TOML_KEYS
 from compilediag.errors import UsageError
-from compilediag.extensions.cadence.diagnosis.groups import GroupSelection
-from compilediag.extensions.cadence.views.cadence import render_cadence
+from compilediag.extensions.cadence.groups import GroupSelection
+from compilediag.extensions.cadence.view import render_cadence
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.supervised_run import Outcome
@@ -39,7 +39,7 @@ def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
         calls.append((list(words), options, None))
         return Outcome(0, ".", None, "receipt.json")
 
-    monkeypatch.setattr("compilediag.extensions.cadence.runs.probe.probe", probe)
+    monkeypatch.setattr("compilediag.extensions.cadence.probe.probe", probe)
     monkeypatch.setattr("compilediag.runs.supervised.run", run)
     return calls
 

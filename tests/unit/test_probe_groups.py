@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.extensions.cadence.diagnosis.groups import (
+from compilediag.extensions.cadence.groups import (
     GroupSelection,
     ProbeGroup,
     all_groups,
     parse_groups,
     with_argument,
 )
-from compilediag.extensions.cadence.diagnosis.plan import (
+from compilediag.extensions.cadence.plan import (
     MIN_FIRES,
     QUIET,
     make_plan,

@@ -106,7 +106,7 @@ def test_options_words_lines_and_files_are_counted() -> None:
     texts = {
         "compilediag/cli.py": "a\nb\n",
         "compilediag/views/html/page.css": "a\n",
-        "compilediag/extensions/fleet/views/stats.py": "a\n",
+        "compilediag/extensions/fleet/stats_view.py": "a\n",
         "harness/compilediag_harness/wire/event.py": "a\nb\nc\n",
     }
     assert ratchets.lines(texts) == {

@@ -11,7 +11,7 @@ from timelines import FILE, TORCH_FILE, attempt, process, timeline
 
 from compilediag.diagnosis.figures.devices import syncs_section
 from compilediag.diagnosis.findings import Finding
-from compilediag.extensions.cadence.diagnosis import rules as cadences
+from compilediag.extensions.cadence import rules as cadences
 from compilediag.rules import steps
 from compilediag.rules.diagnose import diagnose
 from compilediag.timeline.devices import SyncSite, sample_of

@@ -36,7 +36,7 @@ def receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     loaded = read_receipt("hostile.json")
     outcome = Outcome(0, ".", loaded, "receipt.json")
     monkeypatch.setattr("compilediag.runs.supervised.run", lambda *_: outcome)
-    monkeypatch.setattr("compilediag.extensions.cadence.runs.probe.probe", lambda *_: outcome)
+    monkeypatch.setattr("compilediag.extensions.cadence.probe.probe", lambda *_: outcome)
     return "hostile.json"
 
 

@@ -14,9 +14,9 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import NamedTuple
 
-from compilediag.extensions.fleet.change_points import counts, noisy
-from compilediag.extensions.fleet.change_points.noisy import min_values
+from compilediag.extensions.fleet import noisy_steps
 from compilediag.extensions.fleet.changes import FactChange, LaneTrend, LevelChange, Series, mark_of
+from compilediag.extensions.fleet.count_levels import Levels, levels_of
 from compilediag.extensions.fleet.entry import (
     SOFTWARE,
     Entry,
@@ -26,6 +26,7 @@ from compilediag.extensions.fleet.entry import (
     throughput_of,
 )
 from compilediag.extensions.fleet.measures import CHECKS, MEASURES, THROUGHPUTS, Measure
+from compilediag.extensions.fleet.noisy_steps import min_values
 
 POINTS = 24
 """Of the picture of a series."""
@@ -89,7 +90,7 @@ def _lane(
     chance: float,
 ) -> LaneTrend:
     reasons = Counter(reason for entry in members if (reason := _unused(entry, rules)))
-    needed = min_values(chance, noisy.SHORTEST)
+    needed = min_values(chance, noisy_steps.SHORTEST)
     return LaneTrend(
         lane=lane,
         label=label,
@@ -131,14 +132,14 @@ def _parts(members: Sequence[Entry], rules: Rules) -> Iterable[_Part]:
 
 def _is_tested(part: _Part) -> bool:
     """Whether a series is noisy; one that never moves is not, whatever its measure."""
-    if len(part.entries) < 2 * noisy.SHORTEST or len(set(part.values)) == 1:
+    if len(part.entries) < 2 * noisy_steps.SHORTEST or len(set(part.values)) == 1:
         return False
-    return part.measure.kind != "count" or counts.levels_of(list(map(int, part.values))) is None
+    return part.measure.kind != "count" or levels_of(list(map(int, part.values))) is None
 
 
 def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
     values = part.values
-    levels = counts.levels_of(list(map(int, values))) if part.measure.kind == "count" else None
+    levels = levels_of(list(map(int, values))) if part.measure.kind == "count" else None
     if levels is not None:
         changes = list(_count_changes(part, levels))
         level: float | None = levels.levels[-1].value
@@ -159,15 +160,15 @@ def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
     )
 
 
-def _count_changes(part: _Part, levels: counts.Levels) -> Iterable[LevelChange]:
+def _count_changes(part: _Part, levels: Levels) -> Iterable[LevelChange]:
     known = levels.levels
     for old, new in pairwise(known):
-        places = noisy.LevelStep(new.start, old.stop, new.start, old.value, new.value, 0.0)
+        places = noisy_steps.LevelStep(new.start, old.stop, new.start, old.value, new.value, 0.0)
         yield _change(part, places, new.stop - new.start)._replace(chance=None)
     if levels.began is not None:
         at, number = levels.began, len(part.entries)
         after = part.values[-1]
-        places = noisy.LevelStep(at, at, at, known[-1].value, after, 0.0)
+        places = noisy_steps.LevelStep(at, at, at, known[-1].value, after, 0.0)
         yield _change(part, places, number - at)._replace(chance=None, lasting=False)
 
 
@@ -177,10 +178,10 @@ def _noisy_changes(
     """The steps of a noisy series, the level behind the last one, and the noise around it."""
     values, shares = part.values, part.measure.kind == "share"
     least = part.measure.min_change if rules.at_least is None else rules.at_least
-    found: tuple[noisy.LevelStep, ...] = ()
+    found: tuple[noisy_steps.LevelStep, ...] = ()
     if _is_tested(part):
         ties = [_tie(entry.receipt_id) for entry in part.entries]
-        found = noisy.steps(values, ties, noisy.StepRule(chance, least, shares))
+        found = noisy_steps.steps(values, ties, noisy_steps.StepRule(chance, least, shares))
     ends = [*(step.at for step in found[1:]), len(values)]
     changes = [_change(part, step, end - step.at) for step, end in zip(found, ends, strict=False)]
     rest = values[found[-1].at if found else 0 :]
@@ -195,7 +196,7 @@ def _tie(receipt_id: str) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _change(part: _Part, step: noisy.LevelStep, receipts: int) -> LevelChange:
+def _change(part: _Part, step: noisy_steps.LevelStep, receipts: int) -> LevelChange:
     entries = part.entries
     before, behind = entries[step.earliest - 1], entries[step.latest]
     return LevelChange(

@@ -1,1 +1,272 @@
-"""The two sides of a producer-consumer loop, and which of them is the bottleneck."""
+"""The two sides of a producer-consumer loop: what they could do, and the bottleneck (CD308).
+
+Capacities leave out the stage runs in which something compiled, and waiting is judged from the end
+of the first training step on: filling the pipeline is no bottleneck.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from statistics import median
+from typing import Literal, NamedTuple
+
+from compilediag.diagnosis.findings import Finding, Rule
+from compilediag.receipt.schema.tracked import PipelineRecord, PipelineSection, PoolSizes
+from compilediag.rules.make_finding import make_finding, pick
+from compilediag.timeline.recorded import PipelineLoop, StageRun
+from compilediag.timeline.timeline import Timeline
+from compilediag_harness.wire.user_events import (
+    INFER,
+    TRAIN,
+    WAIT,
+    infer_capacity,
+    rate,
+    slots_of,
+)
+
+Bottleneck = Literal["inference", "training", "dispatch", "balanced"]
+
+WAIT_SHARE = 0.1
+"""Training is starved when it waits for at least this share of its time."""
+
+APART = 1.1
+"""Two capacities differ when one is this many times the other."""
+
+GROWN = 1.5
+"""A pool grows when its later sizes are this many times the earlier, and a training step more."""
+
+MIN_COUNT = 3
+"""Training steps, and sizes of the pool in each third of the run, that are enough to judge."""
+
+
+class MeasuredLoop(NamedTuple):
+    """One loop, and the seconds that training waited after its first step."""
+
+    figures: PipelineRecord
+    starved_s: float | None
+
+
+def pipeline_section(timeline: Timeline) -> PipelineSection | None:
+    """None when the program measured no loop."""
+    loops = tuple(each.figures for each in pipelines_of(timeline))
+    return PipelineSection(loops=loops) if loops else None
+
+
+def pipelines_of(timeline: Timeline) -> tuple[MeasuredLoop, ...]:
+    """The loops of the lead process, else of the first process that has any."""
+    if not timeline.pipelines:
+        return ()
+    lead = timeline.lead
+    processes = [loop.process for loop in timeline.pipelines]
+    shown = lead if lead in processes else min(processes, default=lead)
+    compiling = [
+        (item.t - item.seconds, item.t) for item in timeline.compiles if item.process == shown
+    ]
+    return tuple(
+        MeasuredLoop(figures_of(loop, compiling), _starved(loop)[0])
+        for loop in timeline.pipelines
+        if loop.process == shown
+    )
+
+
+def figures_of(loop: PipelineLoop, compiling: Sequence[tuple[float, float]] = ()) -> PipelineRecord:
+    """The figures of one loop; `compiling`: when compiles were in progress."""
+    train, infer, waits = (_of(loop, stage) for stage in (TRAIN, INFER, WAIT))
+    train_usual, infer_usual = _usual(train, compiling), _usual(infer, compiling)
+    calls = [(item.start, item.end) for item in infer]
+    named = len({item.slot for item in infer if item.slot >= 0})
+    slots = slots_of(loop.slots, named, calls) if infer or loop.slots else None
+    trained, share = _samples(train), _starved(loop)[1]
+    pool = _pool(loop)
+    t_rate = rate(_samples(train_usual), _working_s(train_usual, waits))
+    i_rate = infer_capacity(_samples(infer_usual), _wall_s(infer_usual), slots or 0)
+    return PipelineRecord(
+        name=loop.name,
+        trained=trained,
+        inferred=_samples(infer),
+        throughput=rate(trained, _elapsed(loop, train)),
+        train_capacity=t_rate,
+        infer_capacity=i_rate,
+        infer_call_s=_wall_s(infer_usual) / len(infer_usual) if infer_usual else None,
+        slots=slots,
+        dispatch_wait_s=_wall_s(waits) if waits else None,
+        wait_share=share,
+        train_steps=len(train),
+        pool=pool,
+        bottleneck=_bottleneck(train, share, pool, t_rate, i_rate),
+    )
+
+
+def _bottleneck(
+    train: Sequence[StageRun],
+    share: float | None,
+    pool: PoolSizes | None,
+    train_rate: float | None,
+    infer_rate: float | None,
+) -> Bottleneck | None:
+    """Starved training is inference too slow, or samples that do not get to it; a pool that grows
+    is training too slow; else the capacities decide."""
+    if len(train) < MIN_COUNT:
+        return None
+    ratio = None if train_rate is None or infer_rate is None else infer_rate / train_rate
+    infer_leads = ratio is not None and ratio >= APART
+    if share is not None and share >= WAIT_SHARE:
+        return "dispatch" if infer_leads else "inference"
+    if infer_leads or _grows(pool, train):
+        return "training"
+    if ratio is None:
+        return None
+    if ratio * APART > 1.0:
+        return "balanced"
+    # Training was watched and was not starved: the pool held enough so far.
+    return "inference" if share is None else None
+
+
+def _grows(pool: PoolSizes | None, train: Sequence[StageRun]) -> bool:
+    if pool is None or pool.early is None or pool.late is None:
+        return False
+    a_step = _samples(train) / len(train)
+    return pool.late >= pool.early + a_step and pool.late >= GROWN * pool.early
+
+
+def _pool(loop: PipelineLoop) -> PoolSizes | None:
+    sizes = [size for _, size in loop.pool]
+    if not sizes:
+        return None
+    third = len(sizes) // 3
+    enough = third >= MIN_COUNT
+    return PoolSizes(
+        median=median(sizes),
+        max=max(sizes),
+        last=sizes[-1],
+        early=median(sizes[:third]) if enough else None,
+        late=median(sizes[-third:]) if enough else None,
+    )
+
+
+def _starved(loop: PipelineLoop) -> tuple[float | None, float | None]:
+    """Seconds waited after the first training step, and their share of the time since."""
+    train, waits = _of(loop, TRAIN), _of(loop, WAIT)
+    if not waits or len(train) < MIN_COUNT:
+        return None, None
+    filled = min(item.end for item in train)
+    waited_s = _wall_s([item for item in waits if item.start >= filled])
+    worked_s = _working_s([item for item in train if item.start >= filled], waits)
+    total_s = waited_s + worked_s
+    return waited_s, waited_s / total_s if total_s > 0.0 else None
+
+
+def _working_s(train: Sequence[StageRun], waits: Sequence[StageRun]) -> float:
+    """Training seconds without the waits that lie inside a step, in its thread."""
+    steps: dict[int, list[StageRun]] = {}
+    for step in sorted(train, key=attrgetter("start")):
+        steps.setdefault(step.thread, []).append(step)
+    inside_s = 0.0
+    for wait in waits:
+        own = steps.get(wait.thread, [])
+        index = bisect_right(own, wait.start, key=attrgetter("start")) - 1
+        if index >= 0 and wait.end <= own[index].end:
+            inside_s += wait.wall_s
+    return _wall_s(train) - inside_s
+
+
+def _usual(
+    work: Sequence[StageRun], compiling: Sequence[tuple[float, float]]
+) -> Sequence[StageRun]:
+    """Without the stage runs in which something compiled, unless there are no others."""
+    usual = [
+        item
+        for item in work
+        if not any(began < item.end and item.start < ended for began, ended in compiling)
+    ]
+    return usual or work
+
+
+def _elapsed(loop: PipelineLoop, train: Sequence[StageRun]) -> float:
+    if not train:
+        return 0.0
+    return max(item.end for item in train) - min(item.start for item in loop.stages)
+
+
+def _of(loop: PipelineLoop, stage: str) -> list[StageRun]:
+    return [item for item in loop.stages if item.stage == stage]
+
+
+def _samples(work: Sequence[StageRun]) -> int:
+    return sum(item.samples for item in work)
+
+
+def _wall_s(work: Sequence[StageRun]) -> float:
+    return sum(item.wall_s for item in work)
+
+
+_MUCH = 2.0
+"""One of data and compute is where training's time goes when it takes this many times the other."""
+
+_FIXES = {
+    "inference": "give inference more slots or larger batches, or train less often",
+    "dispatch": "look between the two: idle slots, the transfer of samples, how many the pool must "
+    "hold before a batch is dispatched",
+}
+_TRAINING_FIXES = {
+    "data": "shorten the training step where it waits for data: transfer, collation, loading",
+    "compute": "shorten the training step's own work; more inference would only fill the pool",
+    None: "shorten the training step; more inference would only fill the pool",
+}
+_TITLES = {
+    "inference": "inference is the bottleneck",
+    "dispatch": "samples are late though inference is fast enough",
+    "training": "training is the bottleneck",
+}
+
+
+def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
+    """CD308: training that waits for samples is a warning; a trainer that is always busy is
+    information. A balanced loop has no finding."""
+    for figures, starved_s in pipelines_of(timeline):
+        side = figures.bottleneck
+        if side not in _TITLES:
+            continue
+        inside = _inside_training(timeline) if side == "training" else None
+        starved = side != "training" and starved_s is not None
+        share = None if side == "training" else figures.wait_share
+        waiting = "" if share is None else f": training waits {share:.0%}"
+        yield make_finding(
+            timeline,
+            "CD308",
+            f"{_TITLES[side]}{waiting}{_capacities(figures)}",
+            _FIXES[side] if side in _FIXES else _TRAINING_FIXES[inside],
+            variable=figures.name,
+            severity="warning" if starved else "info",
+            cost_s=starved_s if starved else None,
+            evidence={
+                "bottleneck": side,
+                **pick(figures, "train_capacity", "infer_capacity", "wait_share", "slots"),
+                "inside_training": inside,
+            },
+        )
+
+
+def _capacities(figures: PipelineRecord) -> str:
+    if figures.infer_capacity is None or figures.train_capacity is None:
+        return ""
+    return f" (I={figures.infer_capacity:.4g}/s, T={figures.train_capacity:.4g}/s)"
+
+
+def _inside_training(timeline: Timeline) -> str | None:
+    """Where the steps' time goes: "data", "compute", or None where it is neither or not known."""
+    lead = timeline.lead
+    data_s = compute_s = 0.0
+    for step in timeline.steps:
+        if step.process == lead and not step.unsampled:
+            data_s += step.data_wait_s or 0.0
+            compute_s += (step.forward_s or 0.0) + (step.backward_s or 0.0)
+            compute_s += step.optimizer_s or 0.0
+    if data_s > _MUCH * compute_s:
+        return "data"
+    return "compute" if compute_s > _MUCH * data_s else None
+
+
+RULES: tuple[Rule, ...] = (pipeline_bottleneck,)

@@ -11,7 +11,7 @@ from compilediag.commands.receipts import load_finding, suffix_for
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import OutputUnwritable, ReproImpossible, UsageError
-from compilediag.extensions.repro.views.script import script_of
+from compilediag.extensions.repro.script import script_of
 from compilediag.json_document import Document
 from compilediag.option_fields import argument, flag, option, receipt_argument
 from compilediag.readers.storage import open_regular

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.errors import UsageError
-from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
+from compilediag.extensions.cadence.groups import ProbeGroup
 
 VariantKind = Literal["configured", "control", "alone", "collision"]
 

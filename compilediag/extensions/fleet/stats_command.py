@@ -9,15 +9,15 @@ import click
 from compilediag.commands.receipts import suffix_for
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
-from compilediag.extensions.fleet.commands.fleet import (
+from compilediag.extensions.fleet.entry import as_presets
+from compilediag.extensions.fleet.options import (
     FleetOptions,
     notes_below,
     receipts_in,
     receipts_read,
 )
-from compilediag.extensions.fleet.entry import as_presets
 from compilediag.extensions.fleet.stats import stats_of
-from compilediag.extensions.fleet.views.stats import render_stats
+from compilediag.extensions.fleet.stats_view import render_stats
 from compilediag.option_fields import flag, option
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.errors import ReproImpossible
-from compilediag.extensions.repro.views.changes import ChangedValue
-from compilediag.extensions.repro.views.variables import GuardedVariable, holding
+from compilediag.extensions.repro.changes import ChangedValue
+from compilediag.extensions.repro.variables import GuardedVariable, holding
 
 Lines = list[str]
 

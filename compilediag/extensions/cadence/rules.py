@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.extensions.cadence.diagnosis.attribution import QuietSteps, baseline_of
-from compilediag.extensions.cadence.diagnosis.samples import (
+from compilediag.extensions.cadence.attribution import QuietSteps, baseline_of
+from compilediag.extensions.cadence.samples import (
     StepSample,
     VariantEvidence,
     evidence_of,

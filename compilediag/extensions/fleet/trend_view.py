@@ -15,7 +15,7 @@ from compilediag.extensions.fleet.changes import (
     order_of,
 )
 from compilediag.extensions.fleet.measures import BY_NAME
-from compilediag.extensions.fleet.views.stats import counted, span
+from compilediag.extensions.fleet.stats_view import counted, span
 from compilediag.views.document import (
     Kind,
     LineChart,

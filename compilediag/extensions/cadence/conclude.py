@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from compilediag.extensions.cadence.diagnosis.attribution import (
+from compilediag.extensions.cadence.attribution import (
     DRIFT,
     WORK,
     Cost,
@@ -18,10 +18,10 @@ from compilediag.extensions.cadence.diagnosis.attribution import (
     standing_cost,
     usual_count,
 )
-from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
-from compilediag.extensions.cadence.diagnosis.periods import find_offset, find_periods
-from compilediag.extensions.cadence.diagnosis.plan import MIN_FIRES, Plan, Variant
-from compilediag.extensions.cadence.diagnosis.samples import (
+from compilediag.extensions.cadence.groups import ProbeGroup
+from compilediag.extensions.cadence.periods import find_offset, find_periods
+from compilediag.extensions.cadence.plan import MIN_FIRES, Plan, Variant
+from compilediag.extensions.cadence.samples import (
     VariantEvidence,
     extra_compiles,
     recompiles_among,

@@ -13,15 +13,15 @@ from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.changes import LaneTrend, LevelChange, events_of, order_of
-from compilediag.extensions.fleet.commands.fleet import (
+from compilediag.extensions.fleet.measures import BY_NAME
+from compilediag.extensions.fleet.options import (
     FleetOptions,
     notes_below,
     receipts_in,
     receipts_read,
 )
-from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.trend import Rules, trend_of
-from compilediag.extensions.fleet.views.trend import render_trend
+from compilediag.extensions.fleet.trend_view import render_trend
 from compilediag.option_fields import flag, option
 
 
@@ -91,7 +91,7 @@ def command(options: TrendOptions) -> None:
         return
     following = _next(lanes, fleet.root, options.folder)
     if options.html is not None:
-        from compilediag.extensions.fleet.views.trend import render_trend_page
+        from compilediag.extensions.fleet.trend_view import render_trend_page
         from compilediag.runs.offline.html_file import assets, write_page
 
         write_page(options.html, render_trend_page(lanes, assets(), root=render_options().root))

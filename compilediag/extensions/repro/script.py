@@ -8,10 +8,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from compilediag.errors import ReproImpossible
-from compilediag.extensions.repro.views.changes import change_of
-from compilediag.extensions.repro.views.owners import INPUT, Lines, instances_program, program_of
-from compilediag.extensions.repro.views.values import MAX_ELEMENTS, ones, shape_of
-from compilediag.extensions.repro.views.variables import guarded_variable
+from compilediag.extensions.repro.changes import change_of
+from compilediag.extensions.repro.owners import INPUT, Lines, instances_program, program_of
+from compilediag.extensions.repro.values import MAX_ELEMENTS, ones, shape_of
+from compilediag.extensions.repro.variables import guarded_variable
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.user_line import leading_call
 from compilediag.views.text import clean
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from compilediag.receipt.schema.compiles import FindingRecord
 
 
-from compilediag.extensions.repro.views.owners import (
+from compilediag.extensions.repro.owners import (
     BACKEND,
     blocks,
     calls,
@@ -30,7 +30,7 @@ from compilediag.extensions.repro.views.owners import (
     model_calls,
     nested,
 )
-from compilediag.extensions.repro.views.variables import RESERVED
+from compilediag.extensions.repro.variables import RESERVED
 
 _DIRECTION = "in which direction the mode changed was not recorded"
 

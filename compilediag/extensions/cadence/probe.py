@@ -20,15 +20,15 @@ from compilediag.errors import (
     CompilediagError,
     UsageError,
 )
-from compilediag.extensions.cadence.diagnosis.conclude import Conclusion, conclude
-from compilediag.extensions.cadence.diagnosis.groups import (
+from compilediag.extensions.cadence.conclude import Conclusion, conclude
+from compilediag.extensions.cadence.groups import (
     GroupSelection,
     ProbeGroup,
     all_groups,
     variable_of,
     with_argument,
 )
-from compilediag.extensions.cadence.diagnosis.plan import (
+from compilediag.extensions.cadence.plan import (
     DEFAULT_STEPS,
     OFF_TEMPLATE,
     Plan,
@@ -37,8 +37,8 @@ from compilediag.extensions.cadence.diagnosis.plan import (
     variants_of,
     warmup_steps,
 )
-from compilediag.extensions.cadence.diagnosis.samples import VariantEvidence, evidence_of
-from compilediag.extensions.cadence.receipt.cadence import ProbeFacts, VariantRun, probe_receipt
+from compilediag.extensions.cadence.receipt import ProbeFacts, VariantRun, probe_receipt
+from compilediag.extensions.cadence.samples import VariantEvidence, evidence_of
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.pipeline import receipt_identity
 from compilediag.runs.supervised.options import RunOptions

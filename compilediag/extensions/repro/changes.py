@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from compilediag.errors import ReproImpossible
-from compilediag.extensions.repro.views import values
-from compilediag.extensions.repro.views.variables import RESERVED
+from compilediag.extensions.repro import values
+from compilediag.extensions.repro.variables import RESERVED
 from compilediag.receipt.schema.evidence import GuardEvidence
 
 DEFAULT_TENSOR = "torch.ones([2, 4])"

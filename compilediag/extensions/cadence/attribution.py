@@ -19,7 +19,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from compilediag.extensions.cadence.diagnosis.samples import (
+from compilediag.extensions.cadence.samples import (
     StepSample,
     VariantEvidence,
     extra_compiles,

@@ -15,7 +15,7 @@ from compilediag.commands.terminal import render_options, write_stderr
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.entry import Choice
 from compilediag.extensions.fleet.folder import Fleet, Progress, fleet_at, newest
-from compilediag.extensions.fleet.views.stats import notes
+from compilediag.extensions.fleet.stats_view import notes
 from compilediag.option_fields import argument, flag, option
 from compilediag.readers.lines import unix_s
 from compilediag.receipt.locate import RUNS_FOLDER

@@ -9,12 +9,12 @@ from statistics import median
 
 import msgspec
 
-from compilediag.extensions.cadence.diagnosis.attribution import Cost
-from compilediag.extensions.cadence.diagnosis.conclude import Conclusion, GroupResult
-from compilediag.extensions.cadence.diagnosis.groups import ProbeGroup
-from compilediag.extensions.cadence.diagnosis.periods import longest_period
-from compilediag.extensions.cadence.diagnosis.plan import Plan, Variant
-from compilediag.extensions.cadence.diagnosis.samples import VariantEvidence, recompiles_among
+from compilediag.extensions.cadence.attribution import Cost
+from compilediag.extensions.cadence.conclude import Conclusion, GroupResult
+from compilediag.extensions.cadence.groups import ProbeGroup
+from compilediag.extensions.cadence.periods import longest_period
+from compilediag.extensions.cadence.plan import Plan, Variant
+from compilediag.extensions.cadence.samples import VariantEvidence, recompiles_among
 from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.cadence import (
     Attribution,

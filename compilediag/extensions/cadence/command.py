@@ -5,10 +5,10 @@ from __future__ import annotations
 from compilediag.commands.target import TELEMETRY, finish, refuse, target_command, with_files_read
 from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
-from compilediag.extensions.cadence.diagnosis.groups import parse_groups
-from compilediag.extensions.cadence.diagnosis.plan import Variant
-from compilediag.extensions.cadence.runs import probe as probes
-from compilediag.extensions.cadence.views.cadence import variant_sentence
+from compilediag.extensions.cadence import probe as probes
+from compilediag.extensions.cadence.groups import parse_groups
+from compilediag.extensions.cadence.plan import Variant
+from compilediag.extensions.cadence.view import variant_sentence
 from compilediag.runs.supervised.options import RunOptions
 
 

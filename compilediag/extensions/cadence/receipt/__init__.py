@@ -1,1 +1,0 @@
-"""The cadence section of a receipt."""

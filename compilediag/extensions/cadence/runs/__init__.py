@@ -1,1 +1,0 @@
-"""The runs of a probe."""

@@ -1,1 +1,0 @@
-"""A probe as text and as a section of the HTML report."""

@@ -1,1 +1,0 @@
-"""Where a series of numbers takes a lasting step: `noisy` for timings, `counts` for counts."""

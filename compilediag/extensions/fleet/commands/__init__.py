@@ -1,1 +1,0 @@
-"""Commands of many receipts: one file a subcommand."""

@@ -1,1 +1,0 @@
-"""Screens and the page of many receipts."""

@@ -1,1 +1,0 @@
-"""Small programs that compile again for the cause of a finding, written from the receipt alone."""
