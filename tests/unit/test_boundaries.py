@@ -57,11 +57,11 @@ PURE_ROOMS = frozenset(
 )
 """No files, no clock, no processes, no torch; but for what follows."""
 IMPURE_PARTS = frozenset(
-    """
-cadence.command cadence.probe fleet.folder
-""".split()
+    "cadence.command cadence.probe fleet.folder fleet.options fleet.scan fleet.trend_command "
+    "prices repro.command telemetry.exporter telemetry.otlp telemetry.run telemetry.settings "
+    "telemetry.worker train_logs.ending train_logs.patterns train_logs.series".split()
 )
-"""The modules of extensions that are not pure."""
+"""The modules of extensions that are not; all others are."""
 TOUCHES_FILES = frozenset(
     {
         "compilediag.receipt.file",
