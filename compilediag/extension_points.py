@@ -87,4 +87,4 @@ def is_installed(point: str) -> bool:
 
 
 def _extension(point: str) -> str:
-    return point.partition(".")[0]
+    return point.partition(":")[0].partition(".")[0]

@@ -175,18 +175,11 @@ def test_a_change_of_each_kind_is_proved(
 
 
 EDITED = """\
-\"\"\"Sizes that change, and a generator.\"\"\"
+\"\"\"Sizes that change.\"\"\"
 from torch import compile, ones
 
 def scaled(x):
     return x.sin().sum()
-
-
-def added(items):
-    total = 0
-    for each in items:
-        total = total + each.sin()
-    return total.sum()
 
 
 call = compile(scaled, backend="eager")
@@ -194,8 +187,6 @@ for size in (4, 6, 8):
     batch = ones(size)
     # the step
     call(batch)
-add = compile(added, backend="eager")
-add(ones(4) * n for n in (1, 2))
 """
 
 
@@ -212,7 +203,7 @@ print(sum(bool(row.recompile_reason) for row in rows), sum(utils.counters["graph
 def test_edits_are_made_when_they_are_proved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the file and as a patch, which are the same; a plain run has neither finding then."""
+    """In the file and as a patch, which are the same; a plain run has no finding then."""
     monkeypatch.chdir(tmp_path)
     program = tmp_path / "edited.py"
     program.write_text(EDITED, encoding="utf-8")
@@ -226,7 +217,7 @@ def test_edits_are_made_when_they_are_proved(
         "import compile, ones\n", "import compile, ones\nimport torch\n"
     ).replace(
         "    call(batch)\n", "    torch._dynamo.maybe_mark_dynamic(batch, 0)\n    call(batch)\n"
-    ).replace("add(ones(4) * n for n in (1, 2))", "add(list(ones(4) * n for n in (1, 2)))")
+    )
     assert program.stat().st_mode & 0o777 == 0o755
     program.write_text(EDITED, encoding="utf-8")
     subprocess.run(["git", "apply", "fix.patch"], check=True)
