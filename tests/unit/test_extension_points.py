@@ -112,7 +112,7 @@ def test_a_point_of_a_missing_module_is_left_out(monkeypatch: pytest.MonkeyPatch
 def test_every_extension_is_in_the_table() -> None:
     """No folder is left that nothing loads, and each says why it exists."""
     folders = {path.parent.name for path in (OUTSIDE / "extensions").glob("*/__init__.py")}
-    assert folders == {point.partition(".")[0] for point in POINTS}
+    assert folders == {point.partition(":")[0].partition(".")[0] for point in POINTS}
     inside = {path.stem for path in (INSIDE / "extensions").glob("[a-z]*")}
     assert inside == {point.partition(":")[0].partition(".")[0] for point in INSIDE_POINTS}
     for name in folders:
