@@ -1,8 +1,5 @@
-"""`traces`: CPU seconds of `analyze` for a large trace beside those of tlparse, which must read all
-of it too, and does more: it writes every graph, and a page for each.
-
-Both write into memory where there is a file system for that: most of what tlparse takes on a disk
-is the system's, and changes fourfold with the disk's state.
+"""`traces`: CPU seconds of `analyze` for a large trace beside those of tlparse, which writes pages
+of every graph too; into memory where it can: on a disk, most of tlparse's seconds are the system's.
 """
 
 from __future__ import annotations
@@ -30,8 +27,7 @@ def reading(bench: Bench) -> Iterator[Row]:
         {**environment(), "TORCH_TRACE": str(folder)},
     )
     (path,) = folder.iterdir()
-    recorded = path.read_bytes()
-    path.write_bytes(recorded * round(MB * 1e6 / len(recorded)))
+    path.write_bytes((once := path.read_bytes()) * round(MB * 1e6 / len(once)))
     with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as out:
         numbers = itertools.count()
 
@@ -39,13 +35,11 @@ def reading(bench: Bench) -> Iterator[Row]:
             place = ("-o", f"{out}/{next(numbers)}", str(path))
             return cpu_seconds((*words, *place), environment())
 
-        # One process: a pool would not be waited for, and its seconds not be counted.
-        ours = (*COMPILEDIAG, "analyze", "-j", "1")
-        pairs = interleave(lambda: taken(*TLPARSE), lambda: taken(*ours), bench.rounds)
-        found = change(pairs)
+        ours = (*COMPILEDIAG, "analyze", "-j", "1")  # a pool's seconds would not be counted
+        found = change(interleave(lambda: taken(*TLPARSE), lambda: taken(*ours), bench.rounds))
     shares = " ".join(f"{1 + part:.3f}" for part in (found.median, found.low, found.high))
-    verdict = found.against(GOAL - 1)
-    yield Row(f"analyze, {MB} MB", f"tlparse -p {found.base:.2f} s", shares, f"≤ {GOAL}", verdict)
+    base, verdict = f"tlparse -p {found.base:.2f} s", found.against(GOAL - 1)
+    yield Row(f"analyze, {MB} MB", base, shares, f"≤ {GOAL}", verdict)
 
 
 BENCHMARKS: dict[str, Benchmark] = {"traces": reading}
