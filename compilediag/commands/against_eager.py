@@ -15,11 +15,7 @@ from compilediag.commands.target import (
     refuse,
     with_files_read,
 )
-from compilediag.compare.against_eager import (
-    conclude,
-    not_concluded,
-    with_payoff,
-)
+from compilediag.compare.against_eager import conclude, not_concluded, with_payoff
 from compilediag.compare.gate.ab import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers.first_difference import Numbers
@@ -28,7 +24,7 @@ from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
-from compilediag.runs.supervised.supervised_run import with_receipt
+from compilediag.runs.supervised.supervised_run import Outcome, with_receipt
 from compilediag.runs.trials.against_eager import (
     COMPILED,
     FOLDER,
@@ -80,15 +76,8 @@ def run_against_eager(options: RunOptions) -> int:
     receipt, timeline = outcome.receipt, outcome.timeline
     if receipt is None or timeline is None:
         return finish(outcome, options)
-    # The steps, limits and warm-up of the first run, and nothing of what it leaves.
-    of_trials = RunOptions(
-        steps=run_options.steps,
-        warmup=run_options.warmup,
-        timeout_s=run_options.timeout_s,
-        grace_s=run_options.grace_s,
-    )
     made = Pairs(
-        Program(options.target, of_trials, os.environ, folder_of(outcome.run_dir)),
+        _program_of_trials(run_options, outcome),
         announce,
         rounds=pairs,
         budget_s=options.budget_s,
@@ -112,6 +101,17 @@ def run_against_eager(options: RunOptions) -> int:
         return code or EXIT_INTERRUPTED
     nothing = payoff.verdict == "not_concluded" and (numbers is None or numbers.same is None)
     return code or (EXIT_USAGE if nothing else 0)
+
+
+def _program_of_trials(options: RunOptions, first: Outcome) -> Program:
+    """With the steps, limits and warm-up of the first run, and nothing of what it leaves."""
+    of_trials = RunOptions(
+        steps=options.steps,
+        warmup=options.warmup,
+        timeout_s=options.timeout_s,
+        grace_s=options.grace_s,
+    )
+    return Program(options.target, of_trials, os.environ, folder_of(first.run_dir))
 
 
 def _require_possible(options: RunOptions) -> None:

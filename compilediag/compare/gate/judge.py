@@ -250,13 +250,7 @@ def judge(
         *unmeasured(receipt, run, limits),
     ]
     if baseline is not None:
-        reasons += lane_mismatches(receipt, baseline)
-        if baseline.recordings is not None and whole.lane.recordings is None:
-            # They must not look like an improvement.
-            without = receipt.cudagraph is not None and receipt.cudagraph.applicable is False
-            why = "had no CUDA device" if without else "did not measure them"
-            recordings = f"CUDA-graph recordings ({baseline.recordings})"
-            reasons.append(f"the baseline counts {recordings} and this run {why}")
+        reasons += _not_comparable(receipt, whole, baseline)
     elif baseline_name is not None:
         reasons.append(f"the baseline {baseline_name} has no lane {name!r}")
     found, failures = BaselineResult(), list[Item]()
@@ -285,6 +279,15 @@ def judge(
         strict=strict,
         require_proved_fix=require_proved_fix,
     )
+
+
+def _not_comparable(receipt: Receipt, run: RunBaseline, known: LaneBaseline) -> Iterable[str]:
+    """Why the baseline says nothing of this run: what it did not measure is no improvement."""
+    yield from lane_mismatches(receipt, known)
+    if known.recordings is not None and run.lane.recordings is None:
+        without = receipt.cudagraph is not None and receipt.cudagraph.applicable is False
+        why = "had no CUDA device" if without else "did not measure them"
+        yield f"the baseline counts CUDA-graph recordings ({known.recordings}) and this run {why}"
 
 
 def _ordered(items: Iterable[Item]) -> list[Item]:

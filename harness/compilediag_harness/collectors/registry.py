@@ -126,10 +126,7 @@ class CollectorSet:
             (torch_caches.PGO, partial(torch_caches.on_profile, caches.looked_up)),
             (torch_caches.ARTIFACTS, partial(torch_caches.on_artifacts, caches.looked_up)),
             (torch_caches.PACKAGE, partial(torch_caches.on_packages, *loaded)),
-            (
-                torch_caches.AOT_COMPILE,
-                partial(torch_caches.on_loaded_functions, *loaded),
-            ),
+            (torch_caches.AOT_COMPILE, partial(torch_caches.on_loaded_functions, *loaded)),
         ]
 
     def _watch_metrics(self) -> Removers:
