@@ -27,12 +27,9 @@ def pytest_configure() -> None:
     # Several programs compute at a time: on cores that are taken, the threads of OpenMP wait for
     # one another in a busy loop.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # inductor's kernels are compiled once, and it does not try out what the processor has: with
-    # empty caches, that is six more runs of the compiler and three of Python in every program.
+    # inductor does not try out what the processor has: with empty caches, that is six more runs of
+    # the compiler and three of Python in every program.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
-    compiler = str(Path(__file__).parent / "support" / "compiler")
-    if compiler not in os.environ["PATH"]:
-        os.environ["PATH"] = os.pathsep.join([compiler, os.environ["PATH"]])
     # Set before there are workers: they choose the same scenarios, on whichever side of midnight.
     os.environ.setdefault("TODAY", datetime.now(timezone.utc).date().isoformat())
     # A busy machine takes longer for an example than the 200 ms that are allowed by default.
