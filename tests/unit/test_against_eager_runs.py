@@ -26,7 +26,7 @@ from compilediag.runs.trials import against_eager as runs
 from compilediag.runs.trials import one
 from compilediag.runs.trials.against_eager import COMPILED, Pairs, run_pairs
 from compilediag.runs.trials.one import Trial
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import Event, StepsEnded, TrialPlan
 
 pytest.importorskip("scipy", minversion="1.15")

@@ -11,8 +11,7 @@ from trace_lines import HEAD, line
 
 from compilediag.readers.torch_trace.read import rank_in_name, read_trace, trace_of
 from compilediag.rules.diagnose import diagnose
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.wire import EvidenceLost, GraphBroke, Recompiled, TorchSeen
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"

@@ -28,8 +28,7 @@ from compilediag.receipt.run_metadata import JournalFacts
 from compilediag.rules.diagnose import Diagnosis, diagnose
 from compilediag.runs.offline.sources import rank_of, read_source
 from compilediag.runs.pipeline import sum_losses
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Timeline
+from compilediag.timeline.timeline import Timeline, fold
 from compilediag_harness.wire import EvidenceLost
 
 MAX_LOSSES = 20

@@ -29,7 +29,7 @@ from compilediag.runs.offline.rank_choice import (
 )
 from compilediag.runs.offline.sources import LoadedSources, rank_of
 from compilediag.runs.pipeline import journal_facts, receipt_identity, receipt_of, sum_losses
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import EvidenceLost, ProcessEnded
 
 if TYPE_CHECKING:

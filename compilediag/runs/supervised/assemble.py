@@ -34,8 +34,7 @@ from compilediag.runs.supervised.exit_status import (
 from compilediag.runs.supervised.supervised_run import SupervisedRun, TelemetryReport
 from compilediag.runs.tools.tlparse import link_reports
 from compilediag.runs.tools.tlparse_log import clean_traces, traces_in
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import TextLog, Timeline
+from compilediag.timeline.timeline import TextLog, Timeline, fold
 from compilediag_harness.collectors.trace_redaction import FAULT
 from compilediag_harness.wire import (
     ATTACH,
