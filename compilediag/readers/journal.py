@@ -101,8 +101,8 @@ def read_run(run_dir: str) -> tuple[ProcessJournal, ...]:
 
 def journal_names(run_dir: str) -> list[str]:
     """Names of the journal files in a run directory; empty when it cannot be listed."""
-    names = names_in(run_dir)
-    return sorted(name for name in names if name.startswith("journal-") and name.endswith(".jsonl"))
+    names = (name for name in names_in(run_dir) if name.startswith(JOURNAL_START))
+    return sorted(name for name in names if name.endswith(".jsonl"))
 
 
 def decode_line(line: bytes) -> tuple[int, Event] | BadLine:

@@ -103,7 +103,8 @@ class WatchResult:
     @property
     def events(self) -> tuple[Event, ...]:
         """Every event, in order, as a journal would hold them."""
-        self._ended()
+        if self._wall_s is None:
+            raise RuntimeError("watch() has not ended: read what it has seen after the with block")
         return tuple(self._events)
 
     @property
@@ -176,10 +177,6 @@ class WatchResult:
 
         write_receipt(self.receipt, Path(path))
         return Path(path)
-
-    def _ended(self) -> None:
-        if self._wall_s is None:
-            raise RuntimeError("watch() has not ended: read what it has seen after the with block")
 
     def __repr__(self) -> str:
         if self._wall_s is None:

@@ -123,14 +123,14 @@ from compilediag_harness.wire import (
 Kind = TypeVar("Kind")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TextLog:
     """What the text log of the run (TORCH_LOGS) contains, counted independently of the events."""
 
-    recompiling_lines: int
+    recompiling_lines: int = 0
     """"Recompiling function" messages: one more than the real recompiles per frame at the limit."""
-    limit_warnings: int
-    break_sites: frozenset[tuple[str, int]]
+    limit_warnings: int = 0
+    break_sites: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     profile_uses: tuple[str, ...] = ()
     """Messages about a stored dynamic-shape profile in use."""
     log_lines: int = 0

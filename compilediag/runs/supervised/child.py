@@ -155,7 +155,7 @@ def supervise(
         child: the target.
         inbox: the signals that this process gets.
         witness: which of them the whole process group was sent.
-        started: when the target was started, by the clock.
+        started: when it was started, by the monotonic clock.
         grace_s: seconds from the second Ctrl-C, or the time limit, to SIGKILL.
         timeout_s: the time limit.
         run_dir: with the journals, which hold whether Ctrl-C was lost.
@@ -305,7 +305,4 @@ def begin_export(run: SupervisedRun) -> Export | None:
     """Starts the export of a run that has started; None without telemetry."""
     if run.options.telemetry is None:
         return None
-    start: Callable[[SupervisedRun], Export] = extension_points.load(
-        extension_points.TELEMETRY_EXPORT, "telemetry"
-    )
-    return start(run)
+    return extension_points.load(extension_points.TELEMETRY_EXPORT, "telemetry")(run)

@@ -10,11 +10,7 @@ from dataclasses import replace
 
 import msgspec
 
-from compilediag.compare.cold_and_warm import (
-    conclude,
-    not_concluded,
-    with_starts,
-)
+from compilediag.compare.cold_and_warm import conclude, not_concluded, with_starts
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RECEIPT_NAME
 from compilediag.runs.run_directory import save_receipt
@@ -41,13 +37,8 @@ def run_twice(
 
     The receipt is that of the second start; the first one's is in the folder `cold` beside it.
     Where the first start fails, it is the run, and there is no second. The exit code is that of the
-    newest start; 2 where that is 0 and nothing could be concluded.
-
-    Args:
-        words: TARGET and everything after it.
-        options: how to run it.
-        announce: called before each start with what it is.
-        environ: the environment of the target, before ours is added; this process's by default.
+    newest start; 2 where that is 0 and nothing could be concluded. `words` and `environ` are those
+    of `run`; `announce` is called before each start with what it is.
 
     Raises:
         UsageError: nothing was started.

@@ -45,12 +45,8 @@ REMOVED = "the directory of the run, {}, or a file in it was removed while the p
 def run(
     words: Sequence[str], options: RunOptions, environ: Mapping[str, str] | None = None
 ) -> Outcome:
-    """Runs TARGET and its arguments.
-
-    Args:
-        words: TARGET and everything after it.
-        options: how to run it.
-        environ: the environment of the target, before ours is added; this process's by default.
+    """Runs `words`, which are TARGET and everything after it. `environ` is the environment of the
+    target, before ours is added; this process's by default.
 
     Raises:
         UsageError: the target was not started.
@@ -71,13 +67,8 @@ def run(
             notes = decompile(running, ended, inbox, witness) if options.depyf else ()
         moved, lost = _moved(running, kept)
         outcome = _conclude(moved, ended, provenance, report, (*lost, *notes))
-        stopped = ended.interrupts > 0 or ended.passed_on
-        return replace(
-            outcome,
-            moved=moved.run_dir != run_dir,
-            stopped=stopped,
-            timed_out=ended.timed_out,
-        )
+        gone, stopped = moved.run_dir != run_dir, ended.interrupts > 0 or ended.passed_on
+        return replace(outcome, moved=gone, stopped=stopped, timed_out=ended.timed_out)
 
 
 def _run_child(
@@ -240,14 +231,9 @@ class Program(CommandLine):
         keep_caches: bool = False,
         **changes: Any,
     ) -> Outcome:
-        """One run, with empty caches of its own unless `keep_caches`.
-
-        Args:
-            output: its directory.
-            variables: of its environment, beside those of all runs.
-            words: TARGET and its arguments, where they are not those of all runs.
-            keep_caches: the caches of the environment.
-            changes: its options, where they are not those of all runs.
+        """One run in a directory of its own, with empty caches of its own unless `keep_caches`.
+        `variables` are of its environment, beside those of all runs; `words` and `changes` are what
+        it has in place of the command line and the options of all.
 
         Raises:
             UsageError: it cannot be started, or its directory cannot be made.
@@ -265,13 +251,8 @@ def program_in_own_folder(
     *,
     on_stdin: str = READ_ONCE,
 ) -> Program:
-    """The program with a new directory for all its runs, and a name of its lane.
-
-    Args:
-        words: TARGET and everything after it.
-        options: `output` is the directory of all runs.
-        environ: the environment of the target; this process's by default.
-        on_stdin: what the user reads of a program that can be read only once.
+    """The program with a new directory for all its runs, and a name of its lane. `environ` as in
+    `run`; `on_stdin`: what the user reads of a program that can be read only once.
 
     Raises:
         UsageError: it cannot be started, or is read from stdin.

@@ -60,42 +60,32 @@ class Report(NamedTuple):
 
 
 def link_reports(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> LinkedReports:
-    """Makes a report of every trace.
-
-    Args:
-        logs: the traces.
-        run_dir: where the reports go, among the artifacts.
-        known: secret values, which are redacted.
-    """
+    """Makes a report of every trace, among the artifacts of the run, without the secret values that
+    are `known`."""
     if not logs:
         return LinkedReports((NO_TRACE,))
     try:
-        return _linked(logs, run_dir, known)
+        reports = reports_of(logs[:MAX_REPORTS], os.path.join(run_dir, ARTIFACTS, REPORTS), known)
+        notes = [f"{os.path.basename(x.log)}: {x.problem}" for x in reports if x.problem]
+        if len(logs) > MAX_REPORTS:
+            notes.append(f"tlparse reports {MAX_REPORTS} of the {len(logs)} traces")
+        made = [os.path.relpath(item.folder) for item in reports if item.folder is not None]
+        if made:
+            more = f" and {len(made) - 1} more" if len(made) > 1 else ""
+            notes.append(f"tlparse's report: {os.path.join(made[0], INDEX)}{more}")
+        linked = [
+            {
+                "trace": item.log if is_uri(item.log) else os.path.relpath(item.log, run_dir),
+                "report": item.folder and os.path.relpath(item.folder, run_dir),
+                "problem": item.problem,
+                "records_left_out": item.left_out,
+            }
+            for item in reports
+        ]
     except Exception as error:
         fault = f"{type(error).__name__}: {error}"[:300]
-        return LinkedReports(
-            (f"tlparse's report is not linked, by a fault of compilediag: {fault}",)
-        )
-
-
-def _linked(logs: Sequence[str], run_dir: str, known: Sequence[str]) -> LinkedReports:
-    reports = reports_of(logs[:MAX_REPORTS], os.path.join(run_dir, ARTIFACTS, REPORTS), known)
-    notes = [f"{os.path.basename(item.log)}: {item.problem}" for item in reports if item.problem]
-    if len(logs) > MAX_REPORTS:
-        notes.append(f"tlparse reports {MAX_REPORTS} of the {len(logs)} traces")
-    made = [os.path.relpath(item.folder) for item in reports if item.folder is not None]
-    if made:
-        more = f" and {len(made) - 1} more" if len(made) > 1 else ""
-        notes.append(f"tlparse's report: {os.path.join(made[0], INDEX)}{more}")
-    linked = [
-        {
-            "trace": item.log if is_uri(item.log) else os.path.relpath(item.log, run_dir),
-            "report": item.folder and os.path.relpath(item.folder, run_dir),
-            "problem": item.problem,
-            "records_left_out": item.left_out,
-        }
-        for item in reports
-    ]
+        note = f"tlparse's report is not linked, by a fault of compilediag: {fault}"
+        return LinkedReports((note,))
     return LinkedReports(tuple(notes), {"tlparse": {"reports": linked}})
 
 
@@ -112,15 +102,8 @@ def reports_of(
     limits: Limits | None = None,
     program: str | None = None,
 ) -> list[Report]:
-    """A report of each log, in folders "1", "2"... of `into`, which is made.
-
-    Args:
-        logs: paths of TORCH_TRACE files.
-        into: the folder for the reports.
-        known: secret values, which are redacted.
-        limits: of each child; all of them together also have `TIME_S`.
-        program: the tlparse to use; None: the one that is installed.
-    """
+    """A report of each log, in folders "1", "2"... of `into`, which is made. `limits` are of each
+    child, all of them together also have `TIME_S`; `program` is the installed one by default."""
     program = program or find_tlparse()
     limits = limits or Limits()
     until = time.monotonic() + TIME_S
@@ -130,9 +113,8 @@ def reports_of(
         if program is None:
             reports.append(Report(log, None, "tlparse is not installed: pip install tlparse"))
         elif left_s < MIN_TIME_S:
-            reports.append(
-                Report(log, None, f"the {TIME_S:g} s for reports were used up before it")
-            )
+            why = f"the {TIME_S:g} s for reports were used up before it"
+            reports.append(Report(log, None, why))
         else:
             within = limits._replace(time_s=min(limits.time_s, left_s))
             folder = os.path.join(into, str(number))
@@ -144,8 +126,8 @@ def reports_of(
             except TooLarge as error:
                 reports.append(Report(log, None, f"no report is made of the log: {error}"))
             except OSError as error:
-                why = error.strerror or error
-                reports.append(Report(log, None, f"no report could be written: {why}"))
+                why = f"no report could be written: {error.strerror or error}"
+                reports.append(Report(log, None, why))
     return reports
 
 

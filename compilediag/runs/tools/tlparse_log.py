@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from compilediag.readers.lines import map_json, parse_json
+from compilediag.readers.lines import map_json, parse_object, split_lines
 from compilediag.readers.storage import open_stream
 from compilediag.runs.run_directory import ARTIFACTS, TRACES
 from compilediag_harness.redaction.redactor import Redactor
@@ -78,18 +78,13 @@ class _Record(NamedTuple):
 
 
 def copy_log(pieces: Iterable[bytes], target: BinaryIO, known: Sequence[str] = ()) -> Copied:
-    """Writes the copy.
-
-    Args:
-        pieces: the bytes of the log.
-        target: where the copy goes.
-        known: secret values, which are redacted.
+    """Writes a copy of the bytes of a log, without the secret values that are `known`.
 
     Raises:
         TooLarge: no report can be made of it.
     """
     copied, redactor, payloads = Copied(), Redactor(known), 0
-    for record in _records(_lines(pieces), copied):
+    for record in _records(pieces, copied):
         try:
             cleaned = _cleaned(record, copied, redactor)
         except RecursionError:
@@ -105,27 +100,19 @@ def copy_log(pieces: Iterable[bytes], target: BinaryIO, known: Sequence[str] = (
     return copied
 
 
-def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines without their ends; of a line over the limit only the beginning."""
-    rest, total = b"", 0
+def _limited(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    total = 0
     for piece in pieces:
         total += len(piece)
         if total > MAX_LOG_BYTES:
             raise TooLarge(f"it is larger than {MAX_LOG_BYTES >> 20} MiB")
-        *whole, last = piece.split(b"\n")
-        for line in whole:
-            yield rest + line
-            rest = b""
-        if len(rest) <= MAX_LINE_BYTES:
-            rest += last
-    if rest:
-        yield rest
+        yield piece
 
 
-def _records(lines: Iterable[bytes], copied: Copied) -> Iterator[_Record]:
+def _records(pieces: Iterable[bytes], copied: Copied) -> Iterator[_Record]:
     current: _Record | None = None
     size = 0
-    for line in lines:
+    for line, *_ in split_lines(_limited(pieces), MAX_LINE_BYTES + 1):
         if line.startswith(b"\t"):
             size += len(line)
             if current is not None and size <= MAX_PAYLOAD_BYTES:
@@ -147,8 +134,7 @@ def _records(lines: Iterable[bytes], copied: Copied) -> Iterator[_Record]:
 
 
 def _cleaned(record: _Record, copied: Copied, redactor: Redactor) -> bytes | None:
-    raw = parse_json(record.metadata)
-    fields = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
+    fields = parse_object(record.metadata) or {}
     event = next(iter(fields), None)
     if event not in EVENTS:
         copied.left_out["no_record" if event is None else "unknown_event"] += 1
@@ -204,12 +190,8 @@ def clean_traces(run_dir: str, attached: int, known: Sequence[str]) -> tuple[str
     """Takes the secrets out of traces that a process wrote which compilediag was not attached to;
     an attached one writes its trace without them.
 
-    Args:
-        run_dir: the run's directory.
-        attached: processes that do so themselves; each writes one trace at most.
-        known: secret values.
-
-    Returns sentences for the user.
+    `attached` is the count of processes that do so themselves, each of which writes one trace at
+    most; `known` are secret values. Returns sentences for the user.
     """
     traces = traces_in(run_dir)
     if len(traces) <= attached:

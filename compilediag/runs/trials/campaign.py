@@ -233,33 +233,29 @@ def editable_files(campaign: Campaign) -> list[str]:
 
 
 def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Result, ...]:
-    """Makes the runs; an exception of ours or Ctrl-C ends them and loses nothing.
-
-    Args:
-        campaign: the program and its findings; what becomes of it is written into it.
-        baseline: the program as it is, where that run was made already.
+    """Makes the runs, and writes what becomes of them into the campaign; an exception of ours or
+    Ctrl-C ends them and loses nothing. `baseline`: the program as it is, if that was run already.
     """
+    note = None
     try:
         _run(campaign, baseline)
     except Stop as why:
-        campaign.notes.append(str(why))
-        campaign.stopped = True
+        note = str(why)
     except KeyboardInterrupt:
-        campaign.notes.append("interrupted: what was not tried by then is left out")
-        campaign.stopped = campaign.interrupted = True
+        note = "interrupted: what was not tried by then is left out"
+        campaign.interrupted = True
     except CompilediagError as error:
-        campaign.notes.append(f"no more runs: {error}")
+        note = f"no more runs: {error}"
+    if note is not None:
+        campaign.notes.append(note)
         campaign.stopped = True
     found = candidates_by_finding(campaign.receipt, campaign.wanted)
     return tuple(_result(campaign, each, found[each.id]) for each in campaign.wanted)
 
 
 def _run(campaign: Campaign, given: Trial | None) -> None:
-    candidates = {
-        finding: each.possible
-        for finding, each in candidates_by_finding(campaign.receipt, campaign.wanted).items()
-    }
-    if not any(candidates.values()):
+    candidates = candidates_by_finding(campaign.receipt, campaign.wanted)
+    if not any(each.possible for each in candidates.values()):
         return
     baseline = campaign.baseline = given or campaign.make_trial("the program as it is")
     if baseline.observed is None or baseline.problem:
@@ -274,7 +270,7 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
     campaign.subjects = {each.id: subject_of(each, campaign.receipt) for each in campaign.wanted}
     functions = [item.function for item in baseline.observed.timeline.invocations]
     for finding in campaign.wanted:
-        changes = [located(change, functions) for change in candidates[finding.id]]
+        changes = [located(change, functions) for change in candidates[finding.id].possible]
         if campaign.edits_first:
             # But for other sizes, which come when nothing makes those of the program do.
             changes.sort(key=lambda change: (change.pads is not None, not change.edits))
