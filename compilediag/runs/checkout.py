@@ -61,7 +61,13 @@ def with_sources(
     """
     root = root_of(folder) if provenance.source == "git" else None
     sources = _sources_of(timeline)
-    kept = _below(sources, folder) if root is None else without_ignored(root, _below(sources, root))
+    kept = _below(sources, root or folder)
+    if root is not None:
+        # 1 is git's answer where it ignores none of them; no answer counts as that.
+        listed = "\0".join(kept)
+        found = git(root, "check-ignore", "-z", "--stdin", stdin=listed, passing=(0, 1))
+        ignored = set(names(found or ""))
+        kept = [file for file in kept if file not in ignored]
     digests = {
         _relative(path, folder): _digest(path, started_unix if path.endswith(".py") else None)
         for path in kept[:MAX_SOURCES]
@@ -264,13 +270,3 @@ def is_commit(text: str | None) -> bool:
 def names(output: str) -> list[str]:
     """The paths of an output of `-z`."""
     return [name for name in output.split("\0") if name]
-
-
-def without_ignored(root: str, files: Iterable[str]) -> list[str]:
-    """The files below the root of a repository that git does not ignore; all where it gives no
-    answer."""
-    files = list(files)
-    # 1 is git's answer where it ignores none of them.
-    found = git(root, "check-ignore", "-z", "--stdin", stdin="\0".join(files), passing=(0, 1))
-    ignored = set(names(found or ""))
-    return [file for file in files if file not in ignored]

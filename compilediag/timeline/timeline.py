@@ -46,11 +46,21 @@ from compilediag.timeline.frames import (
 )
 from compilediag.timeline.invocations import (
     Calls,
+    CallsOutside,
+    DeviceStep,
+    ModuleHook,
+    PartialPhase,
     StanceCalls,
+    Step,
     TimedCalls,
+    device_steps_of,
+    disabled_calls_of,
     held_states_of,
+    hooks_of,
     invocations_of,
+    partial_phases_of,
     stance_calls_of,
+    steps_of,
     timed_calls_of,
 )
 from compilediag.timeline.process import ProcessEvents
@@ -61,18 +71,6 @@ from compilediag.timeline.recorded import (
     groups_of,
     loops_of,
     newest_of,
-)
-from compilediag.timeline.steps import (
-    CallsOutside,
-    DeviceStep,
-    ModuleHook,
-    PartialPhase,
-    Step,
-    device_steps_of,
-    disabled_calls_of,
-    hooks_of,
-    partial_phases_of,
-    steps_of,
 )
 from compilediag_harness.wire import (
     AblationWritten,

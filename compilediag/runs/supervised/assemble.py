@@ -24,7 +24,7 @@ from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.runs.checkout import with_sources
-from compilediag.runs.pipeline import Stage, journal_facts, receipt_identity, receipt_of, unwatched
+from compilediag.runs.pipeline import Stage, journal_facts, receipt_identity, receipt_of
 from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     attach_faults,
@@ -37,8 +37,7 @@ from compilediag.runs.run_directory import (
 )
 from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, TelemetryReport
 from compilediag.runs.supervised.target import Target
-from compilediag.runs.tools.tlparse import link_reports
-from compilediag.runs.tools.tlparse_log import clean_traces, traces_in
+from compilediag.runs.tools.tlparse import clean_traces, link_reports, traces_in
 from compilediag.timeline.timeline import TextLog, Timeline, fold
 from compilediag_harness.collectors.trace_redaction import FAULT
 from compilediag_harness.wire import (
@@ -67,7 +66,7 @@ def assemble(
     ended: ExitInfo,
     provenance: Provenance,
     telemetry: TelemetryReport | None = None,
-    stage: Stage = unwatched,
+    stage: Stage = lambda text: None,
 ) -> tuple[Receipt, tuple[str, ...], Timeline]:
     """The receipt of a run that has ended, sentences that go beside it, and its events."""
     stage(f"reading the {bytes_written(run.run_dir) >> 20} MiB that were recorded")
