@@ -190,7 +190,13 @@ def _examined(candidate: _Candidate, trainers: TrainLogReader | None) -> Input:
     head = stream.head()
     if named and _JOURNAL_LINE.match(head):
         return Input(parent(path), RUN)
-    kind = _kind_of(path, head)
+    kind = FOREIGN
+    if _TRACE_LINE.search(head) or _by_name(path) is not None:
+        kind = TRACE
+    elif any(
+        PREFIX.search(line[:8192].decode("utf-8", "replace")) for line in head.split(b"\n")[:2000]
+    ):
+        kind = TEXT
     if kind == TRACE or (not named and path.endswith(DOCUMENTS)):
         return Input(path, kind)
     if stream.problem and not head and (named or is_uri(path) or os.path.isfile(path)):
@@ -210,15 +216,6 @@ def _shows_steps(head: bytes, trainers: TrainLogReader | None) -> bool:
     # The readers of trainers' output are loaded only where there may be one.
     trainers = trainers or built_in_reader()
     return trainers is not None and trainers.has_steps(head)
-
-
-def _kind_of(path: str, head: bytes) -> str:
-    if _TRACE_LINE.search(head) or _by_name(path) is not None:
-        return TRACE
-    for line in head.split(b"\n")[:2000]:
-        if PREFIX.search(line[:8192].decode("utf-8", "replace")):
-            return TEXT
-    return FOREIGN
 
 
 def without_foreign_texts(

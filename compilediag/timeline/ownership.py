@@ -81,14 +81,11 @@ def _belongs_to_torch_source(file: str, roots: tuple[str, ...]) -> bool:
     if file.startswith("/"):
         head, found, tail = file.rpartition("/torch/")
         return bool(found) and bool(head) and re.match(_TORCH_TAIL, tail) is not None
-    tail = file.removeprefix("torch/")
-    return re.match(_TORCH_TAIL, tail) is not None and not _continues_a_root(file, roots)
-
-
-def _continues_a_root(file: str, roots: tuple[str, ...]) -> bool:
-    """A shortened path begins with the last folders of a root: "b/app.py" below ".../a/b"."""
+    if re.match(_TORCH_TAIL, file.removeprefix("torch/")) is None:
+        return False
+    # A shortened path begins with the last folders of a root: "b/app.py" below ".../a/b".
     folders = file.split("/")[:-1]
-    return any(
+    return not any(
         root.rstrip("/").endswith("/" + "/".join(folders[:count]))
         for root in roots
         for count in range(1, len(folders) + 1)

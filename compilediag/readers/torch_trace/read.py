@@ -145,10 +145,6 @@ _CALL_CHARS = 500
 _TYPED = ("<stdin", "<ipython", "<string>")
 """Code of the program's own that has no file; other names like these are of generated code."""
 
-CallInFile = tuple[str, StackEntry]
-"""A call with the name of its file."""
-
-
 ROWS_KEPT = 12_000
 """Most attempts of a process that are kept; later records are counted as lost. With as many,
 `analyze` has 54 MB resident, whatever the size of the trace."""
@@ -364,7 +360,11 @@ class TraceProcess:
             text = short_text(payload.decode("utf-8", "replace"), TEXT_LIMIT)
             self._events.append(GraphBroke(self._t, 0, compile_id, self._epoch, text))
         elif name == "torch_version":
-            self._torch = _version_in(payload) or self._torch
+            value = parse_json(payload)
+            if (fields := parse_object(payload)) is not None:
+                value = next((item for key, item in fields.items() if "version" in key), None)
+            text = value if isinstance(value, str) else payload.decode("utf-8", "replace")
+            self._torch = short_text(text.strip().strip('"'), 100) or self._torch
         elif name == "inductor_collective_schedule":
             found = parse_list(payload) or []
             operations = tuple(short_text(item, 512) for item in found[:OPERATIONS_KEPT])
@@ -427,18 +427,9 @@ def _reasons_in(payload: bytes) -> tuple[str, ...]:
     )
 
 
-def _version_in(payload: bytes) -> str | None:
-    """The version in torch's own artifact."""
-    value = parse_json(payload)
-    if (fields := parse_object(payload)) is not None:
-        value = next((item for key, item in fields.items() if "version" in key), None)
-    text = value if isinstance(value, str) else payload.decode("utf-8", "replace")
-    return short_text(text.strip().strip('"'), 100) or None
-
-
-def entered(calls: Sequence[CallInFile]) -> tuple[UserCall | None, str]:
-    """The innermost call of the program's own among `calls`, the outermost of which is first, that
-    is seen to enter compiled code; or the thread, where there is none."""
+def entered(calls: Sequence[tuple[str, StackEntry]]) -> tuple[UserCall | None, str]:
+    """The innermost call of the program's own among `calls`, each with the name of its file and the
+    outermost first, that is seen to enter compiled code; or the thread, where there is none."""
     # The program's file where `python -m` ran it.
     outermost = next((pair for pair in calls if "runpy" not in pair[0]), None)
     main = outermost[0] if outermost and outermost[1].function == "<module>" else None

@@ -10,7 +10,7 @@ those of several threads lie among each other; their compile keeps them apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -305,9 +305,7 @@ class TracePhases:
 
     def take_record(self, payload: bytes, compile_id: str) -> None:
         """One record of `compile_id`; "" is none: an import that the first compile waits for."""
-        payloads = self._payloads.get(compile_id)
-        if payloads is None:
-            payloads = self._payloads[compile_id] = []
+        payloads = self._payloads.setdefault(compile_id, [])
         payloads.append(payload)
         if len(payloads) >= PAYLOADS_KEPT or len(self._payloads) > STACKS_KEPT:
             self._decode(compile_id)
@@ -332,7 +330,14 @@ class TracePhases:
 
     def _decode(self, compile_id: str) -> bool:
         """Follows the phases of a compile to its last record; whether any record was one."""
-        timings = self._timings_in(self._payloads.pop(compile_id, ()))
+        payloads = self._payloads.pop(compile_id, ())
+        try:
+            found = _DECODER.decode(b"[%s]" % b",".join(payloads))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            found = [timing for payload in payloads if (timing := self._lenient(payload))]
+        timings = [timing for timing in found if 0 <= timing.ts < _MAX_MICROSECONDS]
+        for _ in range(len(found) - len(timings)):
+            self._losses.add("bad_json")
         self._seen = self._seen or bool(timings)
         stack = self._stacks.pop(compile_id, None) or PhaseStack()
         for timing in timings if compile_id else ():
@@ -342,16 +347,6 @@ class TracePhases:
                 stack.ended(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
         self._keep(compile_id, stack)
         return self._seen
-
-    def _timings_in(self, payloads: Iterable[bytes]) -> list[_Timing]:
-        try:
-            timings = _DECODER.decode(b"[%s]" % b",".join(payloads))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            timings = [timing for payload in payloads if (timing := self._lenient(payload))]
-        known = [timing for timing in timings if 0 <= timing.ts < _MAX_MICROSECONDS]
-        for _ in range(len(timings) - len(known)):
-            self._losses.add("bad_json")
-        return known
 
     def _lenient(self, payload: bytes) -> _Timing | None:
         """A record that is no plain JSON, or has fields of other types."""

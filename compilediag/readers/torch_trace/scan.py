@@ -111,9 +111,14 @@ class TraceScanner:
         """The wanted records, in the order of the file."""
         for block in self._blocks(chunks):
             timing = None if block.last else _TIMING.fullmatch(block.text)
-            record = self._record(block) if timing is None else self._timing(timing)
-            if record is not None:
-                yield record
+            if timing is None:
+                if (record := self._record(block)) is not None:
+                    yield record
+                continue
+            minute, second, pid, metadata, digest, raw = timing.groups()
+            payload = self._payload(raw, digest, may_cut=False, last=False)
+            if payload is not None:
+                yield TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
 
     def _blocks(self, chunks: Iterable[bytes]) -> Iterator[TextBlock]:
         """The blocks of a file, but for those that lie in one chunk and are not wanted; what is
@@ -172,14 +177,6 @@ class TraceScanner:
             metadata=line[head.start(4) - 2 :],
             payload=whole,
         )
-
-    def _timing(self, found: re.Match[bytes]) -> TraceRecord | None:
-        """The record of a timed phase, if it is whole."""
-        minute, second, pid, metadata, digest, raw = found.groups()
-        payload = self._payload(raw, digest, may_cut=False, last=False)
-        if payload is None:
-            return None
-        return TraceRecord(TIMING, minute, second, int(pid), metadata[:-2] + b"}", payload)
 
     def _payload(self, raw: bytes, digest: bytes, may_cut: bool, *, last: bool) -> bytes | None:
         """The payload as torch wrote it, or its beginning; None where it is lost."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -35,15 +35,6 @@ JSON_FILE_FLAG = "--json-file"
 """What --json=FILE is parsed as: an option of click has a value always, or never."""
 
 _NUMBER = (int, float)
-
-
-class TelemetryOptions(Protocol):
-    """Where an extension sends metrics of a run."""
-
-    @property
-    def experiments_every_s(self) -> float | None:
-        """Seconds between updates of the target's experiments; None: they get none."""
-        ...
 
 
 def positive(key: str, value: float) -> float:
@@ -292,8 +283,8 @@ class RunOptions(TrialOptions):
     """Templates of pyproject.toml, by the names of their groups."""
     prices: CostEstimate | None = None
     """What an hour of a device costs, from `price_file`; None: no cost is estimated."""
-    telemetry: TelemetryOptions | None = None
-    """Where metrics of the run are sent while it goes on."""
+    telemetry: Any = None
+    """The settings of an extension that sends metrics of the run while it goes on."""
     witness_plan: WitnessPlan | None = None
     """What `witness` follows; None: all."""
     sync_steps: tuple[int, int] | None = None
