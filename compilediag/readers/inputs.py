@@ -92,7 +92,6 @@ class Input:
     """"trace", "text", "run" (a folder with journals), "train" (output of a trainer), "foreign",
     "unreadable", "files_over_limit"."""
     why: str | None = None
-    """Why it cannot be used."""
     may_train: bool = False
     """It may hold a trainer's output; a text log of torch often does as well."""
     count: int = 1

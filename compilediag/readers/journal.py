@@ -24,10 +24,8 @@ LINE_LIMIT = 1 << 20
 """Longest line in bytes; `compilediag_harness.base.journal` writes none that is longer."""
 
 JOURNAL_START = "journal-"
-"""How the names of journals begin."""
 
 RECORD_LIMIT = 2_000_000
-"""Most records read from one file."""
 
 LOST_KEYS = ("bad_json", "bad_payload_hash", "too_long", "unknown_kind", "gap")
 """Reasons in `Journal.lost`. "gap" counts sequence numbers that no line has: records that the

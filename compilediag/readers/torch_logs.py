@@ -37,7 +37,6 @@ LINE_LIMIT = 65_536
 """Longest line read, in bytes; the rest of a longer one is dropped."""
 
 PROFILE_LIMIT = 64
-"""Most messages about a stored profile that are kept."""
 
 # [rank0]:V1120 17:12:26.334000 8288 torch/_dynamo/guards.py:5396] [0/1] [__recompiles] text
 PREFIX = re.compile(
@@ -162,7 +161,6 @@ MESSAGES_KEPT = 20_000
 """Most recompiles and breaks kept of one log; later ones are counted as lost."""
 
 MESSAGE_LINES = 400
-"""Most lines kept of one message."""
 
 HOOKS = {"metrics_rows": False, "recompile_reasons": True, "steps": False, "guards": False}
 

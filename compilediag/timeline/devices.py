@@ -152,7 +152,6 @@ class SyncLine:
     loop: int | None
     count: int
     most: int
-    """In the step that held most."""
     steps: tuple[int, ...]
     """Sampled steps that held any."""
     seconds: float | None = None

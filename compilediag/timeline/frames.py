@@ -59,9 +59,7 @@ class BreakSite:
 
 
 def break_sites(
-    parts: Iterable[ProcessEvents],
-    compiles: Iterable[Compile] = (),
-    user_roots: Sequence[str] = (),
+    parts: Iterable[ProcessEvents], compiles: Iterable[Compile] = (), user_roots: Sequence[str] = ()
 ) -> tuple[BreakSite, ...]:
     """Breaks by file and line: repeats at a recompile or a restart are one site. `compiles`: of all
     these processes; `user_roots`: folders of the user's own files."""

@@ -6,7 +6,7 @@ call. Sizes that are equal in every call are one: the rows of a batch and of its
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -94,9 +94,9 @@ class PartialPhase:
 
 def steps_of(part: ProcessEvents) -> list[Step]:
     """Every step that ended, with the seconds that compiles took in it."""
-    compile_s: dict[int, float] = {}
+    compile_s = defaultdict[int, float](float)
     for row in part.of(Compiled):
-        compile_s[row.step] = compile_s.get(row.step, 0.0) + row.seconds
+        compile_s[row.step] += row.seconds
     made: list[Step] = []
     for batch in part.of(StepsEnded):
         for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.every_wall(), strict=False)):
@@ -110,7 +110,7 @@ def steps_of(part: ProcessEvents) -> list[Step]:
                     data_wait_s=_at(batch.data_wait, offset),
                     optimizer_s=_at(batch.optimizer, offset),
                     spans_s=_at(batch.spans, offset),
-                    compile_s=compile_s.get(number, 0.0),
+                    compile_s=compile_s[number],
                     forward_s=_at(batch.forward, offset),
                     backward_s=_at(batch.backward, offset),
                     unsampled=batch.noted,
@@ -252,7 +252,6 @@ class Calls:
     samples_at: tuple[int | None, ...]
     """The samples of each, parallel to `at`."""
     elements_at: tuple[int | None, ...] = ()
-    """The elements of each."""
     tensors: tuple[str, ...] = ()
     """The tensors of its first call, by parameter and key; empty where that is not known."""
     padded: int = 0

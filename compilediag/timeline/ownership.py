@@ -37,10 +37,10 @@ def ownership_of(file: str, user_roots: Sequence[str] = ()) -> Ownership:
     """Who owns `file`, a path as torch or Python prints it.
 
     torch's own files are "torch"; installed packages, the standard library and our own half in the
-    program are "third_party";
-    everything else is "user", also a file outside `user_roots`, because a project is often run
-    from elsewhere. A virtual environment inside the user's folder stays third party. A path that
-    torch shortened from the left is completed against `user_roots` where it can be.
+    program are "third_party"; everything else is "user", also a file outside `user_roots`, because
+    a project is often run from elsewhere. A virtual environment inside the user's folder stays
+    third party. A path that torch shortened from the left is completed against `user_roots` where
+    it can be.
     """
     return _ownership(file, tuple(user_roots))
 

@@ -136,7 +136,6 @@ class TextLog:
     unknown_lines: int = 0
     """Lines about recompiles or breaks that the reader could not understand: never ignored."""
     torn: bool = False
-    """The log ends in the middle of a line."""
     lines_left_out: int = 0
     """Lines in the middle of long messages that are not in the log: they were counted instead."""
     over_limit: bool = False
@@ -206,7 +205,6 @@ class Timeline:
     warm_calls: tuple[TimedWarmCalls, ...] = _made(WarmCallsTimed, warm_calls_of)
     compile_memory: tuple[CompileGrowth, ...] = _made(CompileMemoryRead, compile_memory_of)
     hazards: tuple[HazardsChecked, ...] = _last(HazardsChecked, lambda event: event.frame)
-    """The last check of each frame."""
     unguarded: tuple[UnguardedChanged, ...] = _every(UnguardedChanged)
     warnings: tuple[WarningSeen, ...] = _every(WarningSeen)
     steps: tuple[Step, ...] = _of_parts(steps_of)
@@ -216,7 +214,6 @@ class Timeline:
     tracked: tuple[RunTracked, ...] = _made(RunTracked, newest_of)
     """Each run as it was recorded last, in the order in which they began."""
     tracked_left_out: int = 0
-    """Runs that were not recorded one by one."""
     ablations: tuple[AblationWritten, ...] = _every(AblationWritten)
     invocations: tuple[Calls, ...] = _made(CompiledCallsMade, invocations_of)
     stance_calls: tuple[StanceCalls, ...] = _made(EagerStanceCalls, stance_calls_of)

@@ -159,7 +159,6 @@ EXPORTING = "/torch/export/_trace.py"
 """How the name of the file ends that stands in the stack of all that an export records."""
 
 OPERATIONS_KEPT = 4096
-"""Most collectives kept of one graph."""
 
 STRINGS_KEPT = 20_000
 """Most file names kept of a file's table of strings."""
@@ -207,7 +206,6 @@ class TraceProcess:
         self._events: list[Event] = []
         self._epoch = 0
         self._begun: set[str] = set()
-        """Compile ids of this epoch that began."""
         self._open: dict[Key, StackEntry | None] = {}
         """Frames of compiles that began and have no row yet."""
         self._frames: dict[Key, Location] = {}
@@ -232,7 +230,6 @@ class TraceProcess:
         """Compiles that began below `torch.export`."""
         self._phases = TracePhases(losses)
         self._cut = False
-        """Whether records were left out."""
 
     def take_timing(self, record: TraceRecord) -> None:
         """A record of a timed phase."""

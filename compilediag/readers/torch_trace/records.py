@@ -299,7 +299,6 @@ class TracePhases:
         self._losses = losses
         self._seen = False
         self._payloads: dict[str, list[bytes]] = {}
-        """By compile; those that are not decoded yet."""
         self._stacks: dict[str, PhaseStack] = {}
         self._full = False
 

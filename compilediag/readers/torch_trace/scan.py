@@ -58,7 +58,6 @@ class TextBlock(NamedTuple):
     ended: bool = True
     """Whether the end of its last line is there."""
     last: bool = False
-    """Whether the file ends with it."""
 
 
 class TraceRecord(NamedTuple):
@@ -71,9 +70,7 @@ class TraceRecord(NamedTuple):
     """Local time, b"1121 14:17" and b"00.227000"."""
     pid: int
     metadata: bytes
-    """The JSON object."""
     payload: bytes
-    """Empty where it has none."""
 
     @property
     def at_s(self) -> float:
@@ -87,7 +84,6 @@ class Losses:
 
     counts: Counter[str] = field(default_factory=Counter[str])
     torn: bool = False
-    """The last record is cut."""
 
     def add(self, reason: str) -> None:
         self.counts[reason] += 1

@@ -163,6 +163,8 @@ def summaries_in(journals: Journals) -> tuple[RankSummary, ...]:
 class UnlistedRanks:
     """What a receipt contains of ranks whose events it is not made of."""
 
+    listed: frozenset[int]
+    """Indexes of the other parts."""
     comparison: RankComparison
     """Of all ranks."""
     ranks: tuple[int, ...]
@@ -175,12 +177,10 @@ class RankChoice(NamedTuple):
 
     expected: int | None
     """The world size."""
-    listed: frozenset[int] | None = None
-    """Indexes of the parts that are listed; None: all."""
     unlisted: UnlistedRanks | None = None
 
     def lists(self, index: int) -> bool:
-        return self.listed is None or index in self.listed
+        return self.unlisted is None or index in self.unlisted.listed
 
 
 def choice_of(
@@ -200,6 +200,7 @@ def choice_of(
     comparison = compare_fingerprints(fingerprints, expected, summary_of)
     left = [item for index, item in enumerate(fingerprints) if index not in selection.indexes]
     unlisted = UnlistedRanks(
+        listed=selection.indexes,
         comparison=comparison,
         ranks=tuple(item.rank for item in left if item.rank is not None),
         journal=JournalFacts(
@@ -209,7 +210,7 @@ def choice_of(
         ),
         losses=tuple(_losses(left, selection.unlike)),
     )
-    return RankChoice(expected, selection.indexes, unlisted)
+    return RankChoice(expected, unlisted)
 
 
 def expected_ranks(

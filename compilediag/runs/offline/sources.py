@@ -162,8 +162,7 @@ def read_source(source: Input) -> tuple[ProcessJournal, ...]:
 
 def ranks_named(sources: Sequence[Input]) -> frozenset[int]:
     """Ranks in the names of traces, also of traces that hold nothing."""
-    named = (rank_named(item) for item in sources)
-    return frozenset(rank for rank in named if rank is not None)
+    return frozenset(rank for item in sources if (rank := rank_named(item)) is not None)
 
 
 def rank_named(source: Input) -> int | None:

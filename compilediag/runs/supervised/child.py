@@ -88,7 +88,6 @@ class ExitInfo:
     """As `subprocess` gives it: negative for a signal."""
     wall_s: float
     interrupts: int = 0
-    """How often Ctrl-C came while it ran."""
     interrupt_lost: bool = False
     """torch was seen to lose it."""
     timed_out: bool = False

@@ -118,13 +118,11 @@ class TrialOptions:
     )
     env: str | None = _of_trials("--env FILE", "Write the proved `export` lines to a file.")
     patch: str | None = _of_trials(
-        "--patch FILE",
-        "Write the proved edits to a file, for `git apply`.",
+        "--patch FILE", "Write the proved edits to a file, for `git apply`."
     )
     apply: bool = _flag_of_trials("--apply", "Make the proved edits in the program's files.")
     force: bool = _flag_of_trials(
-        "--force",
-        "With --apply: also edit files with changes that git has not committed.",
+        "--force", "With --apply: also edit files with changes that git has not committed."
     )
     yes: bool = _flag_of_trials("--yes", "Do not ask before running the program several times.")
 
@@ -194,16 +192,11 @@ class RunOptions(TrialOptions):
         "--prices FILE", "Price table (TOML), to estimate what the run cost.", toml=str
     )
     html: str | None = option(
-        "--html FILE",
-        "Write the report to FILE as one offline page.",
-        toml=str,
-        check=_new_page,
+        "--html FILE", "Write the report to FILE as one offline page.", toml=str, check=_new_page
     )
     quiet: bool = flag("--quiet", "Print no verdict.", toml=bool)
     as_json: bool = flag(
-        "--json",
-        "Print the receipt as JSON instead; --json=FILE writes it to a file.",
-        toml=bool,
+        "--json", "Print the receipt as JSON instead; --json=FILE writes it to a file.", toml=bool
     )
     json_file: str | None = option(f"{JSON_FILE_FLAG} FILE", "", hidden=True, check=_new_file)
     live: LiveMode | None = flag(  # noqa: RUF009 - it is dataclasses.field
@@ -220,17 +213,13 @@ class RunOptions(TrialOptions):
         toml=str,
     )
     prometheus_textfile: str | None = _of_run(
-        "--prometheus-textfile FILE",
-        "Report to Prometheus through a file, X.prom.",
-        toml=str,
+        "--prometheus-textfile FILE", "Report to Prometheus through a file, X.prom.", toml=str
     )
     pushgateway: str | None = _of_run(
         "--pushgateway URL", "Report to Prometheus through its push gateway.", toml=str
     )
     prometheus_listen: str | int | None = _of_run(
-        "--prometheus-listen [HOST:]PORT",
-        "Serve a page for Prometheus to scrape.",
-        toml=(str, int),
+        "--prometheus-listen [HOST:]PORT", "Serve a page for Prometheus to scrape.", toml=(str, int)
     )
     telemetry_every: float | None = _of_run(
         "--telemetry-every S",
@@ -264,8 +253,7 @@ class RunOptions(TrialOptions):
         "With --against-eager: find the frame and layer whose numbers differ, in further runs.",
     )
     cadence_probe: bool = _flag_of_run(
-        PROBE_FLAG,
-        "Measure what periodic work costs: see `compilediag probe`. Also after TARGET.",
+        PROBE_FLAG, "Measure what periodic work costs: see `compilediag probe`. Also after TARGET."
     )
     group: tuple[str, ...] = option(
         "--group NAME=TEMPLATE",

@@ -198,10 +198,7 @@ class ChildEnded(NamedTuple):
 
 
 def run_with_limits(
-    command: Sequence[str],
-    folder: str,
-    limits: Limits,
-    environment: Mapping[str, str],
+    command: Sequence[str], folder: str, limits: Limits, environment: Mapping[str, str]
 ) -> ChildEnded:
     """Runs a command in a folder, with no input, and waits for its end.
 

@@ -55,8 +55,6 @@ class Pairs(Trials):
     rounds: int = PAIRS
     made: list[ArmPair] = field(default_factory=list[ArmPair])
     records: list[ArmRecord] = field(default_factory=list[ArmRecord])
-    trials: list[tuple[Trial, Trial]] = field(default_factory=list[tuple[Trial, Trial]])
-    """Those of the pairs: compiled, eager."""
     stopped: str | None = None
     """Why no more runs were made; None where all were."""
     first_s: float = 0.0
@@ -72,7 +70,6 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
         for index in range(pairs.rounds):
             compiled = partial(_run, pairs, "compiled", index) if index else lambda: first
             trials = in_turns(index, compiled, partial(_run, pairs, "eager", index))
-            pairs.trials.append(trials)
             arms = (
                 arm_of(each.observed.timeline, whole=not each.timed_out)
                 if each.observed is not None
@@ -91,11 +88,7 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
 
 
 def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
-    """One run of a pair.
-
-    Raises:
-        Stop: there is no budget for it, it failed, or it was interrupted.
-    """
+    """One run of a pair; Stop where it cannot be made, fails, or is interrupted."""
     plan, limit_s = COMPILED, None
     if arm == "eager":
         plan, limit_s = EAGER, EAGER_TIMES * pairs.first_s + EAGER_EXTRA_S

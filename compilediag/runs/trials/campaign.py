@@ -30,14 +30,7 @@ from compilediag.fixes.observed import (
 )
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import (
-    Change,
-    EditImpossible,
-    by_file,
-    declared_by,
-    located,
-    plan_of,
-)
+from compilediag.rules.changes import Change, EditImpossible, by_file, declared_by, located, plan_of
 from compilediag.rules.limits import sufficient
 from compilediag.rules.offers import changes_for
 from compilediag.rules.variables import joined
