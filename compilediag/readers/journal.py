@@ -10,13 +10,13 @@ from __future__ import annotations
 import binascii
 import contextlib
 import os
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import msgspec
 
-from compilediag.readers.lines import Line, parse_object, split_lines
+from compilediag.readers.lines import parse_object, split_lines
 from compilediag.readers.storage import is_uri, join, names_in, open_regular, open_stream, size_of
 from compilediag_harness.wire import KINDS, Event, EvidenceLost, ProcessStarted
 
@@ -77,12 +77,36 @@ class BadLine:
 def read_journal(path: str) -> ProcessJournal:
     """The journal at a path or URI: empty when a file of this machine cannot be opened or is no
     regular file; what came before where reading fails on the way."""
-    stream = open_stream(path)
-    lines = split_lines(stream.chunks(), LINE_LIMIT + 1)
-    found = _collect(os.path.basename(path), islice(lines, RECORD_LIMIT))
-    if stream.problem is None or (not is_uri(path) and not found.events):
+    stream, events = open_stream(path), list[tuple[int, Event]]()
+    sequences: set[int] = set()
+    unnumbered, torn = 0, False
+    lost = Counter[str]()
+    for line in islice(split_lines(stream.chunks(), LINE_LIMIT + 1), RECORD_LIMIT):
+        if not line.raw:
+            continue
+        result = decode_line(line.raw)
+        if isinstance(result, BadLine):
+            if not line.ended and result.reason == "bad_payload_hash":
+                torn = True
+                continue
+            lost[result.reason] += 1
+            if result.sequence is None:
+                unnumbered += 1
+            else:
+                sequences.add(result.sequence)
+            continue
+        torn = not line.ended
+        sequences.add(result[0])
+        events.append(result)
+    # A damaged line has lost its number too: it must not be counted again as a gap.
+    gap = max(sequences, default=-1) + 1 - len(sequences) - unnumbered
+    if gap > 0:
+        lost["gap"] = gap
+    in_order = tuple(event for _, event in sorted(events, key=lambda item: item[0]))
+    found = ProcessJournal(os.path.basename(path), in_order, torn, dict(lost))
+    if stream.problem is None or (not is_uri(path) and not events):
         return found
-    found = replace(found, torn_tail=True, lost={**found.lost, "unreadable": 1})
+    found = replace(found, torn_tail=True, lost={**lost, "unreadable": 1})
     return with_loss(found, "journal", stream.problem)
 
 
@@ -124,37 +148,6 @@ def decode_line(line: bytes) -> tuple[int, Event] | BadLine:
         return number, msgspec.convert(fields, known)
     except (msgspec.ValidationError, RecursionError, OverflowError):
         return BadLine("bad_json", number)
-
-
-def _collect(name: str, lines: Iterable[Line]) -> ProcessJournal:
-    events: list[tuple[int, Event]] = []
-    sequences: set[int] = set()
-    unnumbered = 0
-    lost: dict[str, int] = {}
-    torn = False
-    for line in lines:
-        if not line.raw:
-            continue
-        result = decode_line(line.raw)
-        if isinstance(result, BadLine):
-            if not line.ended and result.reason == "bad_payload_hash":
-                torn = True
-                continue
-            lost[result.reason] = lost.get(result.reason, 0) + 1
-            if result.sequence is None:
-                unnumbered += 1
-            else:
-                sequences.add(result.sequence)
-            continue
-        torn = not line.ended
-        sequences.add(result[0])
-        events.append(result)
-    # A damaged line has lost its number too: it must not be counted again as a gap.
-    gap = max(sequences, default=-1) + 1 - len(sequences) - unnumbered
-    if gap > 0:
-        lost["gap"] = gap
-    events.sort(key=lambda item: item[0])
-    return ProcessJournal(name, tuple(event for _, event in events), torn, lost)
 
 
 READ_BYTES = 1 << 20

@@ -25,12 +25,22 @@ from sys import intern
 from compilediag.readers.journal import ProcessJournal, with_loss, with_problem
 from compilediag.readers.lines import parse_json, parse_list, parse_object
 from compilediag.readers.storage import open_stream
-from compilediag.readers.torch_trace.metadata import (
+from compilediag.readers.torch_trace.records import (
+    ARTIFACTS,
+    CacheRecords,
+    SizeGuardRecords,
+    TracePhases,
+)
+from compilediag.readers.torch_trace.scan import (
+    TIMING,
     WANTED,
     About,
+    Losses,
     Metadata,
     Metrics,
     StackEntry,
+    TraceRecord,
+    TraceScanner,
     calls_of_stack,
     compile_id_in,
     compile_id_of,
@@ -42,13 +52,6 @@ from compilediag.readers.torch_trace.metadata import (
     short_text,
     text_of,
 )
-from compilediag.readers.torch_trace.records import (
-    ARTIFACTS,
-    CacheRecords,
-    SizeGuardRecords,
-    TracePhases,
-)
-from compilediag.readers.torch_trace.scan import TIMING, Losses, TraceRecord, TraceScanner
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import (
     OLD_TORCH,

@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 
 from compilediag.readers.lines import parse_object
-from compilediag.readers.torch_trace.metadata import (
+from compilediag.readers.torch_trace.scan import (
     About,
+    Losses,
     Metadata,
     StackEntry,
     calls_of_stack,
@@ -28,7 +29,6 @@ from compilediag.readers.torch_trace.metadata import (
     short_text,
     text_of,
 )
-from compilediag.readers.torch_trace.scan import Losses
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import (
     AOT_AUTOGRAD,
