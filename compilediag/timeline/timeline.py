@@ -293,6 +293,9 @@ class Timeline:
         return tuple(item for item in self.recompiles if item.produced)
 
 
+_MAKERS = {each.name: each.metadata["make"] for each in fields(Timeline) if each.metadata}
+
+
 def fold(
     journals: Sequence[Iterable[Event]],
     text_log: TextLog | None = None,
@@ -304,9 +307,7 @@ def fold(
     """One Timeline of the events of every process, in the order of `journals`."""
     parts = [ProcessEvents.of_process(index, events) for index, events in enumerate(journals)]
     made = {
-        each.name: tuple(item for part in parts for item in each.metadata["make"](part))
-        for each in fields(Timeline)
-        if each.metadata
+        name: tuple(item for part in parts for item in make(part)) for name, make in _MAKERS.items()
     }
     compiles: tuple[Compile, ...] = made["compiles"]
     return Timeline(

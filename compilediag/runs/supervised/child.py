@@ -1,5 +1,5 @@
 """A supervised run: as it is known when the target starts, the target as a child in our place on
-the terminal, what is sent of it while it goes on, and how it ended.
+the terminal, and how it ended.
 
 The child inherits stdin, stdout and stderr as they are (a terminal stays a terminal), the working
 directory and the process group, so Ctrl-C reaches it as it would without us.
@@ -15,10 +15,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import compilediag_harness
-from compilediag import extension_points
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.runs.run_directory import LOOK_EVERY_S, KeptFiles, save_receipt
 from compilediag.runs.supervised.options import RunOptions
@@ -290,18 +289,3 @@ class TelemetryReport(NamedTuple):
 
     notes: tuple[str, ...]
     extension: Mapping[str, object]
-
-
-class Export(Protocol):
-    """What is sent while a run goes on."""
-
-    def end(self, ended: ExitInfo, run_dir: str) -> TelemetryReport:
-        """Exports the last metrics, in a bounded time."""
-        ...
-
-
-def begin_export(run: SupervisedRun) -> Export | None:
-    """Starts the export of a run that has started; None without telemetry."""
-    if run.options.telemetry is None:
-        return None
-    return extension_points.load(extension_points.TELEMETRY_EXPORT, "telemetry")(run)

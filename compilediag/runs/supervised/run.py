@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from compilediag import extension_points
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
 from compilediag.runs.checkout import ProvenanceProbe, digest_script
@@ -28,7 +29,6 @@ from compilediag.runs.supervised.child import (
     Outcome,
     SupervisedRun,
     TelemetryReport,
-    begin_export,
     child_environment,
     start,
     supervise,
@@ -112,7 +112,9 @@ def _run_child(
     folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
     provenance = ProvenanceProbe(folder, digests)
     live = _live(run)
-    export = begin_export(run)
+    export = None
+    if options.telemetry is not None:
+        export = extension_points.load(extension_points.TELEMETRY_EXPORT, "telemetry")(run)
     try:
         ended = supervise(
             child,
