@@ -11,6 +11,7 @@ import binascii
 import contextlib
 import os
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -56,14 +57,18 @@ def with_loss(journal: ProcessJournal, source: str, reason: str) -> ProcessJourn
     return replace(journal, events=(*journal.events, lost))
 
 
-def with_problem(
-    journals: tuple[ProcessJournal, ...], source: str, problem: str | None
+def read_processes(
+    path: str,
+    source: str,
+    processes_of: Callable[[Iterable[bytes], str], tuple[ProcessJournal, ...]],
 ) -> tuple[ProcessJournal, ...]:
     """The processes of one file; the first reports why the file could not be read to its end."""
-    if problem is None:
+    stream = open_stream(path)
+    journals = processes_of(stream.chunks(), os.path.basename(path))
+    if stream.problem is None:
         return journals
     first = replace(journals[0], torn_tail=True)
-    return (with_loss(first, source, problem), *journals[1:])
+    return (with_loss(first, source, stream.problem), *journals[1:])
 
 
 @dataclass(frozen=True, slots=True)

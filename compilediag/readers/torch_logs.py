@@ -8,14 +8,12 @@ break and is not understood is counted as unknown, never skipped: torch's wordin
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from compilediag.readers.journal import ProcessJournal, with_loss, with_problem
+from compilediag.readers.journal import ProcessJournal, read_processes, with_loss
 from compilediag.readers.lines import plain_text, split_lines
-from compilediag.readers.storage import open_stream
 from compilediag.timeline.compiles import unmeasured
 from compilediag.timeline.timeline import TextLog
 from compilediag_harness.wire import (
@@ -179,9 +177,7 @@ _REPEATED = "user stack suppressed due to duplicate graph break"
 
 def read_text_events(path: str) -> tuple[ProcessJournal, ...]:
     """The processes that wrote into the text log at `path`."""
-    stream = open_stream(path)
-    found = events_of_text(stream.chunks(), os.path.basename(path))
-    return with_problem(found, "text_log", stream.problem)
+    return read_processes(path, "text_log", events_of_text)
 
 
 def events_of_text(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -243,12 +242,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         self._forget_calls = torch_calls.on_outermost_call(seen.called)
         return seen
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         from compilediag_harness import attach
 
         session, seen = self._session, self._seen
@@ -259,8 +253,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
             self._forget_calls()
         failure = None
         if error is not None:
-            text = "".join(traceback.format_exception(kind, error, trace))
-            failure = clip(text, FAILURE_LIMIT)
+            failure = clip("".join(traceback.format_exception(error)), FAILURE_LIMIT)
         try:
             attach.finish(session, failure)
         finally:

@@ -14,7 +14,6 @@ only where that into compiled code is seen below it.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,9 +21,8 @@ from contextlib import suppress
 from dataclasses import replace
 from sys import intern
 
-from compilediag.readers.journal import ProcessJournal, with_loss, with_problem
+from compilediag.readers.journal import ProcessJournal, read_processes, with_loss
 from compilediag.readers.lines import parse_json, parse_list, parse_object
-from compilediag.readers.storage import open_stream
 from compilediag.readers.torch_trace.records import (
     ARTIFACTS,
     CacheRecords,
@@ -83,9 +81,7 @@ def read_trace(path: str) -> tuple[ProcessJournal, ...]:
 
     A file that holds no record, or cannot be read, is one process with that loss.
     """
-    stream = open_stream(path)
-    found = trace_of(stream.chunks(), os.path.basename(path))
-    return with_problem(found, "torch_trace", stream.problem)
+    return read_processes(path, "torch_trace", trace_of)
 
 
 def trace_of(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:

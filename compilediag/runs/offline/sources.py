@@ -77,7 +77,7 @@ def read_record(paths: Sequence[str], executor: Executor | None = None) -> Loade
 
 
 def find_sources(paths: Sequence[str], trainers: TrainLogReader | None = None) -> tuple[Input, ...]:
-    """What lies at and below the paths; `patterns` are the lines that trainers print.
+    """What lies at and below the paths; `trainers` reads what trainers print.
 
     Raises:
         UsageError: a path does not exist, nothing of torch's lies there, or a URI needs what is not

@@ -18,7 +18,8 @@ import msgspec
 from compilediag import extension_points
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RECEIPT_NAME, RUNS_FOLDER
-from compilediag.runs.checkout import ProvenanceProbe, digest_script
+from compilediag.receipt.schema.identity import Provenance
+from compilediag.runs.checkout import digest_script, provenance_probe
 from compilediag.runs.run_directory import ARTIFACTS, TRACES, KeptFiles, make_run_dir, save_receipt
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import (
@@ -77,7 +78,7 @@ def run(
 
 def _run_child(
     run: SupervisedRun, inbox: SignalInbox, witness: GroupWitness, kept: KeptFiles
-) -> tuple[ExitInfo, ProvenanceProbe, TelemetryReport | None]:
+) -> tuple[ExitInfo, Callable[[], Provenance], TelemetryReport | None]:
     options, script = run.options, run.target.script
     artifacts = os.path.join(run.run_dir, ARTIFACTS)
     trace_dir = os.path.join(artifacts, TRACES) if options.trace or options.tlparse else None
@@ -110,7 +111,7 @@ def _run_child(
                 os.rmdir(folder)
         raise
     folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
-    provenance = ProvenanceProbe(folder, digests)
+    provenance = provenance_probe(folder, digests)
     live = _live(run)
     export = None
     if options.telemetry is not None:
@@ -170,7 +171,7 @@ def _moved(run: SupervisedRun, kept: KeptFiles) -> tuple[SupervisedRun, tuple[st
 def _conclude(
     run: SupervisedRun,
     ended: ExitInfo,
-    provenance: ProvenanceProbe,
+    provenance: Callable[[], Provenance],
     report: TelemetryReport | None,
     notes: tuple[str, ...],
 ) -> Outcome:
@@ -178,8 +179,7 @@ def _conclude(
     code, run_dir = ended.exit_code, run.run_dir
     try:
         with WorkProgress(silent=run.options.quiet) as progress:
-            found = provenance.result()
-            receipt, more, timeline = assemble(run, ended, found, report, progress.stage)
+            receipt, more, timeline = assemble(run, ended, provenance(), report, progress.stage)
         try:
             latest = os.path.basename(os.path.dirname(run_dir)) == RUNS_FOLDER
             path = save_receipt(receipt, run_dir, latest=latest and run.options.output is None)
