@@ -102,7 +102,9 @@ class CacheRecords:
             self._settings.add(read.digest)
             events.append(CacheSettingsRead(t, read.digest, read.settings))
         self._with_components += bool(read.components)
-        kept = self._with_components <= LOOKUPS_WITH_COMPONENTS
+        components, left_out = read.components, read.components_left_out
+        if self._with_components > LOOKUPS_WITH_COMPONENTS:
+            components, left_out = (), left_out + len(components)
         if cache == FX_GRAPH:
             self._graphs.append(((epoch, compile_id), len(events)))
         elif cache == AOT_AUTOGRAD:
@@ -114,24 +116,9 @@ class CacheRecords:
                 if owner == (epoch, compile_id) and isinstance(graph, CacheLookedUp):
                     events[index] = replace(graph, within=AOT_AUTOGRAD)
             self._graphs.clear()
-        events.append(
-            CacheLookedUp(
-                t=t,
-                step=0,
-                cache=cache,
-                outcome=outcome,
-                compile_id=compile_id,
-                epoch=epoch,
-                key=read.key,
-                status=read.status,
-                reason=read.reason,
-                saved_s=read.saved_s,
-                components=read.components if kept else (),
-                components_left_out=read.components_left_out
-                + (0 if kept else len(read.components)),
-                settings=read.digest,
-            )
-        )
+        known = (t, 0, cache, outcome, compile_id, epoch)
+        said = (read.key, read.status, read.reason, read.saved_s)
+        events.append(CacheLookedUp(*known, *said, "", components, left_out, read.digest))
 
 
 def _info(payload: bytes) -> Mapping[str, Any]:

@@ -172,14 +172,8 @@ class TraceScanner:
         if head is None:
             self.losses.add("bad_prefix")
             return None
-        return TraceRecord(
-            kind=head[4].decode("ascii", "replace"),
-            minute=head[1],
-            second=head[2],
-            pid=int(head[3]),
-            metadata=line[head.start(4) - 2 :],
-            payload=whole,
-        )
+        kind, metadata = head[4].decode("ascii", "replace"), line[head.start(4) - 2 :]
+        return TraceRecord(kind, head[1], head[2], int(head[3]), metadata, whole)
 
     def _payload(self, raw: bytes, digest: bytes, may_cut: bool, *, last: bool) -> bytes | None:
         """The payload as torch wrote it, or its beginning; None where it is lost."""

@@ -188,16 +188,10 @@ def supervise(
             tree.send(signum)
     if signal.SIGTERM in schedule.sent:
         tree.finish(_time_left(time.monotonic(), schedule.next_at) or 0.0)
-    return ExitInfo(
-        pid=child.pid,
-        returncode=child.returncode,
-        wall_s=time.monotonic() - started,
-        interrupts=interrupts.count,
-        interrupt_lost=interrupts.lost,
-        timed_out=timed_out,
-        sent=tuple(dict.fromkeys([*interrupts.sent, *schedule.sent])),
-        passed_on=any_passed_on,
-    )
+    ended = (child.pid, child.returncode, time.monotonic() - started)
+    sent = tuple(dict.fromkeys([*interrupts.sent, *schedule.sent]))
+    lost = interrupts.lost
+    return ExitInfo(*ended, interrupts.count, lost, timed_out, sent, any_passed_on)
 
 
 def _pass_on(
