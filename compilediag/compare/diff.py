@@ -37,12 +37,12 @@ from compilediag.compare.keys import BreakKey, CauseKey, function_key, lane_fiel
 from compilediag.compare.run_baseline import RunBaseline, run_baseline
 from compilediag.errors import LanesNotComparable
 from compilediag.json_document import Document
+from compilediag.receipt.file import ADDED_TO_LANE, version_of
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import flatten
 from compilediag.receipt.schema.tracked import TrackedRecord
 from compilediag.receipt.user_line import is_foreign, leading_call
-from compilediag.receipt.versions import ADDED_TO_LANE, version_of
 
 _VARYING = frozenset({"load_avg_1m", "TORCHINDUCTOR_CACHE_DIR"})
 """Facts that differ between any two runs; torch itself sets the variable when it compiles."""
