@@ -209,7 +209,7 @@ def _break(receipt: Receipt, run: RunBaseline, known: KnownBreak, before: int | 
 
 def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: int | None) -> Item:
     total, function = run.frames[known.key], known.key.function
-    finding = finding_of_frame(receipt, total.file, total.line, function)
+    finding = finding_of_frame(receipt, total.frame.file, total.frame.line, function)
     reason = (total.eager_reason or "").partition("\n")[0].strip()
     why = f": {_cut(reason)}" if total.eager_reason else ""
     item = Item(
@@ -218,10 +218,10 @@ def _fallback(receipt: Receipt, run: RunBaseline, known: KnownFallback, before: 
         message=f"{function} runs eager{why}" + ("; not in the baseline" if before == 0 else ""),
         before=before,
         after=known.count,
-        file=total.file,
-        line=total.line,
+        file=total.frame.file,
+        line=total.frame.line,
         function=function,
-        call=total.entered_at if is_foreign(None, total.file) else None,
+        call=leading_call(total),
     )
     return _with_finding(item, receipt, finding)
 
@@ -237,10 +237,10 @@ def frame_item(run: RunBaseline, known: KnownFrame, before: int) -> Item:
         message=f"{function} is compiled {times} without a recompile; {in_baseline}",
         before=before,
         after=after,
-        file=total.file,
-        line=total.line,
+        file=total.frame.file,
+        line=total.frame.line,
         function=function,
-        call=total.entered_at if is_foreign(None, total.file) else None,
+        call=leading_call(total),
     )
 
 

@@ -88,7 +88,18 @@ def assign_arguments(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         raise EditImpossible(f"`{source.code(call)}` is not in a statement of its own")
     effects.require_first(source, call, statement)
     wanted = [normalized(text) for text in edit.code[1::2]]
-    arguments = _arguments(source, call, {*wanted})
+    # The arguments with these texts, in their order. What is computed before one of them is
+    # computed after it with the edit: that must be plain.
+    missing, arguments = {*wanted}, dict[str, libcst.BaseExpression]()
+    for each in call.args:
+        argument = normalized(source.code(each.value))
+        if argument in missing and not each.star:
+            arguments[argument] = each.value
+            missing.remove(argument)
+        elif missing:
+            effects.require_plain(source, each)
+    if missing:
+        raise EditImpossible(f"the call does not pass `{min(missing)}`")
     several = len(arguments) > 1
     names = {
         text: effects.fresh_name(source, f"{_NAME}{at}" if several else _NAME)
@@ -101,23 +112,6 @@ def assign_arguments(source: Source, edit: Edit) -> Iterator[EditOfTree]:
         template.format(names[text]) for text, template in zip(wanted, edit.code[2::2], strict=True)
     ]
     yield Insertion(statement, (*made, *done))
-
-
-def _arguments(
-    source: Source, call: libcst.Call, wanted: set[str]
-) -> dict[str, libcst.BaseExpression]:
-    """The arguments with these texts, in their order. What is computed before one of them is
-    computed after it with the edit: that must be plain."""
-    found: dict[str, libcst.BaseExpression] = {}
-    for each in call.args:
-        text = normalized(source.code(each.value))
-        if text in wanted and text not in found and not each.star:
-            found[text] = each.value
-        elif len(found) < len(wanted):
-            effects.require_plain(source, each)
-    if len(found) < len(wanted):
-        raise EditImpossible(f"the call does not pass `{min(wanted - {*found})}`")
-    return found
 
 
 def _calls(source: Source, line: int, text: str) -> list[libcst.Call]:
