@@ -90,29 +90,21 @@ def steps_of(part: ProcessEvents) -> list[Step]:
     for batch in part.of(wire.StepsEnded):
         for offset, (end, wall_s) in enumerate(zip(batch.ends, batch.every_wall(), strict=False)):
             number = batch.first + offset
+            phases = (batch.data_wait, batch.optimizer, batch.spans, batch.forward, batch.backward)
+            # None where the phase was not measured: an empty tuple is not zero seconds.
+            wait_s, optimizer_s, spans_s, forward_s, backward_s = (
+                values[offset] if offset < len(values) else None for values in phases
+            )
             made.append(
                 Step(
-                    process=part.index,
-                    number=number,
-                    end=end,
-                    wall_s=wall_s,
-                    data_wait_s=_at(batch.data_wait, offset),
-                    optimizer_s=_at(batch.optimizer, offset),
-                    spans_s=_at(batch.spans, offset),
-                    compile_s=compile_s[number],
-                    forward_s=_at(batch.forward, offset),
-                    backward_s=_at(batch.backward, offset),
+                    *(part.index, number, end, wall_s),
+                    *(wait_s, optimizer_s, spans_s, compile_s[number], forward_s, backward_s),
                     unsampled=batch.noted,
                     measuring_s=0.0 if offset else batch.measuring_s,
                     source=batch.source,
                 )
             )
     return made
-
-
-def _at(values: tuple[float, ...], index: int) -> float | None:
-    """None where the phase was not measured: an empty tuple is not zero seconds."""
-    return values[index] if index < len(values) else None
 
 
 def partial_phases_of(process: int, batches: Iterable[wire.StepsEnded]) -> list[PartialPhase]:

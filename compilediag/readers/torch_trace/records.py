@@ -55,12 +55,9 @@ _NAMES: dict[str, tuple[str, str]] = {
 none."""
 
 ARTIFACTS = (
-    b"recompile_reasons",
-    b"dynamo_graph_break_reason",
-    b"torch_version",
-    b"inductor_collective_schedule",
-    *(name.encode() for name in (*_NAMES, UNSAVED)),
-)
+    b"recompile_reasons", b"dynamo_graph_break_reason", b"torch_version",
+    b"inductor_collective_schedule", *(name.encode() for name in (*_NAMES, UNSAVED)),
+)  # fmt: skip
 
 _KEY = re.compile(rb'"key": ?"(\w{1,200})"')
 _STATUS = re.compile(rb'"cache_status_detailed": ?"(\w{1,40})"')

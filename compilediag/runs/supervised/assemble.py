@@ -19,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 from compilediag.readers.journal import ProcessJournal, read_run
 from compilediag.readers.lines import unix_s
+from compilediag.readers.storage import names_in
 from compilediag.readers.torch_logs import read_text_log
 from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
@@ -29,7 +30,6 @@ from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     attach_faults,
     bytes_written,
-    dropped_markers,
     joined_logs,
     run_artifacts,
     tail,
@@ -118,7 +118,8 @@ def _metadata(
     run: SupervisedRun, ended: ExitInfo, journals: Sequence[ProcessJournal], logs: Sequence[str]
 ) -> RunMetadata:
     journal = journal_facts(journals)
-    dropped = dropped_markers(run.run_dir)
+    # A marker for each process that dropped records.
+    dropped = sum(name.endswith(".dropped") for name in names_in(run.run_dir))
     if dropped and "gap" not in journal.records_lost:
         journal = replace(journal, records_lost={**journal.records_lost, "dropped": dropped})
     status = exit_status_of(
