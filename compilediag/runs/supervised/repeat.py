@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from dataclasses import dataclass
@@ -51,12 +52,10 @@ def changed_files(receipt: Receipt) -> list[str]:
     """Files of the program that are not what they were in a run, or are gone."""
     changed: list[str] = []
     for name, digest in receipt.header.provenance.source_sha256.items():
-        try:
-            with open(name, "rb") as file:
-                same = sha256_of(file) == digest
-        except OSError:
-            same = False
-        if not same:
+        found = None
+        with contextlib.suppress(OSError), open(name, "rb") as file:
+            found = sha256_of(file)
+        if found != digest:
             changed.append(name)
     return changed
 

@@ -404,11 +404,8 @@ def _judge_open(campaign: Campaign, changes: tuple[Change, ...]) -> bool:
         return False
     if campaign.refusal([trial], changes) is not None:
         return False
-    held: dict[str, Certificate] = {}
-    for finding in campaign.open_findings():
-        certificate = campaign.judged(finding, [trial], changes)
-        if certificate.holds:
-            held[finding] = certificate
+    judged = {x: campaign.judged(x, [trial], changes) for x in campaign.open_findings()}
+    held = {finding: found for finding, found in judged.items() if found.holds}
     own = {
         each: [item for item in added if item in campaign.worth_another_run(each)] for each in held
     }
