@@ -188,7 +188,7 @@ class TraceProcess:
         self._events: list[wire.Event] = []
         self._epoch = 0
         self._begun: set[str] = set()
-        self._open: dict[Key, StackEntry | None] = {}
+        self._open: dict[Key, tuple[int, int, str] | None] = {}
         """Frames of compiles that began and have no row yet."""
         self._frames: dict[Key, wire.Location] = {}
         """What is compiled under a frame id: an attempt at the limit has a row without it."""
@@ -274,7 +274,8 @@ class TraceProcess:
         self._begun.add(compile_id)
         key = (self._epoch, compile_id)
         calls = calls_of_stack(start.stack)
-        self._open[key] = calls[-1] if calls else None
+        name = text_of(calls[-1].function) or "" if calls else ""
+        self._open[key] = (calls[-1].file, calls[-1].line, name) if calls else None
         files = [self._strings.get(call.file, "") for call in calls]
         if any(file.endswith(EXPORTING) for file in files):
             self._exports.add(key)
@@ -358,8 +359,8 @@ class TraceProcess:
         if not frame.file:
             frame = self._frames.get(_frame_key(key), _UNKNOWN)
             if (start := self._open.get(key)) is not None:
-                name = text_of(start.function) or ""
-                frame = wire.Location(self._strings.get(start.file, ""), start.line, name)
+                file, line, name = start
+                frame = wire.Location(self._strings.get(file, ""), line, name)
         return wire.Recompiled(t, 0, key[1], key[0], frame, reasons, (), 0.0)
 
     def _unended(self) -> Iterator[wire.Event]:
