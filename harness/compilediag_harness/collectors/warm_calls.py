@@ -42,8 +42,8 @@ def evaluate_guards(
         # Such a guard reads a tensor: on a device each evaluation would wait for it.
         taken = torch_guards.evaluations_us(manager, scope, _EVALUATIONS, _BUDGET_NS)
     leaves = torch_guards.evaluated(manager, _TEXTS)
-    kinds = leaves.kinds.most_common(_KINDS) if leaves is not None else []
-    texts = leaves.python_texts if leaves is not None else ()
+    counted, texts = (Counter[str](), list[str]()) if leaves is None else leaves
+    kinds = counted.most_common(_KINDS)
     # The innermost line of each guard that is neither torch's nor the standard library's.
     library = functools.cache(source_locations.is_library)
     found: Counter[tuple[str, int, str]] = Counter()
@@ -63,8 +63,8 @@ def evaluate_guards(
         counts=tuple(count for _, count in kinds),
         lines=tuple(Location(*line) for line, _ in lines),
         line_counts=tuple(count for _, count in lines),
-        evaluated=None if leaves is None else leaves.kinds.total(),
-        in_python=None if leaves is None else leaves.in_python,
+        evaluated=None if leaves is None else counted.total(),
+        in_python=None if leaves is None else counted[torch_guards.PYTHON],
         python_texts=tuple(clip(text, _TEXT_CHARS) for text in texts),
     )
     return time.monotonic() - started

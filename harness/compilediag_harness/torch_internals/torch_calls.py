@@ -23,8 +23,8 @@ from compilediag_harness.torch_internals.torch_names import (
 )
 from compilediag_harness.torch_internals.torch_open_calls import (
     OpenCall,
+    callable_of,
     every_thread,
-    key_of,
     this_thread,
 )
 
@@ -141,12 +141,8 @@ def _make_call_hooks(eval_frame: Any) -> None:
         if callback is None:
             if _disabled_listeners and not _paused:
                 _disabled_call_begins(_get_frame(1))
-        elif callback is not False:
-            if _paused:
-                if _mark is not None:
-                    _paused_call_begins(callback, _get_frame(1))
-            elif _call_listeners:
-                _call_begins(callback, _get_frame(1))
+        elif callback is not False and (_mark if _paused else _call_listeners):
+            _call_begins(callback, _get_frame(1))
         return original(callback)
 
     _hooked_module = eval_frame
@@ -174,19 +170,16 @@ def _put_call_hooks() -> None:
             setattr(_hooked_module, name, ours if needed else original)
 
 
-def _paused_call_begins(callback: Any, caller: types.FrameType) -> None:
-    in_wrapper = caller.f_code.co_name in _WRAPPERS
-    names = caller.f_locals if in_wrapper else {"prior": callback}
-    if _mark is not None and names.get("prior") in (None, False):
-        _mark(key_of(names.get("fn")))
-
-
 def _call_begins(callback: Any, caller: types.FrameType) -> None:
     in_wrapper = caller.f_code.co_name in _WRAPPERS
     names = caller.f_locals if in_wrapper else {"prior": callback}
     if names.get("prior") in (None, False):
         function = names.get("fn")
-        key = key_of(function)
+        key = id(callable_of(function))  # what distinguishes compiled callables: an address
+        if _paused:
+            if _mark is not None:
+                _mark(key)
+            return
         call = OpenCall(caller, function, key, 0.0, names=names)
         this_thread.open.append(call)
         for begin, _ in tuple(_call_listeners):

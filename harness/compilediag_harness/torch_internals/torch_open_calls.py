@@ -58,11 +58,6 @@ def callable_of(function: Any) -> Any:
     return owner if owner is not None else getattr(function, "__code__", function)
 
 
-def key_of(function: Any) -> int:
-    """What distinguishes compiled callables: an address."""
-    return id(callable_of(function))
-
-
 class CalledFrom(NamedTuple):
     """The outermost compiled call in progress in this thread."""
 
