@@ -40,7 +40,7 @@ from compilediag.runs.supervised.target import Target
 from compilediag.runs.tools.tlparse import link_reports
 from compilediag.runs.tools.tlparse_log import clean_traces, traces_in
 from compilediag.timeline.timeline import TextLog, Timeline, fold
-from compilediag_harness.collectors.trace_redaction import FAULT
+from compilediag_harness.collectors.logs import FAULT
 from compilediag_harness.wire import (
     ATTACH,
     Event,
