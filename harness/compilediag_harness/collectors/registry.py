@@ -75,7 +75,7 @@ class CollectorSet:
             self._interrupts = InterruptWatch(session, folder)
         self._caches = CacheCollector(session)
         self._memory = DeviceMemory(session, torch_api.device_memory)
-        self._warm_calls = WarmCalls(session, torch.nn.Module, lambda: self._compiles.rows)
+        self._warm_calls = WarmCalls(session, lambda: self._compiles.rows)
         self._cudagraphs: CudagraphCollector | None = None
         """None until torch's trees have been imported."""
         self._counted_before: dict[str, int] = {}

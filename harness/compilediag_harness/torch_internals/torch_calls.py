@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness.base.object_graph import frames_from
 from compilediag_harness.base.post_import import is_initialising
 from compilediag_harness.torch_internals.torch_names import (
     EVAL_FRAME,
@@ -311,10 +312,8 @@ _DISABLING = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
 
 def _for_torch(frame: types.FrameType | None) -> bool:
     """Whether torch itself disables a function: Dynamo does so with every graph it has compiled."""
-    while frame is not None and frame.f_globals.get("__name__") in _DISABLING:
-        frame = frame.f_back
-    module = frame.f_globals.get("__name__", "") if frame is not None else ""
-    return str(module).startswith("torch.")
+    modules = (each.f_globals.get("__name__") for each in frames_from(frame))
+    return str(next((name for name in modules if name not in _DISABLING), "")).startswith("torch.")
 
 
 def graph_of(wrapper: types.FrameType, function: Any) -> types.CodeType | None:
