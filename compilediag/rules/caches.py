@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from compilediag.diagnosis.codes import Severity
@@ -360,11 +360,3 @@ def _ids(found: Found) -> list[str]:
 
 
 RULES: tuple[Rule, ...] = (find_bypasses, find_unwritten, find_half_hits)
-
-_CACHE = "about the caches between starts: a trial has empty caches"
-WHY: Mapping[str, str] = {
-    "CD611": "about what torch caches between starts: a trial has empty caches",
-    "CD613": _CACHE,
-    "CD614": _CACHE,
-}
-"""Why no change can be tried."""

@@ -8,7 +8,7 @@ that are built or tuned are counted apart: equal ones are built once, however of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from compilediag.diagnosis.figures.compile_costs import (
     CompileSeconds,
@@ -272,6 +272,3 @@ RULES: tuple[Rule, ...] = (
     find_autotuning,
     find_builds_without_cache,
 )
-
-WHY: Mapping[str, str] = {"CD621": "which values are guarded follows from what the code reads"}
-"""Why no change can be tried."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from msgspec.structs import replace
@@ -259,11 +259,3 @@ ABSORBS = (
         common=eager_places,
     ),
 )
-
-_INCOMPLETE = "the evidence is incomplete: a change could not be judged by it"
-WHY: Mapping[str, str] = {
-    "CD902": _INCOMPLETE,
-    "CD903": _INCOMPLETE,
-    "CD904": "the stance, or code that torch never compiles, is the author's decision",
-}
-"""Why no change can be tried."""

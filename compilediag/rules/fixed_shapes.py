@@ -8,7 +8,7 @@ where padding is most of what is computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace as replaced
 from typing import NamedTuple
 
@@ -285,13 +285,6 @@ RULES: tuple[Rule, ...] = (
 
 
 # --- changes ------------------------------------------------------------------------------------
-
-WHY: Mapping[str, str] = {
-    "CD406": "the function must be told which rows are real",
-    "CD408": "which rows are computed again is part of the algorithm",
-    "CD409": "a different number of rows per call leaves no calls to compare",
-}
-"""Why no change can be tried, where there is none."""
 
 _RULES = SIZES | {"CD151", "CD152", "CD403"}
 _PADS = (None, 0, 1)

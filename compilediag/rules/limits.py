@@ -227,14 +227,6 @@ RULES: tuple[Rule, ...] = (find_armed_guards, find_variant_forecasts, find_limit
 
 # --- changes ------------------------------------------------------------------------------------
 
-WHY: Mapping[str, str] = {
-    COMBINATION: "none of the values that met has a change of its own",
-    "CD150": "no call has compiled it again yet: there is no recompile to remove",
-    "CD151": "each variant is needed, and no limit is reached",
-    "CD152": "new variants appear without end",
-}
-"""Why no change can be tried, where there is none."""
-
 _OPTION = "recompile_limit"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, cast
 
 from compilediag.diagnosis.findings import Finding
@@ -233,8 +233,3 @@ def _broke(cause: Finding, symptom: Finding) -> bool:
 
 
 ABSORBS = (Absorption("CD901", "CD2", _broke),)
-
-WHY: Mapping[str, str] = {
-    "CD901": "nothing was compiled for a reason outside the source, or on purpose"
-}
-"""Why no change can be tried."""

@@ -194,17 +194,6 @@ RULES = (
 
 # --- changes ------------------------------------------------------------------------------------
 
-WHY: Mapping[str, str] = {
-    "CD102": "what the container holds decides which code runs",
-    "CD108": "each length of the container, or set of its keys, is different code",
-    "CD110": "each callable is different code, and needs its own graph",
-    "CD112": "what is compiled anew has to be compiled once, outside: `fix` moves no code",
-    "CD113": "which of the tensors to copy is your decision",
-    "CD114": "different code runs with and without the value",
-    "CD115": "the hook has to be registered once, outside: `fix` moves no code",
-}
-"""Why no change can be tried, where there is none."""
-
 Shape = tuple[int, ...]
 Size = tuple[Key, int] | int
 """A dimension of another argument, or a number."""

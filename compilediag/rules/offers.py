@@ -1,5 +1,5 @@
 """What may be tried to remove a finding, the cheapest first: variables of the environment, options
-of torch's configuration, what is done at the call, edits of the program; and why nothing can be.
+of torch's configuration, what is done at the call, edits of the program.
 
 A setting or change stands in its family only where it was seen to work for that kind of value and
 version of torch (`tests/end_to_end/test_levers.py` follows each setting); whether it works in this
@@ -10,7 +10,7 @@ and globals; overriding `recompile_limit` for single frames.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 from packaging.version import Version
@@ -21,20 +21,7 @@ from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules import (
-    caches,
-    costs,
-    evidence,
-    fixed_shapes,
-    limits,
-    modes,
-    nothing_compiled,
-    objects,
-    rank_waits,
-    steps,
-    tensors,
-    values,
-)
+from compilediag.rules import fixed_shapes, limits, modes, objects, tensors, values
 from compilediag.rules.breaks import advice as breaks
 from compilediag.rules.case import Case, case_of, torch_version
 from compilediag.rules.changes import OVERRIDES, SOURCES, Change, variable
@@ -117,23 +104,6 @@ _MAKERS: tuple[Callable[[Case], Iterator[Change]], ...] = (
 )
 """In the order of trying."""
 
-_WHY: Mapping[str, str] = {
-    **values.WHY,
-    **objects.WHY,
-    **tensors.WHY,
-    **sizes.WHY,
-    **modes.WHY,
-    **limits.WHY,
-    **breaks.WHY,
-    **steps.WHY,
-    **fixed_shapes.WHY,
-    **caches.WHY,
-    **costs.WHY,
-    **rank_waits.WHY,
-    **nothing_compiled.WHY,
-    **evidence.WHY,
-}
-
 
 def changes_for(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...]:
     """What may remove a finding in the receipt's version of torch, in the order of trying."""
@@ -145,9 +115,3 @@ def changes_for(finding: FindingRecord, receipt: Receipt) -> tuple[Change, ...]:
     if case is not None:
         found += [change for make in _MAKERS for change in make(case)]
     return tuple(dict.fromkeys(found))
-
-
-def why_unchangeable(rule: str) -> str | None:
-    """Why a finding of a rule can have no change; None for rules whose findings always have
-    one where the program's text has the usual form."""
-    return _WHY.get(rule)

@@ -184,7 +184,3 @@ def _named(ranks: Sequence[int]) -> str:
     if len(ranks) > 4:
         return f"{plural(len(ranks), 'rank')} ({ranks[0]}, {ranks[1]}, …)"
     return "ranks " + ", ".join(map(str, ranks))
-
-
-WHY: Mapping[str, str] = {"CD641": "about several ranks: trials run the program as it was started"}
-"""Why no change can be tried."""

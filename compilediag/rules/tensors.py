@@ -84,12 +84,6 @@ def _metadata(group: Group) -> Told:
     return title, ONE_KIND.filled(aspect=aspect)
 
 
-WHY: Mapping[str, str] = {
-    "CD103": "where the tensor is allocated is for you to move: `fix` moves no code",
-    "CD106": "each kind of tensor needs its own graph, and the program passes a different kind",
-}
-"""Why no change can be tried, where there is none."""
-
 _INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 _FLOATS = ("float64", "float32", "bfloat16", "float16")
 _COPY = "a copy of the tensor per call, unless it already has this form"

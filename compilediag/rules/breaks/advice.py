@@ -3,7 +3,7 @@ be tried: settings that torch's reports name, and messages that are left out or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -107,26 +107,6 @@ def break_fix(
 BREAKS = "CD2"
 """How the codes of graph breaks begin."""
 
-REWRITE = "what removes it is a rewrite of this code, which `fix` leaves to you"
-WHY: Mapping[str, str] = {
-    "CD201": REWRITE,
-    "CD202": REWRITE,
-    "CD203": "the call may do more than compute a value",
-    "CD204": "the function was kept from being compiled on purpose",
-    "CD205": "a list in its place holds all items at once",
-    "CD206": "the `with` has to be entered around the compiled function: `fix` moves no code",
-    "CD207": "what the object does to get an attribute cannot be seen in the source",
-    "CD208": "a dense tensor has memory for every element",
-    "CD209": "what autograd does there is not part of a graph: call it outside the compiled "
-    "function",
-    "CD210": "the shapes of what the operator returns cannot be derived from its kernel",
-    "CD211": "what writes the message is not one of the functions that torch can leave out",
-    "CD212": "the draw would happen at another time, or not in every call",
-    "CD213": "the error is intended: only a function that returns is compiled",
-    "CD214": "the side effect would happen a different number of times",
-    "CD290": "no torch operation applies a Python function to each element",
-}
-"""Why no change can be tried, where there is none."""
 
 _CAPTURES = {
     "capture_scalar_outputs": "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS",

@@ -7,7 +7,7 @@ variable first, because a mark belongs to one tensor object.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from packaging.version import Version
@@ -36,12 +36,6 @@ MARK = "maybe_mark_dynamic"
 _MODULES = {MARK: "torch._dynamo", "mark_unbacked": "torch._dynamo.decorators"}
 _MAX_LENGTH = 80
 """Characters of an expression in a line."""
-
-WHY: Mapping[str, str] = {
-    "CD118": "the code needs the size as a number",
-    "CD154": "the program itself fails: there are no results to compare with",
-}
-"""Why no change can be tried, where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
