@@ -7,10 +7,8 @@ import ast
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.conditions import condition_of
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.codes import ARGUMENTS
@@ -140,14 +138,6 @@ def is_filled_inside(group: Group) -> bool:
     return all(
         cause.expected == "None" and here in map(named, cause.writers) for cause in group.causes
     )
-
-
-def sizes_changed(pairs: Iterable[tuple[str | None, str | None]]) -> tuple[list[int], bool]:
-    """Of sizes before and after: the dimensions that changed, and whether 0 or 1 is among their
-    sizes, which torch takes for constants."""
-    changed = [item for pair in pairs for item in changed_dimensions(*pair)]
-    small = any({item.before, item.after} & {"0", "1"} for item in changed)
-    return sorted({item.dimension for item in changed}), small
 
 
 def memory_format(strides: str) -> str | None:

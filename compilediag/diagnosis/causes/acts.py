@@ -13,8 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 
 from compilediag.diagnosis.causes.behind_breaks import BehindBreaks, whole_function
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.group import Group, changed_dimensions
 from compilediag.diagnosis.findings import Act, Cause
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.invocations import varying_sizes

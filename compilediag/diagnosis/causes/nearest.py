@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
 from compilediag.diagnosis.causes.conditions import Condition
+from compilediag.diagnosis.causes.group import changed_dimensions
 from compilediag.diagnosis.guards.source import GuardPath, paths_in, unquoted
 
 Steps = tuple[Hashable, ...]

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.changed_sizes import constant_dimensions
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.group import Group, sizes_changed
 from compilediag.diagnosis.findings import Finding
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
-from compilediag.rules.facts import break_before, is_held_by_package, passed_for, sizes_changed
+from compilediag.rules.facts import break_before, is_held_by_package, passed_for
 from compilediag.rules.make_finding import Advice, short_place, shorten
 from compilediag.rules.recompiles import CARRIED, TEMPORARY, RecompileRule, Told, passed_as
 from compilediag.rules.rule import compile_ids
@@ -99,7 +98,7 @@ def _size(group: Group) -> Told:
         return "tensor argument of another size, in the warm-up of its fixed sizes", PLANNED
     if group.kind == "marking":
         return "dimension marked after the first call", MARKED_LATE
-    fixed = constant_dimensions(group.causes, group.recompiles)
+    fixed = group.constant_dimensions
     broken = break_before(group)
     if broken is not None:
         carried = "it" if group.variable.startswith(TEMPORARY) else "{name}"
@@ -113,7 +112,7 @@ def _size(group: Group) -> Told:
     elif is_held_by_package(group):
         advice = OF_PACKAGE
     else:
-        _, small = sizes_changed((cause.expected, cause.actual) for cause in group.causes)
+        _, small = group.sizes_changed
         advice = (SMALL if small else MARKED).filled(marking=_marking(group))
     return title, _beyond(group, advice)
 
@@ -157,8 +156,7 @@ def _marking(group: Group) -> str:
     an attribute of one tensor object: what the call itself computes needs a variable."""
     dimensions: dict[str, set[int]] = {}
     for part in (group, *group.together):
-        changed, _ = sizes_changed((cause.expected, cause.actual) for cause in part.causes)
-        dimensions.setdefault(part.variable, set()).update(changed)
+        dimensions.setdefault(part.variable, set()).update(part.sizes_changed[0])
     # A guard's text also names the dimension where its sizes are not shown.
     shown = re.search(r"at index (\d+)", group.first.guard)
     named = [shown[1] if shown is not None else "dim"]

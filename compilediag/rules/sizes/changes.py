@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from compilediag.diagnosis.causes.changed_sizes import constant_dimensions
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.group import Group, sizes_changed
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.rules import changes
 from compilediag.rules.case import (
@@ -24,7 +23,7 @@ from compilediag.rules.case import (
     edit_calls,
 )
 from compilediag.rules.changes import LISTABLE, SHAPES, SOURCES, Change, Edit
-from compilediag.rules.facts import is_branched_on, sizes_changed
+from compilediag.rules.facts import is_branched_on
 from compilediag.rules.sizes.advice import SAME_TENSOR
 from compilediag.rules.values import AS_TENSOR
 from compilediag.rules.variables import joined
@@ -289,7 +288,7 @@ def dynamic_size(group: Group, version: Version) -> str | None:
     """0 and 1 stay constants, and so does a size that the graph made one. A tensor of a module that
     grows where the code asks for its size is another branch while it does."""
     source, new = group.first.source, version >= FIRST_WITH_UNBACKED
-    dimensions, small = sizes_changed((cause.expected, cause.actual) for cause in group.causes)
+    dimensions, small = group.sizes_changed
     if not dimensions or small or not LISTABLE.fullmatch(source):
         return None
     passed = group.code == "CD105" and group.kind != "marking"
@@ -297,6 +296,6 @@ def dynamic_size(group: Group, version: Version) -> str | None:
     held = new and group.kind in ("shape", "parameter") and not is_branched_on(group)
     if not passed and not held:
         return None
-    if not _STATIC.search(source) and constant_dimensions(group.causes, group.recompiles):
+    if not _STATIC.search(source) and group.constant_dimensions:
         return None
     return _listed(source, dimensions) if new else source

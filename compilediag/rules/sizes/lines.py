@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.changed_sizes import changed_dimensions
-from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.causes.group import Group, changed_dimensions
 from compilediag.diagnosis.findings import Cause, Finding, place_of
 from compilediag.diagnosis.guards.size_limits import (
     SizeLimit,
