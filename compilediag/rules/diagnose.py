@@ -22,7 +22,6 @@ from compilediag.rules import (
     fixed_shapes,
     limits,
     modes,
-    nothing_compiled,
     objects,
     rank_waits,
     recompiles,
@@ -77,7 +76,6 @@ ALL_RULES: tuple[Rule, ...] = (
     *cudagraphs.RULES,
     *costs.RULES,
     *caches.RULES,
-    nothing_compiled.find_nothing_compiled,
     *evidence.RULES,
 )
 """In the order of the codes' families."""
@@ -87,7 +85,6 @@ ALL_ABSORPTIONS: tuple[Absorption, ...] = (
     *breaks.ABSORBS,
     *evidence.ABSORBS,
     *size_lines.ABSORBS,
-    *nothing_compiled.ABSORBS,
 )
 """In the order in which they apply: a frame that ran eager absorbs only if no break explains it."""
 
@@ -126,14 +123,18 @@ def diagnose(
     # Of steps and seconds that the record of the run does not have, zero would be a claim.
     stepped, measured = timeline.observes("steps"), timeline.observes("metrics_rows")
     known = [
-        replace(
-            each,
-            steps=each.steps if stepped else (),
-            cost_s=each.cost_s if measured else None,
-        )
+        replace(each, steps=each.steps if stepped else (), cost_s=each.cost_s if measured else None)
         for each in with_levers(found, timeline, analysis.causes)
     ]
-    ordered = sorted(_with_callers(known, analysis), key=_importance)
+    # Doubt about the evidence first, then seconds, then severity; else the rules' own order.
+    ordered = sorted(
+        _with_callers(known, analysis),
+        key=lambda each: (
+            not info(each.rule).blinds,
+            -(each.cost_s or 0.0),
+            SEVERITIES.index(each.severity),
+        ),
+    )
     findings = tuple(replace(each, id=f"F{n}") for n, each in enumerate(ordered, start=1))
     # Blind overrules findings: part of what happened was not seen. Information alone is clean.
     verdict: Verdict = "clean"
@@ -142,15 +143,6 @@ def diagnose(
     elif any(finding.severity != "info" for finding in findings):
         verdict = "findings"
     return Diagnosis(findings, verdict, analysis.agreement, analysis.causes)
-
-
-def _importance(finding: Finding) -> tuple[bool, float, int]:
-    """Doubt about the evidence first, then seconds, then severity; else the rules' own order."""
-    return (
-        not info(finding.rule).blinds,
-        -(finding.cost_s or 0.0),
-        SEVERITIES.index(finding.severity),
-    )
 
 
 class _Inside(NamedTuple):
