@@ -20,7 +20,7 @@ from compilediag.diagnosis.figures.compile_costs import (
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.rules.make_finding import make_finding, pick, plural, shorten
 from compilediag.timeline.timeline import Compile, Timeline
-from compilediag_harness.wire import GuardsEvaluated, Location
+from compilediag_harness.wire import Location
 
 WORTH_S = 2.0
 """Less is not worth a reader's time."""
@@ -211,7 +211,13 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
     if evaluated < MIN_GUARDS or len(steps) < MIN_STEPS:
         return
     first = known[0]
-    line = _line(dearest)
+    # The line that reads the Python values that most of its guards are about.
+    kinds = dict(zip(dearest.kinds, dearest.counts, strict=False))
+    lines = list(zip(dearest.lines, dearest.line_counts, strict=False))
+    constants = sum(count for kind, count in kinds.items() if kind in CONSTANTS)
+    fewest = min([constants, *(count for _, count in lines[:1])])
+    most = dearest.evaluated and lines and fewest >= MOST * dearest.evaluated
+    line = lines[0][0] if most else None
     yield make_finding(
         timeline,
         "CD621",
@@ -235,11 +241,8 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
                 }
                 for item in known[:5]
             ],
-            "kinds": dict(zip(dearest.kinds, dearest.counts, strict=False)),
-            "lines": [
-                {**pick(at, "file", "line"), "guards": count}
-                for at, count in zip(dearest.lines, dearest.line_counts, strict=False)
-            ],
+            "kinds": kinds,
+            "lines": [{**pick(at, "file", "line"), "guards": count} for at, count in lines],
             "in_python": dearest.in_python,
             "python_guards": list(dearest.python_texts),
             "before_graph_us": {
@@ -249,17 +252,6 @@ def find_expensive_guards(timeline: Timeline) -> Iterable[Finding]:
             },
         },
     )
-
-
-def _line(guards: GuardsEvaluated) -> Location | None:
-    """The line that reads the Python values that most of a frame's guards are about."""
-    kinds = zip(guards.kinds, guards.counts, strict=False)
-    constants = sum(count for kind, count in kinds if kind in CONSTANTS)
-    first = next(zip(guards.lines, guards.line_counts, strict=False), None)
-    if first is None or not guards.evaluated or constants < MOST * guards.evaluated:
-        return None
-    line, count = first
-    return line if count >= MOST * guards.evaluated else None
 
 
 def _us(value: float) -> str:

@@ -74,7 +74,8 @@ def read_sites(timeline: Timeline) -> Iterable[Broken]:
     attempts: dict[str, list[int]] = {}
     for at, item in enumerate(compiles):
         if item.forward:
-            attempts.setdefault(_without_restart(item.compile_id), []).append(at)
+            # A restart of a compile ("0/0_1") belongs to the compile.
+            attempts.setdefault(item.compile_id.partition("_")[0], []).append(at)
     order = {frame.key: at for at, frame in enumerate(frames)}
     resumed: dict[tuple[str, str], list[Frame]] = {}
     for frame in frames:
@@ -83,7 +84,7 @@ def read_sites(timeline: Timeline) -> Iterable[Broken]:
         report = read_break(site.text)
         # Ids repeat over processes and resets: the frame must also be part of the user's stack.
         files = {"", site.file, *(line.file for line in report.stack)} if report.stack else None
-        ids = {_without_restart(compile_id) for compile_id in site.compile_ids}
+        ids = {compile_id.partition("_")[0] for compile_id in site.compile_ids}
         met = [
             compiles[at]
             for at in sorted(at for each in ids for at in attempts.get(each, ()))
@@ -104,23 +105,27 @@ def read_sites(timeline: Timeline) -> Iterable[Broken]:
         )
 
 
-def _without_restart(compile_id: str) -> str:
-    """A restart of a compile ("0/0_1") belongs to the compile."""
-    return compile_id.partition("_")[0]
-
-
 def _finding(
     broken: Broken, timeline: Timeline, behind: Sequence[CompileId], others: Collection[str]
 ) -> Finding:
     """`behind`: the recompiles of frames that exist only because of the break; `others`: ids that
     recompiles of other frames have."""
     site, report, roots = broken.site, broken.report, timeline.user_roots
-    location = _line_to_change(broken, roots)
+    # The line to change: the site; where that is torch's own line, the innermost other line of the
+    # compiled frame, or that frame itself, where the stack leaves it out (2.13 and later do).
+    at, stack = Location(site.file, site.line, site.function), broken.compiled_stack
+    compiled = [frame.where for frame in broken.frames if frame.where.file]
+    lines = (at, *reversed(stack), *compiled)
+    location = next((line for line in lines if ownership_of(line.file, roots) != "torch"), at)
     owner = ownership_of(location.file, roots)
-    own = ownership_of(site.file, roots) == "user"
-    call = _own_call(broken, roots) if owner == "third_party" else None
+    # The program's own innermost line of what was compiled, which calls what breaks.
+    entered, call = site.entered_at, None
+    own = next((at for at in reversed(stack) if ownership_of(at.file, roots) == "user"), None)
+    if entered and own and (own.file, own.line) == (entered.file, entered.line):
+        call = OwnCall(shorten(entered.text, 80), short_place(entered.file, entered.line))
     code = CODES[report.category]
-    fix, caveat = break_fix(code, report, own=own, in_package=owner == "third_party", call=call)
+    is_own, in_package = ownership_of(site.file, roots) == "user", owner == "third_party"
+    fix, caveat = break_fix(code, report, own=is_own, in_package=in_package, call=call)
     # torch's title, with what it is about where the title does not name that.
     title = f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}"
     if report.callee is not None and report.callee.name not in report.title:
@@ -145,24 +150,6 @@ def _finding(
         evidence=found,
         about=(site.at,),
     )
-
-
-def _own_call(broken: Broken, user_roots: tuple[str, ...]) -> OwnCall | None:
-    """The program's own innermost line of what was compiled, which calls what breaks."""
-    entered = broken.site.entered_at
-    own = [at for at in broken.compiled_stack if ownership_of(at.file, user_roots) == "user"]
-    if entered is None or not own or (own[-1].file, own[-1].line) != (entered.file, entered.line):
-        return None
-    return OwnCall(shorten(entered.text, 80), short_place(entered.file, entered.line))
-
-
-def _line_to_change(broken: Broken, user_roots: tuple[str, ...]) -> Location:
-    """The site; where that is torch's own line, the innermost other line of the compiled frame,
-    or that frame itself, where the stack leaves it out (2.13 and later do for modules)."""
-    site = Location(broken.site.file, broken.site.line, broken.site.function)
-    compiled = [frame.where for frame in broken.frames if frame.where.file]
-    lines = (site, *reversed(broken.compiled_stack), *compiled)
-    return next((at for at in lines if ownership_of(at.file, user_roots) != "torch"), site)
 
 
 def _severity(broken: Broken, owner: Ownership, timeline: Timeline) -> Severity:
