@@ -21,15 +21,13 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.causes.acts import COMBINATION
 from compilediag.diagnosis.causes.conditions import (
+    OBJECT_GONE,
+    STRUCTURE,
     Condition,
+    Invalidated,
     condition_of,
     conditions_of,
     false_guard_of,
-)
-from compilediag.diagnosis.causes.nearest import (
-    OBJECT_GONE,
-    STRUCTURE,
-    Invalidated,
     far,
     identity_of,
     independent,
@@ -104,13 +102,9 @@ def explained(recompile: Recompile) -> Explanation:
 def _missed(compile_id: str, own: Sequence[Condition], left_out: int | None) -> MissedEntry:
     """The entry by its false guards without those that follow from others, in guard order.
     `left_out`: how many these are; None where the text of a log names the first guard only."""
-    guards = tuple(record_from(MissedGuard, cause) for cause in _listed(own[:OF_AN_ENTRY]))
+    guards = tuple(record_from(MissedGuard, cause) for cause in map(_cause, own[:OF_AN_ENTRY]))
     beyond = None if left_out is None else left_out + len(own) - len(guards)
     return MissedEntry(compile_id=compile_id, guards=guards, left_out=beyond)
-
-
-def _listed(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
-    return tuple(_cause(condition, primary=False) for condition in conditions)
 
 
 def _from_text(reasons: Sequence[str], frame: Location, problem: str | None) -> Explanation:
@@ -152,7 +146,7 @@ def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
     return tuple(_cause(condition, primary=not index) for index, condition in enumerate(ranked))
 
 
-def _cause(condition: Condition, *, primary: bool) -> Cause:
+def _cause(condition: Condition, *, primary: bool = False) -> Cause:
     decision, false = condition.decision, condition.false
     confidence: Confidence = "text" if condition.printed else "exact"
     changed = false.changed
@@ -180,7 +174,7 @@ def _cause(condition: Condition, *, primary: bool) -> Cause:
 
 def _combined(conditions: Sequence[Condition]) -> Cause:
     """Values that were compiled for before, each with others, and never with one another."""
-    parts = _listed(conditions)
+    parts = tuple(map(_cause, conditions))
     location = next((part.location for part in parts if part.location is not None), None)
     often = Counter(condition.variable for condition in conditions)
     # Of one that is there twice, such as a tensor whose size and dtype met, with what of it.
