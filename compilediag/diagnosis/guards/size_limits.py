@@ -162,7 +162,7 @@ _OPERATORS: Mapping[str, Callable[[int, int], int]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mult": operator.mul,
-    "FloorDiv": operator.floordiv,
+    "FloorDiv": int.__floordiv__,
     "Mod": operator.mod,
     "PythonMod": operator.mod,
 }
