@@ -4,7 +4,7 @@ as the record says; what was lost; frames that ran eager unseen."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from msgspec.structs import replace
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.diagnosis.reconcile import TEXT_SOURCES
 from compilediag.receipt.schema.evidence import AnyEvidence, BreakEvidence
-from compilediag.rules.breaks.rule import eager_places, sends_to_eager
 from compilediag.rules.make_finding import and_more, make_finding, plural, shorten
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule
 from compilediag.timeline.compiles import Compile, FrameId
@@ -379,6 +378,21 @@ def _ran_eager(
             "function": location.function,
         },
     )
+
+
+def sends_to_eager(broken: Finding, eager: Finding) -> bool:
+    """Whether a break is in a frame that ran eager for it."""
+    frames = BreakEvidence.of(broken.evidence).eager_frames or ()
+    at = eager.location
+    return at is not None and (at.file, at.line) in frames
+
+
+def eager_places(finding: Finding) -> Sequence[Hashable]:
+    """The frames that a break sends to eager; of a finding about such a frame, its place."""
+    frames, at = BreakEvidence.of(finding.evidence).eager_frames, finding.location
+    if frames is not None or at is None:
+        return frames or ()
+    return [(at.file, at.line)]
 
 
 def find_eager_stances(timeline: Timeline) -> Iterable[Finding]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from compilediag.diagnosis.causes.conditions import condition_of
 from compilediag.diagnosis.causes.group import Group
 from compilediag.diagnosis.codes import ARGUMENTS
+from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.rules.make_finding import short_place
 from compilediag.timeline.compiles import FrameId, frame_id_of
 from compilediag.timeline.ownership import ownership_of
@@ -31,7 +32,6 @@ _SUBSCRIPT = re.compile(r"\[[^\[\]]*\]")
 _HOOK = re.compile(r"_hooks(?:_with_kwargs|_always_called)?\[")
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
-_STRUCTURE = ("members", "keys", "missing", "length")
 
 
 class Break(NamedTuple):
@@ -107,7 +107,7 @@ def is_callable(group: Group) -> bool:
 def is_container(group: Group) -> bool:
     """What changed is the length or the keys of a container."""
     shown = (group.first.expected or "", group.first.actual or "")
-    return group.kind in _STRUCTURE or any(map(_COUNTED.match, shown))
+    return group.kind in STRUCTURE or any(map(_COUNTED.match, shown))
 
 
 def is_read_by_package(group: Group) -> bool:

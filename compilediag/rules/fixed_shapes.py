@@ -37,12 +37,7 @@ from compilediag.timeline.fixed_shapes import FixedShapeRun
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.buckets import BucketsImpossible, fewest
 from compilediag_harness.shapes.grids import plan_grid
-from compilediag_harness.wire import (
-    Location,
-    PaddedAxis,
-    PaddedDimension,
-    PaddedFunction,
-)
+from compilediag_harness.wire import Location, PaddedAxis, PaddedDimension, PaddedFunction
 
 MIN_STEPS = 4
 """Steps of a loop from which on it can be concluded that most of it was wasted."""

@@ -15,8 +15,8 @@ from dataclasses import replace as replaced
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.causes.of_run import RunCauses
-from compilediag.diagnosis.causes.recompile import COMBINATION, causes_of
+from compilediag.diagnosis.causes.acts import COMBINATION
+from compilediag.diagnosis.causes.of_run import RunCauses, causes_of
 from compilediag.diagnosis.codes import SHARED_CODE, SIZES, info
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.receipt.schema.receipt import Receipt

@@ -183,7 +183,7 @@ def unguarded_change(timeline: Timeline) -> Iterable[Finding]:
 
 RULES = (
     RecompileRule("CD102", _captured),
-    RecompileRule("CD108", _argument, with_keywords),
+    RecompileRule("CD108", _argument, (with_keywords,)),
     RecompileRule("CD110", _object),
     RecompileRule("CD112", lambda _: ("same code, another backend object", ONE_BACKEND)),
     RecompileRule("CD113", lambda _: ("inputs alias differently", DISTINCT)),

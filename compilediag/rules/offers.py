@@ -59,7 +59,15 @@ def with_levers(
         elif version is not None:
             about = [each for each in finding.about if isinstance(each, CauseId)]
             own = [groups[each] for each in about if each in groups]
-            found = [*_settings([part for group in own for part in group.parts], version)]
+            parts = [part for group in own for part in group.parts]
+            for value_of, name in _LEVERS:
+                values_of = [value_of(part, version) for part in parts]
+                known = [value for value in dict.fromkeys(values_of) if value is not None]
+                # Only what removes every cause: the sources of all of them in one variable.
+                if known and None not in values_of:
+                    frames = ">=0:" if name == OVERRIDES else ""
+                    listed = ",".join(f"{frames}{value}" for value in known)
+                    found.append(CandidateRecord("environment", name, listed, _RISKS[name]))
         # A line that needs the number of a size needs it under any setting.
         needed = GuardEvidence.of(finding.evidence).size_needed
         if version is None or finding.severity == "info" or needed or not found:
@@ -67,17 +75,6 @@ def with_levers(
         else:
             fix = replace(finding.fix, candidates=tuple(dict.fromkeys(found)))
             yield replace(finding, fix=fix)
-
-
-def _settings(parts: Iterable[Group], version: Version) -> Iterator[CandidateRecord]:
-    """Only what removes every cause: the sources of all of them in one variable."""
-    members = [*parts]
-    for value_of, name in _LEVERS:
-        found = [value for part in members if (value := value_of(part, version)) is not None]
-        if found and len(found) == len(members):
-            frames = ">=0:" if name == OVERRIDES else ""
-            listed = ",".join(f"{frames}{value}" for value in dict.fromkeys(found))
-            yield CandidateRecord("environment", name, listed, _RISKS[name])
 
 
 # --- changes ------------------------------------------------------------------------------------

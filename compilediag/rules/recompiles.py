@@ -55,8 +55,8 @@ class RecompileRule(AnalysisRule):
 
     code: str
     tell: Callable[[Group], Told]
-    enrich: Callable[[Finding, Group, Timeline], Finding] | None = None
-    """Adds to a finding what else is recorded about it in the run."""
+    enrich: tuple[Callable[[Finding, Group, Timeline], Finding], ...] = ()
+    """Each adds to a finding what else is recorded about it in the run."""
     tells_of_breaks: bool = False
     """Its words are also for what is carried over a graph break."""
 
@@ -64,7 +64,9 @@ class RecompileRule(AnalysisRule):
         timeline = analysis.timeline
         for group in analysis.causes.groups.get(self.code, ()):
             found = _finding(timeline, group, *self._told(group))
-            yield found if self.enrich is None else self.enrich(found, group, timeline)
+            for enrich in self.enrich:
+                found = enrich(found, group, timeline)
+            yield found
 
     def _told(self, group: Group) -> Told:
         if group.act is not None:

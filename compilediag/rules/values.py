@@ -48,7 +48,7 @@ HELD_AS_TENSOR = Advice(
 )
 ALWAYS_A_TENSOR = Advice(
     "pass {name} as a tensor at every call, torch.tensor({i}), of the shape and dtype that it has "
-    "in the others",
+    "in the others"
 )
 SET_BEFORE = Advice(
     "set {name} before the first compiled call, to the value that {function} gives it"

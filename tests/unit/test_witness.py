@@ -14,8 +14,7 @@ import timelines
 from built_receipt import built
 from false_guards import FLAG, FRAME, PE
 
-from compilediag.diagnosis.causes.of_run import causes_in
-from compilediag.diagnosis.causes.recompile import causes_of
+from compilediag.diagnosis.causes.of_run import causes_in, causes_of
 from compilediag.receipt.schema.compiles import WitnessSection
 from compilediag.runs.supervised.repeat import limited, plan_of
 from compilediag.timeline.timeline import Recompile, Timeline

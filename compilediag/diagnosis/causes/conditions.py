@@ -7,19 +7,17 @@ missing. Counting such consequences would hide the cause and choose the wrong en
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compilediag.diagnosis.causes.group import changed_dimensions
 from compilediag.diagnosis.guards.checks import UNKNOWN, Guard, guard_of, keys_of
-from compilediag.diagnosis.guards.families import Decision, GuardContext, decide
+from compilediag.diagnosis.guards.families import STRUCTURE, Decision, GuardContext, decide
 from compilediag.diagnosis.guards.reason import PrintedReason, parse_reason
+from compilediag.diagnosis.guards.size_limits import plain_size
 from compilediag.diagnosis.guards.source import GuardPath, display_name, path_of, paths_in, unquoted
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import EntryDiff, FalseGuard, Location
-
-_LOCAL = re.compile(r"L\[\s*['\"](\w+)['\"]\s*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +83,7 @@ def _modes_of(condition: Condition) -> Iterator[Condition]:
 def false_guard_of(reason: PrintedReason) -> FalseGuard:
     """A printed reason as a false guard."""
     return FalseGuard(
-        source="",
-        leaf="PRINTED",
-        text=reason.expression,
-        user=reason.location,
-        hint=reason.hint,
+        source="", leaf="PRINTED", text=reason.expression, user=reason.location, hint=reason.hint
     )
 
 
@@ -100,13 +94,13 @@ def condition_of(
     printed: PrintedReason | None = None,
 ) -> Condition:
     """Decides everything about one false guard; `printed` is torch's reason for its entry."""
-    same = printed is not None and _LOCAL.sub(r"\1", false.text) == printed.expression
+    same = printed is not None and plain_size(false.text) == printed.expression
     own = printed if same else None
     guard = _read(false, printed)
     place = false.user or (own.location if own else None)
     expected = false.expected or guard.expected
     if expected is not None and (guard.check == "shape" or guard.aspect == "number"):
-        expected = _LOCAL.sub(r"\1", expected)
+        expected = plain_size(expected)
     # For an attribute that came or went, the process shows the object it is read from.
     actual = guard.actual if guard.check == "attribute" else false.actual or guard.actual
     known = GuardContext(
@@ -125,7 +119,7 @@ def condition_of(
         expected, actual = ("off", "on") if false.facts.inference_mode else ("on", "off")
     variable = ""
     if guard.check == "aliasing" and guard.key:
-        variable = _LOCAL.sub(r"\1", guard.key)
+        variable = plain_size(guard.key)
     elif decision.code == "CD111" and (guard.check == "state" or decision.kind == "inference_mode"):
         variable = decision.kind or "global state"
     elif decision.code == "CD112":
@@ -169,9 +163,6 @@ OBJECT_GONE = ("type", "identity", "none", "not_none", "tensor_type")
 """Checks of an object as a whole: nothing below it can be compared where one is false."""
 
 _MEMBER_GONE = ("members", "missing", "attribute")
-STRUCTURE = ("length", "keys", "members", "missing")
-"""Checks of what a container holds."""
-
 _KEY_ASPECTS = ("autocast", "inference", "dispatch_keys")
 _KEY_COMPONENTS = ("autocast", "grad_mode", "inference")
 

@@ -20,12 +20,7 @@ from compilediag.receipt.schema.running import (
     StepsSection,
     Timing,
 )
-from compilediag.timeline.timeline import (
-    CallsOutside,
-    Step,
-    Timeline,
-    spans_of,
-)
+from compilediag.timeline.timeline import CallsOutside, Step, Timeline, spans_of
 from compilediag_harness.wire import Location, SpanEnded
 
 MAX_ROWS = 256

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
@@ -11,6 +11,7 @@ from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.rules.breaks.advice import OwnCall, break_fix
 from compilediag.rules.breaks.text import CODES, BreakReport, read_break
+from compilediag.rules.evidence import eager_places, sends_to_eager
 from compilediag.rules.make_finding import make_finding, pick, plural, short_place, shorten
 from compilediag.rules.recompiles import TEMPORARY
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
@@ -193,21 +194,6 @@ def _evidence(broken: Broken) -> dict[str, object]:
     if report.site is not None and report.stack:
         found["stack"] = [asdict(line) for line in report.stack[-6:]]
     return found
-
-
-def sends_to_eager(broken: Finding, eager: Finding) -> bool:
-    """Whether a break is in a frame that ran eager for it."""
-    frames = BreakEvidence.of(broken.evidence).eager_frames or ()
-    at = eager.location
-    return at is not None and (at.file, at.line) in frames
-
-
-def eager_places(finding: Finding) -> Sequence[Hashable]:
-    """The frames that a break sends to eager; of a finding about such a frame, its place."""
-    frames, at = BreakEvidence.of(finding.evidence).eager_frames, finding.location
-    if frames is not None or at is None:
-        return frames or ()
-    return [(at.file, at.line)]
 
 
 def _is_of_broken_code(finding: Finding) -> bool:

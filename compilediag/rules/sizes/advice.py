@@ -220,12 +220,7 @@ def since_first_call(summary: str, first: UserCall | None) -> str:
 # --- what was called ----------------------------------------------------------------------------
 
 
-def _with_sizes(finding: Finding, group: Group, timeline: Timeline) -> Finding:
-    """The finding at the line that needs the size, if that is known; and with what was called."""
-    return with_size_line(_with_calls(finding, timeline), group, timeline)
-
-
-def _with_calls(finding: Finding, timeline: Timeline) -> Finding:
+def _with_calls(finding: Finding, _: Group, timeline: Timeline) -> Finding:
     """CD105 with the sizes that were called, how often, and buckets for them where one size changes
     and was compiled more than once, and with the line of the first call where it is another one: a
     mark holds from the first compile on."""
@@ -310,6 +305,6 @@ def _called(sizes: VaryingSizesRecord) -> dict[str, object]:
 
 
 RULES = (
-    RecompileRule("CD105", _size, _with_sizes, tells_of_breaks=True),
-    RecompileRule("CD118", _condition, with_side_line),
+    RecompileRule("CD105", _size, (_with_calls, with_size_line), tells_of_breaks=True),
+    RecompileRule("CD118", _condition, (with_side_line,)),
 )
