@@ -22,7 +22,7 @@ from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import GuardEvidence
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules import fixed_shapes, limits, modes, objects, tensors, values
-from compilediag.rules.breaks import advice as breaks
+from compilediag.rules.breaks import rule as breaks
 from compilediag.rules.case import Case, case_of, torch_version
 from compilediag.rules.changes import OVERRIDES, SOURCES, Change, variable
 from compilediag.rules.sizes import changes as sizes

@@ -242,7 +242,7 @@ def _with_calls(finding: Finding, _: Group, timeline: Timeline) -> Finding:
         return replace(finding, fix=replace(finding.fix, summary=summary, caveat=caveat))
     sizes = called_sizes(timeline, frames)
     guard = GuardEvidence.of(finding.evidence)
-    changed, _ = sizes_changed([(guard.expected, guard.actual)])
+    changed = sizes_changed([(guard.expected, guard.actual)])[0]
     places = {f"{finding.variable}:{dimension}" for dimension in changed}
     if sizes is None or not places <= {*sizes.dims[0]}:
         return finding
