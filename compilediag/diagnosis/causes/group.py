@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from compilediag.diagnosis.findings import Act, Cause, CauseId, Evidence, shown_writers
 from compilediag.timeline.compiles import FrameId, Recompile, frame_id_of
-from compilediag_harness.wire import Location, ValueChange
+from compilediag_harness.wire import Location
 
 _MAX_NAMED = 4
 """Variables named in a sentence."""
@@ -144,11 +144,6 @@ class Group:
         others = [w for found in guesses for w in shown_writers(found, witnessed=False)]
         guessed = [writer for writer in dict.fromkeys(others) if writer not in seen]
         return [*((writer, "witnessed") for writer in seen), *((w, "source") for w in guessed)]
-
-    @property
-    def changed(self) -> ValueChange | None:
-        """How the value was seen to change for the first recompile, which is the one shown."""
-        return self.first.changed
 
     @property
     def values(self) -> list[list[str | None]]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
 
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
 from compilediag.diagnosis.codes import Severity
@@ -24,7 +23,7 @@ from compilediag.timeline.compiles import CompileId
 from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import BreakSite, Frame, Timeline
-from compilediag_harness.wire import Location, SettingChange, resumed_function
+from compilediag_harness.wire import Location, SettingChange, UserCall, resumed_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +124,12 @@ def _finding(
     location = next((line for line in lines if ownership_of(line.file, roots) != "torch"), at)
     owner = ownership_of(location.file, roots)
     # The program's own innermost line of what was compiled, which calls what breaks.
-    entered, call = site.entered_at, None
+    call = site.entered_at
     own = next((at for at in reversed(stack) if ownership_of(at.file, roots) == "user"), None)
-    if entered and own and (own.file, own.line) == (entered.file, entered.line):
-        call = OwnCall(shorten(entered.text, 80), short_place(entered.file, entered.line))
-    code = CODES[report.category]
+    if call is None or own is None or (own.file, own.line) != (call.file, call.line):
+        call = None
     is_own, in_package = ownership_of(site.file, roots) == "user", owner == "third_party"
-    fix, caveat = break_fix(code, report, own=is_own, in_package=in_package, call=call)
+    fix, caveat = _advice(report, is_own=is_own, in_package=in_package, call=call)
     # torch's title, with what it is about where the title does not name that.
     title = f"graph break: {shorten(report.title, 120) or 'torch gave no reason'}"
     if report.callee is not None and report.callee.name not in report.title:
@@ -144,7 +142,7 @@ def _finding(
         found["recompiles_behind"] = [each for each in ids if each not in others]
     return make_finding(
         timeline,
-        code,
+        CODES[report.category],
         title,
         fix,
         caveat=caveat,
@@ -297,35 +295,22 @@ OF_PACKAGE = Advice(
 WITHIN_PACKAGE = Advice("accept it: the line is a package's, and so is what calls it")
 
 
-class OwnCall(NamedTuple):
-    """A call in the program's own compiled code, below which a break is in another's."""
-
-    text: str
-    place: str
-
-
-def break_fix(
-    code: str, report: BreakReport, *, own: bool, in_package: bool, call: OwnCall | None
+def _advice(
+    report: BreakReport, *, is_own: bool, in_package: bool, call: UserCall | None
 ) -> Advice:
-    """What to change for a break of category `code`.
-
-    Args:
-        code: the category.
-        report: torch's report.
-        own: whether torch names a line of the program's own.
-        in_package: whether the line to change is a package's.
-        call: of a package's line, the call of it in what the program compiles; None where the
-            program calls something compiled of which all code is a package's.
-    """
+    """What to change: whether torch names a line of the program's own, whether the line to change
+    is a package's, and then the call of it in what the program compiles; None where the program
+    calls something compiled of which all code is a package's."""
     if report.explicit:
-        return EXPLICIT if own else EXPLICIT_OF_OTHERS
-    fix = FIXES[code]
+        return EXPLICIT if is_own else EXPLICIT_OF_OTHERS
+    code = CODES[report.category]
     if in_package and code not in _BY_THE_CALLER:
-        caveat = fix.caveat if code == "CD202" else None  # a setting: whoever has the line
+        caveat = FIXES[code].caveat if code == "CD202" else None  # a setting: whoever has the line
         if call is None:
             return WITHIN_PACKAGE._replace(caveat=caveat)
-        return OF_PACKAGE.filled(call=call.text, place=call.place)._replace(caveat=caveat)
-    return fix.filled(it=f"`{report.callee.name}`" if report.callee is not None else "it")
+        place = short_place(call.file, call.line)
+        return OF_PACKAGE.filled(call=shorten(call.text, 80), place=place)._replace(caveat=caveat)
+    return FIXES[code].filled(it="it" if report.callee is None else f"`{report.callee.name}`")
 
 
 # --- what may be tried --------------------------------------------------------------------------
