@@ -162,6 +162,30 @@ SIZES = frozenset(("CD105", "CD118"))
 """Codes of sizes, which torch makes dynamic at their second value."""
 SHARED_CODE = frozenset(("CD112", "CD117"))
 """Codes of compiled objects that share code."""
+INSTANCES = frozenset(("CD117",))
+"""The code of instances that differ."""
+MODES = frozenset(("CD111",))
+"""The code of states that no variable of the program holds."""
+TENSORS = frozenset(("CD103", "CD105", "CD106"))
+"""Codes of tensors: a batch of another length or dtype changes all its tensors alike, and a cache
+that grows its keys and its values."""
+HELD_TENSORS = frozenset(("CD103",))
+"""The code of tensors that code holds."""
+PASSED_SIZES = frozenset(("CD105",))
+"""The code of sizes of what the caller passes."""
+METADATA = frozenset(("CD106",))
+"""The code of what is no size of a tensor. An act flips it beside the value that it is called for,
+in some of the recompiles."""
+SCALARS = frozenset(("CD107",))
+"""The code of numbers, flags and texts that the caller passes."""
+INPUTS = PASSED_SIZES | METADATA | SCALARS
+"""Codes of what a frame is called with."""
+VALUES = frozenset(("CD104", "CD107", "CD109", "CD116"))
+"""Codes of values that Dynamo guards as they are, or as a number of a shape condition."""
+BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
+"""Codes whose kinds have different fixes: each kind is a cause of its own."""
+LIMIT = frozenset(("CD151", "CD152"))
+"""Codes of the recompile limit: near it, and at it."""
 OUTLOOK = frozenset(("CD150", "CD151"))
 """Codes of what has not happened yet: an armed guard, a forecast."""
 BLIND = frozenset(code for code, item in REGISTER.items() if item.blinds)

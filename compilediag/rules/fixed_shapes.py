@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from compilediag.diagnosis.codes import SIZES
+from compilediag.diagnosis.codes import LIMIT, SIZES
 from compilediag.diagnosis.figures.invocations import planned_padding
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.receipt.schema.evidence import PaddingEvidence
@@ -281,7 +281,7 @@ RULES: tuple[Rule, ...] = (
 
 # --- changes ------------------------------------------------------------------------------------
 
-_RULES = SIZES | {"CD151", "CD152", "CD403"}
+_RULES = SIZES | LIMIT | {"CD403"}
 _PADS = (None, 0, 1)
 """The last row again; zeros, and ones: what a mask among the arguments has for padding."""
 

@@ -38,6 +38,15 @@ from compilediag.diagnosis.causes.conditions import (
     of_this_instance,
 )
 from compilediag.diagnosis.causes.group import Group
+from compilediag.diagnosis.codes import (
+    ATTRIBUTES,
+    BY_KIND,
+    HELD_TENSORS,
+    INPUTS,
+    INSTANCES,
+    METADATA,
+    PASSED_SIZES,
+)
 from compilediag.diagnosis.findings import Cause, CauseId, Confidence, writer_seen
 from compilediag.diagnosis.guards.families import STRUCTURE
 from compilediag.diagnosis.guards.reason import parse_reasons
@@ -49,12 +58,6 @@ from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.process import extended
 from compilediag.timeline.timeline import Recompile, Timeline
 from compilediag_harness.wire import Location
-
-_BY_KIND = frozenset(("CD105", "CD106", "CD110", "CD111", "CD118"))
-"""Codes whose kinds have different fixes: each kind is a cause of its own."""
-
-_INPUTS = frozenset(("CD105", "CD106", "CD107"))
-"""Codes of what a frame is called with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +105,7 @@ def causes_in(timeline: Timeline) -> RunCauses:
         # Another instance of its class is called, or a broken function makes another call of it
         # within one step.
         nearest = found.entries[0].compile_id if found.entries else ""
-        other = any(cause.rule == "CD117" for cause in found.causes)
+        other = any(cause.rule in INSTANCES for cause in found.causes)
         other = other or behind.between_calls(item, nearest)
         by_compile[item.id] = tuple(
             _blamed(cause, item, timeline, another_instance=other) for cause in found.causes
@@ -133,11 +136,11 @@ def _blamed(
     place, frame, roots = cause.location or recompile.frame, recompile.frame, timeline.user_roots
     if ownership_of(place.file, roots) == "torch" != ownership_of(frame.file, roots):
         place = frame
-    kind = cause.kind if cause.rule in _BY_KIND else None
-    if another_instance and cause.rule in _INPUTS:
+    kind = cause.kind if cause.rule in BY_KIND else None
+    if another_instance and cause.rule in INPUTS:
         kind = ANOTHER_INSTANCE
     # A `FixedShape` was calling what it wraps at every size it will run at.
-    planned = cause.rule == "CD105" and any(
+    planned = cause.rule in PASSED_SIZES and any(
         warmed.began <= recompile.t <= warmed.t
         for item in timeline.fixed_shapes
         if item.process == recompile.process
@@ -244,7 +247,8 @@ def _ordered(conditions: Sequence[Condition]) -> tuple[Cause, ...]:
         conditions,
         key=lambda each: (
             each.novel is False,
-            (each.decision.code, each.decision.kind) == ("CD106", "parameter")
+            each.decision.code in METADATA
+            and each.decision.kind == "parameter"
             and any(other.decision.code == "CD104" for other in conditions),
             each.decision.order,
             each.position,
@@ -308,15 +312,17 @@ def with_companions(
 ) -> tuple[Condition, ...]:
     """`own`, with each companion merged into its buffer. `everywhere` holds the conditions of all
     entries: a farther one may be the only witness that the buffer grew."""
-    growing = [c for c in everywhere if c.decision.code == "CD103" and c.decision.kind == "shape"]
-    growing += [c for c in own if c.decision.code == "CD103" and c not in growing]
+    growing = [
+        c for c in everywhere if c.decision.code in HELD_TENSORS and c.decision.kind == "shape"
+    ]
+    growing += [c for c in own if c.decision.code in HELD_TENSORS and c not in growing]
     kept: list[Condition] = []
     for condition in own:
         partner = next((buffer for buffer in growing if _belongs_to(condition, buffer)), None)
         if partner is None:
             kept.append(condition)
         elif partner.subject not in [other.subject for other in own]:
-            decision = replace(condition.decision, code="CD103", kind="companion")
+            decision = replace(partner.decision, kind="companion", order=condition.decision.order)
             kept.append(replace(condition, decision=decision, variable=partner.variable))
     return tuple(kept)
 
@@ -330,7 +336,10 @@ def _belongs_to(condition: Condition, buffer: Condition) -> bool:
         return any(path.hops and path != its and path.holder == its.holder for path in named)
     if condition is buffer or mine is None or its is None or mine == its:
         return False
-    if condition.guard.check not in _VALUES or condition.decision.code not in ("CD103", "CD104"):
+    if (
+        condition.guard.check not in _VALUES
+        or condition.decision.code not in ATTRIBUTES - INSTANCES
+    ):
         return False
     if condition.decision.kind in ("shape", "created") or mine.holder != its.holder:
         return False

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from compilediag.diagnosis.causes.acts import ANOTHER_INSTANCE, COMBINATION
-from compilediag.diagnosis.codes import Severity
+from compilediag.diagnosis.codes import INSTANCES, LIMIT, Severity
 from compilediag.diagnosis.findings import CauseId, Finding
 from compilediag.receipt.schema.compiles import CandidateRecord, FindingRecord
 from compilediag.receipt.schema.evidence import BreakEvidence
@@ -69,7 +69,7 @@ def find_breaks(analysis: Analysis) -> Iterable[Finding]:
     # An id of one process, or before a reset, may be that of another frame elsewhere.
     others = {item.compile_id for item in timeline.recompiles if item.id not in made_by}
     for broken in read_sites(timeline):
-        if broken.report.code != "CD152":
+        if broken.report.code not in LIMIT:
             yield _finding(broken, timeline, behind.get(broken.site.at, ()), others)
 
 
@@ -205,7 +205,7 @@ def _is_of_broken_code(finding: Finding) -> bool:
     causes = [part for part in finding.about if isinstance(part, CauseId)]
     if not causes:
         return False
-    made = causes[0].rule in ("CD117", COMBINATION) or causes[0].kind == ANOTHER_INSTANCE
+    made = causes[0].rule in (*INSTANCES, COMBINATION) or causes[0].kind == ANOTHER_INSTANCE
     return made or all(part.variable.startswith(TEMPORARY) for part in causes)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from packaging.version import Version
 
 from compilediag.diagnosis.causes.group import Group, sizes_changed
+from compilediag.diagnosis.codes import PASSED_SIZES
 from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.rules import changes
 from compilediag.rules.case import (
@@ -96,7 +97,7 @@ def size_changes(case: Case) -> Iterator[Change]:
 def dimensions_to_mark(case: Case) -> tuple[list[int], bool]:
     """The dimensions of an argument whose sizes changed, and whether 0 or 1 was among the sizes:
     these are constants for a mark. None where a mark is not what the finding needs."""
-    if case.finding.rule != "CD105" or case.kind == "marking":
+    if case.finding.rule not in PASSED_SIZES or case.kind == "marking":
         return [], False
     return sizes_changed(case.values)
 
@@ -291,7 +292,7 @@ def dynamic_size(group: Group, version: Version) -> str | None:
     dimensions, small = group.sizes_changed
     if not dimensions or small or not LISTABLE.fullmatch(source):
         return None
-    passed = group.code == "CD105" and group.kind != "marking"
+    passed = group.code in PASSED_SIZES and group.kind != "marking"
     # What a module gets in another size: a tensor that grows, a parameter that is replaced.
     held = new and group.kind in ("shape", "parameter") and not is_branched_on(group)
     if not passed and not held:
