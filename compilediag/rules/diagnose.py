@@ -79,7 +79,7 @@ ALL_RULES: tuple[Rule, ...] = (
 )
 """In the order of the codes' families."""
 
-ALL_ABSORPTIONS: tuple[Absorption, ...] = (
+_ABSORPTIONS: tuple[Absorption, ...] = (
     *recompiles.ABSORBS,
     *breaks.ABSORBS,
     *evidence.ABSORBS,
@@ -105,11 +105,7 @@ class Diagnosis:
         return {what: each.id for each in reversed(self.findings) for what in each.about}
 
 
-def diagnose(
-    timeline: Timeline,
-    rules: Sequence[Rule] = ALL_RULES,
-    absorptions: Sequence[Absorption] = ALL_ABSORPTIONS,
-) -> Diagnosis:
+def diagnose(timeline: Timeline, rules: Sequence[Rule] = ALL_RULES) -> Diagnosis:
     """Findings of all rules over a run, and what may be concluded from it."""
     analysis = analysis_of(timeline)
     found = [
@@ -117,7 +113,7 @@ def diagnose(
         for rule in rules
         for finding in (rule.find(analysis) if isinstance(rule, AnalysisRule) else rule(timeline))
     ]
-    for absorption in absorptions:
+    for absorption in _ABSORPTIONS:
         found = absorb(found, absorption)
     # Of steps and seconds that the record of the run does not have, zero would be a claim.
     stepped, measured = timeline.observes("steps"), timeline.observes("metrics_rows")

@@ -7,7 +7,6 @@ import ast
 import math
 import re
 from collections import Counter
-from typing import NamedTuple
 
 from compilediag.diagnosis.causes.conditions import condition_of
 from compilediag.diagnosis.causes.group import Group
@@ -34,21 +33,15 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)
 _COUNTED = re.compile(r"\d+ (?:items?|keys?)\b|.*(?:absent|present)$")
 
 
-class Break(NamedTuple):
-    """The graph break after which a compiled frame goes on."""
-
-    function: str
-    place: str
-
-
-def break_before(group: Group) -> Break | None:
-    """The graph break that made the value an argument: the frame goes on behind one, and the value
-    is no attribute or global, which the whole function would guard just as well."""
+def break_before(group: Group) -> tuple[str, str] | None:
+    """The function and place of the graph break that made the value an argument: the frame goes on
+    behind one, and the value is no attribute or global, which the whole function would guard just
+    as well."""
     frame = group.recompiles[0].frame
     found = _RESUMED.fullmatch(frame.function)
     if found is None or group.code not in ARGUMENTS:
         return None
-    return Break(found["function"], short_place(frame.file, found["line"]))
+    return found["function"], short_place(frame.file, found["line"])
 
 
 def is_held_by_package(group: Group) -> bool:

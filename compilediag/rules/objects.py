@@ -66,10 +66,6 @@ DISTINCT = Advice(
 HOOKS_BEFORE = Advice("register all hooks before the first compiled call, and keep them")
 
 
-def _captured(group: Group) -> Told:
-    return "closure container", DISABLED_HOOK if is_of_hook(group) else KEPT_OUTSIDE
-
-
 def _argument(group: Group) -> Told:
     keyed = group.kind in ("members", "missing", "keys") or (
         group.kind == "length" and "key" in f"{group.first.expected}{group.first.actual}"
@@ -182,7 +178,10 @@ def unguarded_change(timeline: Timeline) -> Iterable[Finding]:
 
 
 RULES = (
-    RecompileRule("CD102", _captured),
+    RecompileRule(
+        "CD102",
+        lambda group: ("closure container", DISABLED_HOOK if is_of_hook(group) else KEPT_OUTSIDE),
+    ),
     RecompileRule("CD108", _argument, (with_keywords,)),
     RecompileRule("CD110", _object),
     RecompileRule("CD112", lambda _: ("same code, another backend object", ONE_BACKEND)),

@@ -75,8 +75,9 @@ class RecompileRule(AnalysisRule):
         broken = None if self.tells_of_breaks else break_before(group)
         if broken is not None:
             carried = group.variable.startswith(TEMPORARY)
+            function, place = broken
             fix, caveat = (_BEHIND_BREAK if carried else _BEFORE_BREAK).filled(
-                place=broken.place, function=broken.function, first=WAYS.split(fix)[0]
+                place=place, function=function, first=WAYS.split(fix)[0]
             )
         words = _words(group)
         advice = Advice(fix.format(**words), None if caveat is None else caveat.format(**words))

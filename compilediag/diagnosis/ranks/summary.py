@@ -134,7 +134,7 @@ class RankSummary(RankCounts):
     collectives: tuple[str, ...]
     """"0/0: all_reduce": every collective of every graph, in order."""
     key_parts: tuple[str, ...] = ()
-    """Of what the keys of its compile caches are made: see `cache_keys.py`."""
+    """Of what the keys of its compile caches are made: see `key_parts`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def _size(group: Group) -> Told:
     broken = break_before(group)
     if broken is not None:
         carried = "it" if group.variable.startswith(TEMPORARY) else "{name}"
-        advice = CARRIED_SIZE.filled(broken=broken.place, carried=carried)
+        advice = CARRIED_SIZE.filled(broken=broken[1], carried=carried)
     elif fixed:
         named = f"dimension{'s' if len(fixed) > 1 else ''} {' and '.join(map(str, fixed))}"
         advice = NEEDED.filled(dimensions=named)
