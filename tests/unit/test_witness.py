@@ -178,7 +178,7 @@ def test_a_finding_has_the_change_of_its_first_recompile() -> None:
     """The one whose values it shows; writers of recompiles that were not seen stay guesses."""
     items = (recompile(3, FLAG), recompile(7, replace(FLAG, changed=SEEN)))
     [group] = causes_in(Timeline(recompiles=items)).groups["CD101"]
-    assert group.changed is None
+    assert group.first.changed is None
     assert group.writers == [(ARM, "witnessed"), (FLAG.writers[0], "source")]
     [group] = causes_in(Timeline(recompiles=items[::-1])).groups["CD101"]
     assert group.changed == SEEN
