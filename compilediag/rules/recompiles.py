@@ -168,7 +168,7 @@ def _finding(timeline: Timeline, group: Group, title: str, advice: Advice) -> Fi
                 for writer, evidence in group.writers
             ],
         },
-        changed=first.changed,
+        changed=first.changed,  # of the recompile whose values are shown
         about=tuple(part.id for part in group.parts),
     )
     known = group.act if group.act is not None and group.act.lines == 1 else None

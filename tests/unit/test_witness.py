@@ -181,7 +181,7 @@ def test_a_finding_has_the_change_of_its_first_recompile() -> None:
     assert group.first.changed is None
     assert group.writers == [(ARM, "witnessed"), (FLAG.writers[0], "source")]
     [group] = causes_in(Timeline(recompiles=items[::-1])).groups["CD101"]
-    assert group.changed == SEEN
+    assert group.first.changed == SEEN
 
 
 # --- receipt and screen ----------------------------------------------------------------------
