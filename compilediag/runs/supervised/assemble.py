@@ -40,7 +40,7 @@ from compilediag.runs.supervised.target import Target
 from compilediag.runs.tools.tlparse import clean_traces, link_reports, traces_in
 from compilediag.timeline.timeline import TextLog, Timeline, fold
 from compilediag_harness import wire
-from compilediag_harness.collectors.trace_redaction import FAULT
+from compilediag_harness.collectors.logs import FAULT
 
 ENVIRONMENT_PREFIXES = (
     "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_", "CUDA_", "NCCL_", "OMP_",
