@@ -54,6 +54,29 @@ def row_dim_of(dims: AxisDims) -> int | None:
     return next((dim for axis, dim in dims if axis == 0), None)
 
 
+def cut(tensor: Any, dims: AxisDims, sizes: Sizes) -> Any:
+    """The part of a tensor that has these sizes, from the beginning."""
+    for axis, dim in dims:
+        tensor = tensor.narrow(dim, 0, sizes[axis])
+    return tensor
+
+
+def shape_at(tensor: Any, dims: AxisDims, sizes: Sizes) -> tuple[int, ...]:
+    """The shape that a tensor has at these sizes."""
+    shape = list(tensor.shape)
+    for axis, dim in dims:
+        shape[dim] = sizes[axis]
+    return tuple(shape)
+
+
+def again(torch: Any, rows: Any, lengths: Mapping[int, int]) -> Any:
+    """Rows again and again up to a length by dimension: valid where made-up ones may not be."""
+    for dim, length in lengths.items():
+        order = torch.arange(length, device=rows.device) % rows.shape[dim]
+        rows = rows.index_select(dim, order)
+    return rows
+
+
 def closest(paths: Iterable[str], path: str) -> str | None:
     """The longest of `paths` that `path` is, or is below."""
     fitting = [item for item in paths if path == item or path.startswith(f"{item}.")]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compilediag_harness.shapes import padding_report
-from compilediag_harness.shapes.dims import ShapeUnusable, Sizes
+from compilediag_harness.shapes.dims import ShapeUnusable, Sizes, cut
 from compilediag_harness.shapes.layouts import FlatCall, PaddedLeaf
 from compilediag_harness.shapes.padded_calls import PaddedCalls, cut_leaves
-from compilediag_harness.shapes.padding import REPEAT, pad_of_leaf, padded
+from compilediag_harness.shapes.padding import REPEAT, padded
 from compilediag_harness.shapes.padding_report import HARMFUL, PaddingReport
 from compilediag_harness.shapes.side_effects import SavedState, equal, restored_eager
 from compilediag_harness.shapes.verdicts import (
@@ -74,7 +74,20 @@ def check_padding(
         runs.draws,
         state.unseen[:MAX_UNSEEN],
     )
-    _emit(calls, report)
+    calls.emit(
+        PaddingChecked,
+        size=size,
+        run=bucket,
+        probes=tried,
+        seeds=report.seeds,
+        rng_consumed=report.rng_consumed,
+        outputs=tuple(verdicts),
+        kinds=tuple(item.kind for item in verdicts.values()),
+        notes=tuple(item.note for item in verdicts.values()),
+        max_abs=tuple(item.max_abs for item in verdicts.values()),
+        bitwise=tuple(item.bitwise for item in verdicts.values()),
+        unseen=report.unseen,
+    )
     return report
 
 
@@ -95,8 +108,7 @@ class _Trials:
     def __init__(self, calls: PaddedCalls, call: FlatCall, state: SavedState, grad: bool) -> None:
         self._calls, self._call, self._state, self._grad = calls, call, state, grad
         self._torch, self._outputs = calls.torch, calls.outputs_of(call)
-        pads = {pad_of_leaf(calls.settings.pad, leaf.path) for leaf in call.layout.padded}
-        self.repeats = pads == {REPEAT}
+        self.repeats = all(leaf.pad == REPEAT for leaf in call.layout.padded)
         flags = {leaf.path for leaf in call.layout.padded if self._is_flag(leaf)}
         self._kept = flags if len(flags) < len(call.layout.padded) else set[str]()
         """Arguments whose padding is what it is in use, whatever that of the others holds: a mask
@@ -104,11 +116,10 @@ class _Trials:
 
     def _is_flag(self, leaf: PaddedLeaf) -> bool:
         """All of it is 0 or 1, and so is its padding."""
-        torch, given = self._torch, self._call.leaves[leaf.index]
-        pad = pad_of_leaf(self._calls.settings.pad, leaf.path)
-        if pad not in (0, 1) or given.is_floating_point() or given.is_complex():
+        given = self._call.leaves[leaf.index]
+        if leaf.pad not in (0, 1) or given.is_floating_point() or given.is_complex():
             return False
-        return given.dtype is torch.bool or bool(((given == 0) | (given == 1)).all())
+        return given.dtype is self._torch.bool or bool(((given == 0) | (given == 1)).all())
 
     def runs(self, size: Sizes, bucket: Sizes) -> Runs:
         """Those that every function is judged by."""
@@ -175,24 +186,23 @@ class _Trials:
         before = _copies(torch, leaves)
         with torch.set_grad_enabled(self._grad):
             result = self._calls.run_eagerly(call, leaves, trial.real, trial.run_at)
-            cut = self._outputs.taken(result, trial.real, trial.run_at, lambda _: False)
+            real = self._outputs.taken(result, trial.real, trial.run_at, lambda _: False)
             gradients: dict[str, Any] = {}
             if self._grad and trial.gradients:
                 named = {leaf.path: leaves[leaf.index] for leaf in call.layout.padded}
                 inputs = {path: leaf for path, leaf in named.items() if leaf.requires_grad}
-                gradients = gradients_of(torch, cut, state.modules, inputs)
+                gradients = gradients_of(torch, real, state.modules, inputs)
                 for leaf in call.layout.padded:
                     if leaf.path in gradients and leaf.path in inputs:
-                        for axis, dim in leaf.dims:
-                            found = gradients[leaf.path]
-                            gradients[leaf.path] = found.narrow(dim, 0, trial.real[axis])
+                        found = gradients[leaf.path]
+                        gradients[leaf.path] = cut(found, leaf.dims, trial.real)
         written = tuple(
             leaf.path
             for leaf in call.layout.padded
             if not equal(torch, before[leaf.index], leaves[leaf.index].detach())
         )
         return CheckedRun(
-            _copies(torch, cut), state.changed(), written, state.random_used(), gradients
+            _copies(torch, real), state.changed(), written, state.random_used(), gradients
         )
 
     def _padded(self, trial: _Trial, leaf: PaddedLeaf, rows: Any) -> Any:
@@ -204,8 +214,7 @@ class _Trials:
             kept = tuple(-(-size // 2) for size in trial.real)
             given = given.clone()
             padding_report.fill(torch, given, leaf.dims, kept, trial.last_rows)
-        how = pad_of_leaf(self._calls.settings.pad, leaf.path)
-        tensor = padded(torch, given, leaf.dims, trial.real, trial.run_at, how)
+        tensor = padded(torch, given, leaf.dims, trial.real, trial.run_at, leaf.pad)
         if trial.padding != padding_report.PAD and leaf.path not in self._kept:
             padding_report.fill(torch, tensor, leaf.dims, trial.real, trial.padding)
         return tensor.requires_grad_(bool(rows.requires_grad))
@@ -213,21 +222,3 @@ class _Trials:
 
 def _copies(torch: Any, leaves: list[Any]) -> list[Any]:
     return [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-
-
-def _emit(calls: PaddedCalls, report: PaddingReport) -> None:
-    verdicts = report.outputs.values()
-    calls.emit(
-        PaddingChecked,
-        size=report.size,
-        run=report.run,
-        probes=report.probes,
-        seeds=report.seeds,
-        rng_consumed=report.rng_consumed,
-        outputs=tuple(report.outputs),
-        kinds=tuple(item.kind for item in verdicts),
-        notes=tuple(item.note for item in verdicts),
-        max_abs=tuple(item.max_abs for item in verdicts),
-        bitwise=tuple(item.bitwise for item in verdicts),
-        unseen=report.unseen,
-    )

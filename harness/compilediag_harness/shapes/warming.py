@@ -22,7 +22,7 @@ from typing import Any
 
 from compilediag_harness.shapes import padded_calls, shape_log
 from compilediag_harness.shapes.buckets import BucketsImpossible
-from compilediag_harness.shapes.dims import ShapeUnusable, Sizes
+from compilediag_harness.shapes.dims import ShapeUnusable, Sizes, again
 from compilediag_harness.shapes.layouts import FlatCall
 from compilediag_harness.shapes.padded_calls import PaddedCalls
 from compilediag_harness.shapes.side_effects import modules_of, restored
@@ -103,11 +103,7 @@ def repeated(
     for leaf in call.layout.padded:
         given = leaves[leaf.index]
         rows = given.detach().requires_grad_(given.requires_grad)  # none reaches the example
-        for axis, dim in leaf.dims:
-            # Real rows again and again: they are valid where made-up ones may not be.
-            again = torch.arange(bucket[axis], device=rows.device) % call.sizes[axis]
-            rows = rows.index_select(dim, again)
-        leaves[leaf.index] = rows
+        leaves[leaf.index] = again(torch, rows, {dim: bucket[axis] for axis, dim in leaf.dims})
     return calls.with_leaves(call, leaves)
 
 
