@@ -13,8 +13,7 @@ from compilediag_harness.torch_internals import torch_calls, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
 from compilediag_harness.trials import plan, settings
 from compilediag_harness.trials.arguments import Arguments
-from compilediag_harness.trials.call_seconds import CallSeconds
-from compilediag_harness.trials.outputs import FixedShapeCalls, OutputWatcher
+from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
 from compilediag_harness.trials.settings import OVERRIDDEN, Objects, PlannedSettings
 from compilediag_harness.trials.sources import ReplacedSources
@@ -51,30 +50,21 @@ class ActiveTrial:
         self._session, self._torch = session, torch
         notes.attach(session)
         if chosen.seed is not None:
-            settings.seed_torch(chosen.seed, notes, torch)
-        remover = settings.install(torch, chosen.compile_options, notes)
-        if remover is not None:
-            self._undo.append(remover)
-        if not chosen.looks_at_calls:  # else no step would go unsampled
-            self._install_timing(session)
-            return
+            settings.seeded(torch.manual_seed, chosen.seed, notes)  # CUDA's once it is in use
         files = {change.file for change in chosen.sources}
-        remover = settings.wrap_in_fixed_shapes(torch, chosen.padded, files, notes)
+        options, padded = chosen.compile_options, chosen.padded
+        remover = settings.change_compile(torch, options, padded, files, notes)
         if remover is not None:
             self._undo.append(remover)
-        arguments = Arguments(chosen.arguments, files, notes)
-        objects = Objects(chosen.objects, torch, notes)
-        self._undo.append(objects.uninstall)
-        self._outputs = OutputWatcher(session, torch, chosen, arguments, self._settings, objects)
-        self._undo.append(self._outputs.uninstall)
-        shapes = FixedShapeCalls(self._outputs, check=chosen.check_padding)
-        self._undo.append(shapes.uninstall)
-        self._install_timing(session)
-
-    def _install_timing(self, session: Session) -> None:
-        """Last of all: nothing else of ours is then in the time of a call."""
-        if self._plan.call_seconds:
-            self._call_seconds = CallSeconds(session, self._torch)
+        if chosen.looks_at_calls:  # else no step would go unsampled
+            arguments = Arguments(chosen.arguments, files, notes)
+            objects = Objects(chosen.objects, torch, notes)
+            watcher = OutputWatcher(session, torch, chosen, arguments, self._settings, objects)
+            shapes = FixedShapeCalls(watcher, check=chosen.check_padding)
+            self._outputs = watcher
+            self._undo += [objects.uninstall, watcher.uninstall, shapes.uninstall]
+        if chosen.call_seconds:  # last of all: nothing else of ours is then in the time of a call
+            self._call_seconds = CallSeconds(session, torch)
             self._undo.append(self._call_seconds.uninstall)
 
     def _set_stance(self) -> None:
