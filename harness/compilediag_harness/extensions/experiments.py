@@ -84,13 +84,17 @@ class Experiments:
         """Logs what is new, unless the last logging is younger than the period."""
         if self._logged_at is not None and now - self._logged_at < self._period_s:
             return
-        found = self._read()
-        if found is None:
+        try:
+            with open(os.path.join(self._run_dir, METRICS_FILE), "rb") as file:
+                record = json.loads(file.read(MAX_BYTES))
+        except (OSError, ValueError):
             return
-        metrics, step = found
+        if record["at_unix"] <= self._newest:
+            return
+        self._newest = record["at_unix"]
         for name, log in list(self._logs.items()):
             try:
-                self._counts_of(name)["told"] += log(metrics, step)
+                self._counts_of(name)["told"] += log(record["figures"], record["step"])
             except Exception as error:
                 self._failed(name, error)
         self._logged_at = now
@@ -103,18 +107,6 @@ class Experiments:
         counts = self._counts_of(name)
         counts["failed"] += 1
         counts["problem"] = in_process.text(f"{type(error).__name__}: {error}")[:300]
-
-    def _read(self) -> tuple[Metrics, int | None] | None:
-        """The metrics and their step, where they are newer than the last."""
-        try:
-            with open(os.path.join(self._run_dir, METRICS_FILE), "rb") as file:
-                record = json.loads(file.read(MAX_BYTES))
-        except (OSError, ValueError):
-            return None
-        if record["at_unix"] <= self._newest:
-            return None
-        self._newest = record["at_unix"]
-        return record["figures"], record["step"]
 
     def _write_counts(self) -> None:
         path = os.path.join(self._run_dir, f"experiments-{os.getpid()}.json")

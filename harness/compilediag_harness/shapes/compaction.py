@@ -98,7 +98,6 @@ class _Rows:
         self.count = count
 
     def whole(self) -> list[Any]:
-        """The leaves of all rows."""
         if self._all is None:
             return self.leaves
         self._store()

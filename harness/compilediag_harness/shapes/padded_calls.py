@@ -68,7 +68,6 @@ class PaddedCalls:
         self._buffers = _Buffers()
 
     def emit(self, kind: Callable[..., Event], **fields: Any) -> None:
-        """Emits an event of this callable to every session."""
         number, function = self.declared.number, self.declared.function
         shape_log.sinks.emit(
             lambda t, step: kind(t=t, step=step, number=number, function=function, **fields)
@@ -176,7 +175,6 @@ class PaddedCalls:
     def with_leaves(
         self, call: FlatCall, leaves: list[Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The user's arguments of a call, with other leaves."""
         taken = iter(leaves)
         args = rebuilt(call.args, taken)
         return args, rebuilt(call.kwargs, taken) if call.kwargs else {}
@@ -304,21 +302,20 @@ def cut_leaves(call: FlatCall, sizes: Sizes, pad: Callable[[PaddedLeaf, Any], An
 
 
 def _two_sizes(sizes: tuple[int, ...]) -> tuple[int, int]:
-    """Two sizes of an axis, small ones."""
     first, *others = sizes
     if others:
         return first, others[0]
     return first, first - 1 if first > 2 else first + 1
 
 
-def _started(trigger: str, compile_id: str) -> None:
-    _begun.setdefault(threading.get_ident(), []).append(f"{trigger} {compile_id}".strip())
-
-
 def listen() -> bool:
     """Starts counting. False where Dynamo is not imported, or does not say when it compiles."""
     global _listening
-    _listening = _listening or torch_compiles.on_compile_start(_started) is not None
+
+    def started(trigger: str, compile_id: str) -> None:
+        _begun.setdefault(threading.get_ident(), []).append(f"{trigger} {compile_id}".strip())
+
+    _listening = _listening or torch_compiles.on_compile_start(started) is not None
     return _listening
 
 

@@ -41,8 +41,6 @@ def pad_of_leaf(pad: Mapping[str, Pad], path: str) -> Pad:
 
 
 class _Views(NamedTuple):
-    """Views of a padded tensor."""
-
     real: Any
     tail: Any
     """The rest; None where there is none, or where it takes several views."""

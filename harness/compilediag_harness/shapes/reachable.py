@@ -76,11 +76,9 @@ class Path(NamedTuple):
         return f"{self.label} {self.dotted}".rstrip()
 
     def member(self, name: str) -> Path:
-        """An attribute of the value."""
         return Path(self.label, f"{self.dotted}.{name}" if self.dotted else name)
 
     def item(self, key: object) -> Path:
-        """An item of the value."""
         return Path(self.label, f"{self.dotted}[{key!r}]")
 
 

@@ -68,15 +68,23 @@ class SavedState:
         return tuple(f"{path} ({kind})" for path, kind in self._unseen.items())
 
     def put_back(self) -> None:
-        """Makes everything as it was."""
         put_back(self._holders)
         for path, value in self._changeable.items():
-            if not self._same(self._before[path], value):
-                self._write(path, value)
+            before = self._before[path]
+            if self._same(before, value):
+                continue
+            if is_generator(class_of(value)):
+                set_state(value, before)
+            elif isinstance(value, self._torch.Tensor):
+                with self._torch.no_grad(), self._torch.inference_mode(mode=value.is_inference()):
+                    if value.shape != before.shape:
+                        value.resize_(before.shape)
+                    value.copy_(before)
+            else:
+                value[...] = before
         self._random.put_back(self._torch)
 
     def random_used(self) -> bool:
-        """Random numbers were drawn since."""
         return not RandomStates.now(self._torch).same(self._random)
 
     def changed(self) -> dict[str, Any]:
@@ -115,18 +123,6 @@ class SavedState:
                 else:
                     copies[path] = value.copy()
         return copies
-
-    def _write(self, path: str, value: Any) -> None:
-        before = self._before[path]
-        if is_generator(class_of(value)):
-            set_state(value, before)
-        elif isinstance(value, self._torch.Tensor):
-            with self._torch.no_grad(), self._torch.inference_mode(mode=value.is_inference()):
-                if value.shape != before.shape:
-                    value.resize_(before.shape)
-                value.copy_(before)
-        elif hasattr(value, "nbytes"):
-            value[...] = before
 
     def _same(self, before: Any, value: Any) -> bool:
         if isinstance(before, _TooLarge):
@@ -254,7 +250,6 @@ class RandomStates(NamedTuple):
 
     @property
     def digests(self) -> tuple[tuple[str, str], ...]:
-        """A digest of each state."""
         texts = {name: repr(comparable(state)).encode() for name, state in self.by_name.items()}
         return tuple((n, hashlib.blake2b(t, digest_size=16).hexdigest()) for n, t in texts.items())
 

@@ -112,8 +112,20 @@ def _parts(value: Any, known: int) -> tuple[Any, Any]:
     if known == _REGISTERED:
         names, items, context = torch_api.members_of(value)
         return _Context(names, context), items
-    members = _members_of(value)
-    return tuple(members), members.values()
+    items: Any = ()
+    if is_a(value, (tuple, list)):
+        items = zip(getattr(value, "_fields", range(len(value))), value, strict=False)
+    elif is_a(value, MutableMapping):
+        items = ((name, value[name]) for name in tuple(value))
+    found = {_Member(True, name): item for name, item in items}
+    inside = getattr(value, "__dict__", {})
+    fields = getattr(class_of(value), "__dataclass_fields__", {})
+    for name in dict.fromkeys((*fields, *inside)):
+        # The dict below a UserDict is what its items are in.
+        below = name == "data" and is_a(value, collections.UserDict)
+        if not below and (name in inside or hasattr(value, name)):
+            found[_Member(False, name)] = inside[name] if name in inside else getattr(value, name)
+    return tuple(found), found.values()
 
 
 def paths_of(structure: Structure, prefix: str = "") -> list[str]:
@@ -178,21 +190,3 @@ def _found_kind(kind: Any) -> int:
     if composed or hasattr(kind, "__dataclass_fields__"):
         return _WITH_ATTRIBUTES
     return _TENSOR if hasattr(kind, "untyped_storage") else _UNKNOWN
-
-
-def _members_of(value: Any) -> dict[_Member, Any]:
-    """The items and attributes of a container that is none of Python's own."""
-    items: Any = ()
-    if is_a(value, (tuple, list)):
-        items = zip(getattr(value, "_fields", range(len(value))), value, strict=False)
-    elif is_a(value, MutableMapping):
-        items = ((name, value[name]) for name in tuple(value))
-    found = {_Member(True, name): item for name, item in items}
-    inside = getattr(value, "__dict__", {})
-    fields = getattr(class_of(value), "__dataclass_fields__", {})
-    for name in dict.fromkeys((*fields, *inside)):
-        # The dict below a UserDict is what its items are in.
-        below = name == "data" and is_a(value, collections.UserDict)
-        if not below and (name in inside or hasattr(value, name)):
-            found[_Member(False, name)] = inside[name] if name in inside else getattr(value, name)
-    return found

@@ -255,7 +255,17 @@ def find_knee(
     measured = [SizeMeasured(size, tuple(seconds)) for size, seconds in sorted(tried.items())]
     if not measured:
         return Knee(None, tuple(stopped), None, None, "not one size could be measured")
-    return _decided(measured, stopped, within)
+    best = max(item.rows_per_s for item in measured)
+    index = next(i for i, item in enumerate(measured) if item.rows_per_s >= (1.0 - within) * best)
+    knee, below = measured[index], measured[index - 1] if index else None
+    gain = None if below is None else knee.rows_per_s / below.rows_per_s - 1.0
+    fastest = max(measured, key=lambda item: item.rows_per_s)
+    noise = max(item.spread for item in (knee, below or knee, fastest))
+    # Of the smallest size it is only claimed that no other gains more than `within`.
+    if noise > (within if gain is None else gain):
+        reason = f"calls differ by {noise:.0%} at one size: more than what a size gains"
+        return Knee(None, (*measured, *stopped), gain, noise, reason)
+    return Knee(knee.size, (*measured, *stopped), gain, noise)
 
 
 def _climb(
@@ -291,24 +301,6 @@ def _seconds(measure: Callable[[int], float], size: int) -> float:
     if not 0.0 < seconds < float("inf"):
         raise BucketsImpossible(f"a call at size {size} took {seconds} seconds: no measurement")
     return seconds
-
-
-def _decided(
-    measured: Sequence[SizeMeasured], stopped: Sequence[SizeMeasured], within: float
-) -> Knee:
-    best = max(item.rows_per_s for item in measured)
-    index = next(i for i, item in enumerate(measured) if item.rows_per_s >= (1.0 - within) * best)
-    knee = measured[index]
-    below = measured[index - 1] if index else None
-    gain = None if below is None else knee.rows_per_s / below.rows_per_s - 1.0
-    fastest = max(measured, key=lambda item: item.rows_per_s)
-    noise = max(item.spread for item in (knee, below or knee, fastest))
-    tried = (*measured, *stopped)
-    # Of the smallest size it is only claimed that no other gains more than `within`.
-    if noise > (within if gain is None else gain):
-        reason = f"calls differ by {noise:.0%} at one size: more than what a size gains"
-        return Knee(None, tried, gain, noise, reason)
-    return Knee(knee.size, tried, gain, noise)
 
 
 def _quartiles(seconds: Sequence[float]) -> tuple[float, float]:

@@ -119,7 +119,10 @@ class OptimizerRegistry:
         milliseconds, but not where no optimizer was ever made."""
         base: type = self._torch.optim.Optimizer
         kinds = _subclasses(base)
-        if hasattr(base, "profile_hook_step") and not any(_was_made(kind) for kind in kinds):
+        # torch puts its profiling wrapper around a class's `step` when the first object is made
+        # (`Optimizer._patch_step_function`, torch 2.7 to 2.15).
+        steps = [getattr(kind, "step", None) for kind in kinds]
+        if hasattr(base, "profile_hook_step") and not any(getattr(s, "hooked", 0) for s in steps):
             return False
         # type(x) and not isinstance(x): the latter reads lazy proxies' `__class__`, which
         # runs the user's code.
@@ -177,12 +180,6 @@ def _subclasses(base: type) -> set[type]:
     for kind in type.__subclasses__(base):
         kinds |= _subclasses(kind)
     return kinds
-
-
-def _was_made(kind: type) -> bool:
-    """Whether torch has put its profiling wrapper around this class's `step`, as it does when the
-    first object is made (`Optimizer._patch_step_function`, torch 2.7 to 2.15)."""
-    return bool(getattr(getattr(kind, "step", None), "hooked", False))
 
 
 EXPLICIT, OPTIMIZER, CALL = "step()", "optimizer", "call"
@@ -253,7 +250,6 @@ class StepSource:
     # --- marks ---
 
     def explicit(self, at: float) -> None:
-        """`cd.step()` was called."""
         with self._lock:
             if self._ending:
                 return
@@ -298,7 +294,6 @@ class StepSource:
                 self._optimizers.call_begins(key, not calls)
 
     def call_ended(self, at: float) -> None:
-        """An outermost call of a compiled callable ended."""
         key = self._optimizers.updated()
         if not key or self.source == EXPLICIT:
             return

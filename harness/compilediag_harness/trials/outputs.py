@@ -159,16 +159,13 @@ class OutputWatcher:
             return
         function.states.follow(owner, function.code, call)
         if is_sampled(number) and not local.in_batch:
-            local.call = function, number, Returning(), self._beside(call)
-
-    def _beside(self, call: torch_open_calls.CalledWith) -> _Beside:
-        exact, beside = (), None
-        if self._plan.reference and self._plan.stance == "force_eager":
-            exact = shadow.in_float64(self._torch, self._reader, call)
-        if self._plan.shadow:
-            with self.aside():
-                beside = shadow.made_for(self._torch, self._reader, call)
-        return exact, beside
+            exact, beside = (), None
+            if self._plan.reference and self._plan.stance == "force_eager":
+                exact = shadow.in_float64(self._torch, self._reader, call)
+            if self._plan.shadow:
+                with self.aside():
+                    beside = shadow.made_for(self._torch, self._reader, call)
+            local.call = function, number, Returning(), (exact, beside)
 
     @contextlib.contextmanager
     def aside(self) -> Generator[None]:
@@ -376,7 +373,6 @@ class CallSeconds:
             self.finish()
 
     def finish(self) -> None:
-        """Writes what is not written."""
         with self._lock:
             rows, self._rows = self._rows, {}
         self._written = self._session.now()

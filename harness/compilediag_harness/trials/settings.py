@@ -214,7 +214,6 @@ class Objects:
             self._watch_registering(name)
 
     def uninstall(self) -> None:
-        """Changes no further object."""
         while self._undo:
             self._undo.pop()()
 

@@ -11,7 +11,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.shapes.side_effects import RandomStates
 from compilediag_harness.torch_internals import torch_calls, torch_names
 from compilediag_harness.torch_internals.torch_names import Remover
-from compilediag_harness.trials import plan, settings
+from compilediag_harness.trials import settings
 from compilediag_harness.trials.arguments import Arguments
 from compilediag_harness.trials.outputs import CallSeconds, FixedShapeCalls, OutputWatcher
 from compilediag_harness.trials.plan import Notes
@@ -21,7 +21,8 @@ from compilediag_harness.wire import RandomStateRead, TrialPlan, stance_label
 
 
 class ActiveTrial:
-    """The trial that this process is part of."""
+    """The trial that this process is part of; made, and what needs no torch put in place, when the
+    process starts, before the program does."""
 
     def __init__(self, chosen: TrialPlan) -> None:
         self._plan = chosen
@@ -34,9 +35,6 @@ class ActiveTrial:
         self._torch: Any = None
         self._outputs: OutputWatcher | None = None
         self._call_seconds: CallSeconds | None = None
-
-    def begin(self) -> None:
-        """What needs no torch; when the process starts, before the program does."""
         ReplacedSources(self._plan.sources, self._notes).install()
         if self._plan.seed is not None:
             settings.seed_when_imported(self._plan.seed, self._notes, self._imports)
@@ -94,15 +92,3 @@ class ActiveTrial:
         self._imports.withdraw()
         while self._undo:
             self._undo.pop()()
-
-
-def begin(path: str) -> ActiveTrial:
-    """The trial whose plan is in a file, begun in this process.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is no plan. Nothing is changed then.
-    """
-    trial = ActiveTrial(plan.read(path))
-    trial.begin()
-    return trial
