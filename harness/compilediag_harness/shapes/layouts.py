@@ -142,9 +142,19 @@ class _TensorFact(NamedTuple):
     dtype: Any
     device: Any
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         shape = ", ".join("*" if size == -1 else str(size) for size in self.shape)
         return f"a tensor [{shape}] of {self.dtype} on {self.device}"
+
+
+_OTHER_SHAPE = (
+    "torch compiles that again; name a dimension that varies in dims, convert the rest before the "
+    "call"
+)
+_OTHER_VALUE = (
+    "torch compiles every value again; pass a tensor, or wrap the callable once for each value "
+    "(functools.partial)"
+)
 
 
 def check_facts(first: dict[str, Any], layout: Layout, leaves: Sequence[Any], tensor: type) -> None:
@@ -173,21 +183,10 @@ def check_facts(first: dict[str, Any], layout: Layout, leaves: Sequence[Any], te
         # True == 1, but torch compiles for one of them; and NaN is as it was.
         same = before == now or (before != before and now != now)  # noqa: PLR0124
         if not same or type(before) is not type(now):
-            raise _changed(layout.paths[index], before, now)
+            is_shape = isinstance(before, _TensorFact) and isinstance(now, _TensorFact)
+            raise ShapeUnusable(
+                f"argument {layout.paths[index]!r} was {before!r} and is now {now!r}: "
+                + (_OTHER_SHAPE if is_shape else _OTHER_VALUE)
+            )
         if is_tensor and len(matched) < MAX_SHAPES:
             matched.add(seen)
-
-
-def _changed(path: str, before: Any, now: Any) -> ShapeUnusable:
-    first, second = (str(it) if isinstance(it, _TensorFact) else repr(it) for it in (before, now))
-    if isinstance(before, _TensorFact) and isinstance(now, _TensorFact):
-        advice = (
-            "torch compiles that again; name a dimension that varies in dims, convert the rest "
-            "before the call"
-        )
-    else:
-        advice = (
-            "torch compiles every value again; pass a tensor, or wrap the callable once for each "
-            "value (functools.partial)"
-        )
-    return ShapeUnusable(f"argument {path!r} was {first} and is now {second}: {advice}")

@@ -12,6 +12,7 @@ call, the cut, and the backward pass where gradients are enabled.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
@@ -328,21 +329,16 @@ def knee_of(
         raise ShapeUnusable("knee measures the sizes of one axis: measure others by hand")
     call = calls.read_example(args, kwargs, "knee", ": its rows are repeated")
     frozen, calls.frozen = calls.frozen, None
-    timers: dict[int, Callable[[], float]] = {}
 
-    def seconds(size: int) -> float:
-        if size not in timers:
-            timers[size] = _timer(
-                calls, *repeated(calls, call, (size,)), calls_to_warm(torch, call)
-            )
-        return timers[size]()
+    @functools.cache
+    def timer(size: int) -> Callable[[], float]:
+        return _timer(calls, *repeated(calls, call, (size,)), calls_to_warm(torch, call))
 
-    def fits(size: int) -> bool:
-        return cap is None or size <= cap
-
+    most = math.inf if cap is None else cap
     try:
         with restored(torch, settings.function):
-            knee = find_knee(seconds, sizes, fits=fits, rounds=rounds)
+            measure, fits = lambda size: timer(size)(), lambda size: size <= most
+            knee = find_knee(measure, sizes, fits=fits, rounds=rounds)
     finally:
         calls.frozen = frozen
     called = [item if item.seconds else None for item in knee.measured]

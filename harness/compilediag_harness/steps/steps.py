@@ -51,8 +51,8 @@ _updated_after = 0
 """Runs of the autograd engine before the newest step of an optimizer that torch does not record."""
 _monotonic = time.monotonic
 _hooked = False
-_forget_calls: Callable[[], None] | None = None
-_forget_disabling: Callable[[], None] | None = None
+_forget: list[Callable[[], None]] = []
+"""What ends the listening to calls, and to functions that are disabled."""
 
 
 def step() -> None:
@@ -101,7 +101,7 @@ def drive(train: Callable[[int], object], steps: int = 60) -> int:
 
 def install(session: Session, torch_module: Any) -> None:
     """Starts counting steps and spans for `session`; call it when torch is imported."""
-    global _active, _callables, step_limit, _hooked, _forget_calls, _forget_disabling
+    global _active, _callables, step_limit, _hooked
     dynamo_skip.bind(torch_module)
     if not _active:
         step_limit = session.options.steps
@@ -114,10 +114,10 @@ def install(session: Session, torch_module: Any) -> None:
     disabled_calls.install(session, functools.partial(phase_at, source))
     spans.install(session, torch_module, attribute_spans)
     cadence.install(session, torch_module)
-    if _forget_calls is None:
-        _forget_calls = torch_calls.on_outermost_call(call_begins, call_ends)
+    if not _forget:
+        _forget.append(torch_calls.on_outermost_call(call_begins, call_ends))
         # Each call of a function that is disabled while steps are unsampled is to be timed, too.
-        _forget_disabling = torch_calls.on_function_disabled(sample_again)
+        _forget.append(torch_calls.on_function_disabled(sample_again))
     if not _hooked:
         _hooked = True
         in_forks.append(_forked)
@@ -147,7 +147,7 @@ def finish(session: Session) -> None:
 
 def uninstall(session: Session) -> None:
     """Stops counting for `session`; call `finish` before."""
-    global _active, _callables, _forget_calls, _forget_disabling
+    global _active, _callables
     sample_again()
     spans.uninstall(session)
     cadence.sinks.uninstall(session)
@@ -156,10 +156,8 @@ def uninstall(session: Session) -> None:
     session.step_listeners.clear()
     if not _active:
         _callables = None  # its keys are addresses, which other objects get meanwhile
-        for forget in (_forget_calls, _forget_disabling):
-            if forget is not None:
-                forget()
-        _forget_calls = _forget_disabling = None
+        while _forget:
+            _forget.pop(0)()
 
 
 def _forked() -> None:

@@ -212,24 +212,15 @@ class _Checks:
     def layers(
         self, value: Any, depth: int, length: int
     ) -> dict[str, dict[str, list[float | None]]]:
+        """The curves by layer; every layer of a model of this depth is there once."""
         if value is None:
             return {}
         if not isinstance(value, Mapping):
             self._problems.append("layers must map each layer to its curves")
             return {}
         layers = cast("Mapping[Any, Any]", value)
-        self._check_keys([str(key) for key in layers], depth)
-        return {
-            to_name(key): self.curves(item, f"layers[{str(key)!r}]", length)
-            for key, item in layers.items()
-        }
-
-    def _check_keys(self, keys: Sequence[str], depth: int) -> None:
-        """Every layer of a model of this depth is there once."""
-        if depth == 0:
-            return
         found: set[int] = set()
-        for key in keys:
+        for key in map(str, layers if depth else ()):
             parts = [int(part) for part in key.split(".") if _INDEX.match(part) and len(part) <= 9]
             if len(parts) != 1:
                 self._problems.append(f"layer key {key[:80]!r} must hold exactly one number")
@@ -245,6 +236,10 @@ class _Checks:
             self._problems.append(
                 f"depth is {depth}, and there is no layer {', '.join(missing[:8])}{more}"
             )
+        return {
+            to_name(key): self.curves(item, f"layers[{str(key)!r}]", length)
+            for key, item in layers.items()
+        }
 
     def curves(self, value: Any, where: str, length: int) -> dict[str, list[float | None]]:
         """The curves of one layer or of the model, each as long as the steps."""

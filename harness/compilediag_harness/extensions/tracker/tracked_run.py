@@ -252,10 +252,8 @@ class _Reported(SessionSink):
     def report_running(self, run: TrackedRun, *, median: bool) -> None:
         """A run in progress, as it is now."""
         started = time.monotonic()
-        try:
+        with self.session.shielded("tracker"):
             self.report(run.snapshot(started, "running", median=median), started)
-        except Exception as error:
-            self.session.fault("tracker", error)
         self.session.charge(time.monotonic() - started)
 
     def finish(self) -> None:
@@ -289,10 +287,8 @@ def ended(run: RunTracked, at: float) -> None:
     """A run has ended at a reading of `time.monotonic()`."""
     _running.pop(run.number, None)
     for sink in sinks.all:
-        try:
+        with sink.session.shielded("tracker"):
             sink.report(run, at)
-        except Exception as error:
-            sink.session.fault("tracker", error)
 
 
 MAX_BYTES = 64 << 20
