@@ -95,7 +95,10 @@ def check_padding(
     """Runs the callable with the example padded in different ways."""
     torch = calls.torch
     call = calls.read_example(args, kwargs, "check")
-    size, bucket = _sizes(calls, call)
+    # Real sizes, and larger ones to pad to.
+    pairs = zip(call.sizes, calls.settings.buckets, strict=True)
+    bucket = tuple(next((its for its in sizes if its > real), sizes[-1]) for real, sizes in pairs)
+    size = tuple(min(n, to - max(1, to // 4)) for n, to in zip(call.sizes, bucket, strict=True))
     outputs = calls.outputs_of(call)
     with restored_eager(torch, calls.settings.function, call.others) as state:
         trials = _Trials(calls, call, state, gradients and torch.is_grad_enabled())
@@ -131,17 +134,6 @@ def check_padding(
         unseen=report.unseen,
     )
     return report
-
-
-def _sizes(calls: PaddedCalls, call: FlatCall) -> tuple[Sizes, Sizes]:
-    """Real sizes, and larger ones to pad to."""
-    size: list[int] = []
-    bucket: list[int] = []
-    for real, sizes in zip(call.sizes, calls.settings.buckets, strict=True):
-        to = next((its for its in sizes if its > real), sizes[-1])
-        size.append(min(real, to - max(1, to // 4)))
-        bucket.append(to)
-    return tuple(size), tuple(bucket)
 
 
 class _Trials:
@@ -433,7 +425,15 @@ def compared(
     same = (first == second) | (first.isnan() & second.isnan())
     finite = first.isfinite() & second.isfinite()
     apart = torch.where(finite, (first - second).abs(), torch.zeros_like(first))
-    bad = apart > _tolerance(torch, one, first, noise)
+    tolerance = 0.0
+    if one.is_floating_point():
+        eps = float(torch.finfo(one.dtype).eps)
+        magnitudes = first[first.isfinite()].abs()
+        scale = float(magnitudes.max()) if magnitudes.numel() else 0.0
+        lowest = _ROUNDINGS[eps > COARSE] * eps * scale
+        # Bounded: the difference of two sizes may be the very dependence to be found.
+        tolerance = min(max(lowest, 4.0 * noise), 8.0 * lowest)
+    bad = apart > tolerance
     max_abs = float(apart.max()) if apart.numel() else 0.0
     bad_rows = 0
     if row_dim is not None:
@@ -468,17 +468,6 @@ def _short(torch: Any, value: Any) -> str:
         return f"a tensor {list(value.shape)} of {value.dtype}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _tolerance(torch: Any, one: Any, values: Any, noise: float) -> float:
-    if not one.is_floating_point():
-        return 0.0
-    eps = float(torch.finfo(one.dtype).eps)
-    finite = values[values.isfinite()].abs()
-    scale = float(finite.max()) if finite.numel() else 0.0
-    lowest = _ROUNDINGS[eps > COARSE] * eps * scale
-    # Bounded: the difference of two sizes may be the very dependence to be found.
-    return min(max(lowest, 4.0 * noise), 8.0 * lowest)
 
 
 def noise_of(all_rows: Any, one_less: Any, row_dim: int | None) -> float:

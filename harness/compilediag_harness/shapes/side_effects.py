@@ -36,7 +36,7 @@ def roots_of(function: Any, arguments: Mapping[str, Any] | None = None) -> Roots
 
 
 class SavedState:
-    """What a callable can reach, and the random states, as they are.
+    """What a callable can reach, and the random states, as they are: put back after a block.
 
     With `only_modules` the buffers and parameters of modules alone: what a program sets up in its
     first call, as a cache, then stays.
@@ -66,6 +66,12 @@ class SavedState:
     def unseen(self) -> tuple[str, ...]:
         """What could not be looked into, with its type."""
         return tuple(f"{path} ({kind})" for path, kind in self._unseen.items())
+
+    def __enter__(self) -> SavedState:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.put_back()
 
     def put_back(self) -> None:
         put_back(self._holders)
@@ -165,15 +171,10 @@ def equal(torch: Any, one: Any, other: Any) -> bool:
         return False
 
 
-@contextmanager
-def restored(torch: Any, function: Any) -> Generator[SavedState]:
+def restored(torch: Any, function: Any) -> SavedState:
     """A block whose calls of `function` leave the tensors of modules and the random states as they
     were. What they write elsewhere (attributes, files) stays."""
-    state = SavedState(torch, roots_of(function), only_modules=True)
-    try:
-        yield state
-    finally:
-        state.put_back()
+    return SavedState(torch, roots_of(function), only_modules=True)
 
 
 @contextmanager
@@ -184,11 +185,8 @@ def restored_eager(
     from `arguments`, and in which compiled callables run as they were written."""
     state = SavedState(torch, roots_of(function, arguments))
     eager = torch_names.loaded(torch_names.EVAL_FRAME) is not None
-    try:
-        with _everything_eager(torch) if eager else nullcontext():
-            yield state
-    finally:
-        state.put_back()
+    with state, _everything_eager(torch) if eager else nullcontext():
+        yield state
 
 
 _lock = threading.Lock()

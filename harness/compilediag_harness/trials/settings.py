@@ -10,7 +10,6 @@ import functools
 import inspect
 import os
 import sys
-import types
 import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -249,20 +248,16 @@ class Objects:
 
     def _disabled(self, hook: Any) -> Any:
         code, found = code_of(hook), hook
+        if code is None:
+            return hook
+        file, first = os.path.abspath(code.co_filename), code.co_firstlineno
+        last = max((line for _, _, line in code.co_lines() if line is not None), default=first)
         for change in self._hooks:
-            if code is not None and _is_of(change, code):
+            place = change.function
+            if place is None or code.co_name != change.name or not first <= place.line <= last:
+                continue
+            if file.endswith(f"/{place.file.lstrip('/')}"):
                 with self._notes.applying(change.label):
                     found = self._torch.compiler.disable(hook)
                     self._notes.note(change.label)
         return found
-
-
-def _is_of(change: ObjectChange, code: types.CodeType) -> bool:
-    """Whether the line of the change is one of this function's."""
-    place = change.function
-    if place is None or code.co_name != change.name:
-        return False
-    lines = [line for _, _, line in code.co_lines() if line is not None]
-    file = os.path.abspath(code.co_filename)
-    within = code.co_firstlineno <= place.line <= max(lines, default=code.co_firstlineno)
-    return within and file.endswith(f"/{place.file.lstrip('/')}")
