@@ -337,8 +337,9 @@ def knee_of(
     most = math.inf if cap is None else cap
     try:
         with restored(torch, settings.function):
-            measure, fits = lambda size: timer(size)(), lambda size: size <= most
-            knee = find_knee(measure, sizes, fits=fits, rounds=rounds)
+            knee = find_knee(
+                lambda size: timer(size)(), sizes, fits=lambda size: size <= most, rounds=rounds
+            )
     finally:
         calls.frozen = frozen
     called = [item if item.seconds else None for item in knee.measured]
