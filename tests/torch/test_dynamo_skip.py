@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from compilediag_harness.base import journal
+from compilediag_harness.steps import steps
 from compilediag_harness.torch_internals import dynamo_skip, torch_names
 
 Marks = dict[types.CodeType, tuple[str, str]]
@@ -33,10 +34,12 @@ def anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("anew")
 def test_functions_are_marked_with_what_they_call() -> None:
-    """What a collector calls is ours as well; what the program's code below us calls is not."""
+    """What a collector calls is ours as well; what the program's code below us calls is not, and
+    neither are the steps of a program that `drive` calls."""
     marked: Marks = {}
     assert dynamo_skip.keep_out_of_dynamo(torch_with(marked))
     assert marked[journal.Journal.append.__code__] == ("skip", "skip")
+    assert marked[steps.drive.__code__] == ("skip", "default")
     wrapper = next(
         code
         for code in dynamo_skip.codes_of(torch_names)

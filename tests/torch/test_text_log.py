@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch._dynamo")  # the log of its module has a name of its own in a line
 
 from compilediag.readers.torch_logs import read_text_log  # noqa: E402
 from compilediag_harness.collectors.logs import TextLogFile  # noqa: E402

@@ -95,7 +95,7 @@ def _strategies(torch_module: Any) -> tuple[Any, Any, Any] | None:
 
 
 _ONLY_WATCH = re.compile(
-    r"\w+\.(?:attach$|collectors|redaction|source|wire|base\.(?!post_import)|steps\.(?!drive$)"
+    r"\w+\.(?:attach$|collectors|redaction|wire|base\.(?!post_import)|steps\.(?!steps$)"
     r"|user_api\.spans$|torch_internals)"
 )
 """Modules that call nothing of the program's, but what a function of theirs stands in for."""
