@@ -129,7 +129,28 @@ def command(options: FixOptions) -> int:
         for note in outcome.notes:
             write_message(note)
         return fix_run(run_options, outcome, trial)
-    return _fix_latest(run_options, number, dry_run=options.dry_run)
+    path, receipt = newest("compilediag fix train.py")
+    findings = receipt.findings
+    if number is not None:
+        findings = (finding_of(number, receipt, path),)
+    listed = candidates_by_finding(receipt, findings)
+    if options.dry_run:
+        rows = [(each, listed[each.id]) for each in findings]
+        if run_options.as_json:
+            write_json(plan_as_json(receipt, rows))
+            return EXIT_OK
+        write(render_candidates(receipt, rows, render_options()) if rows else "no findings\n")
+        return EXIT_OK
+    if changed := changed_files(receipt):
+        what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
+        raise UsageError(
+            f"{changed[0]} {what}, so the findings of the latest run may not be those of the "
+            "program: name it, `compilediag fix train.py`"
+        )
+    words = receipt.header.run.argv_redacted
+    if any(each.possible for each in listed.values()):
+        _confirm(run_options, words)
+    return _fix(run_options, receipt, path, findings, None)
 
 
 def require_possible(options: RunOptions) -> None:
@@ -191,31 +212,6 @@ def fix_run(options: RunOptions, outcome: Outcome, trial: Trial) -> int:
         return outcome.exit_code
     receipt, path = outcome.receipt, outcome.receipt_path
     return _fix(options, receipt, path, receipt.findings, trial)
-
-
-def _fix_latest(options: RunOptions, number: int | None, *, dry_run: bool) -> int:
-    path, receipt = newest("compilediag fix train.py")
-    findings = receipt.findings
-    if number is not None:
-        findings = (finding_of(number, receipt, path),)
-    listed = candidates_by_finding(receipt, findings)
-    if dry_run:
-        rows = [(each, listed[each.id]) for each in findings]
-        if options.as_json:
-            write_json(plan_as_json(receipt, rows))
-            return EXIT_OK
-        write(render_candidates(receipt, rows, render_options()) if rows else "no findings\n")
-        return EXIT_OK
-    if changed := changed_files(receipt):
-        what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
-        raise UsageError(
-            f"{changed[0]} {what}, so the findings of the latest run may not be those of the "
-            "program: name it, `compilediag fix train.py`"
-        )
-    words = receipt.header.run.argv_redacted
-    if any(each.possible for each in listed.values()):
-        _confirm(options, words)
-    return _fix(options, receipt, path, findings, None)
 
 
 def _confirm(options: RunOptions, words: tuple[str, ...]) -> None:

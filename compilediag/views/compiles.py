@@ -52,25 +52,13 @@ def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
         if item.ran_eager and item.eager_reason:
             eager.append(f"{function} ran eager: {options.text(item.eager_reason)}")
     head = ("frame", "compiles", "guards", "guard check", "variants", "ran eager")
-    decompiled = _decompiled(receipt, options)
-    meaning = "variants: compiled versions in use, of recompile_limit; over it the frame runs eager"
-    return [
-        Paragraph(f"{count(len(found), 'frame')} that torch.compile attempted"),
-        Table(head, rows, right=head[1:5], shrink="frame", wide_only=("guards", "guard check")),
-        *(Paragraph(notes=(sentence,)) for sentence in eager),
-        *([Paragraph(notes=decompiled)] if decompiled else []),
-        Paragraph(notes=(meaning,)),
-    ]
-
-
-def _decompiled(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """The files of decompiled code by compile; from `run --depyf`."""
+    # The files of decompiled code by compile; from `run --depyf`.
     linked = {
         item.uri.rpartition("/")[2].removesuffix(".py"): item.uri
         for item in receipt.artifacts
         if item.role == "depyf"
     }
-    sentences: list[str] = []
+    decompiled: list[str] = []
     for event in receipt.compile.events:
         function = event.frame.function
         identity = event.compile_id.replace("/", "-").replace("!", "a")
@@ -79,8 +67,15 @@ def _decompiled(receipt: Receipt, options: RenderOptions) -> list[str]:
             resumed = function.startswith("torch_dynamo_resume_in_")
             what = "what runs after the break" if resumed else "what runs"
             name = f"{options.text(event.compile_id, 40)} {options.text(function, 60)}"
-            sentences.append(f"{name}, {what}: {options.text(uri)}")
-    return sentences
+            decompiled.append(f"{name}, {what}: {options.text(uri)}")
+    meaning = "variants: compiled versions in use, of recompile_limit; over it the frame runs eager"
+    return [
+        Paragraph(f"{count(len(found), 'frame')} that torch.compile attempted"),
+        Table(head, rows, right=head[1:5], shrink="frame", wide_only=("guards", "guard check")),
+        *(Paragraph(notes=(sentence,)) for sentence in eager),
+        *([Paragraph(notes=decompiled)] if decompiled else []),
+        Paragraph(notes=(meaning,)),
+    ]
 
 
 def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:

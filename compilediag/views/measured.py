@@ -55,7 +55,31 @@ def measured_lines(
         lines += _second_start(receipt.cold_and_warm, receipt, options, complete=complete)
     runs = receipt.tracked
     for run in runs if complete else runs[-MAX_RUNS:]:
-        lines += _run(run, options)
+        name = options.text(run.name, 60)
+        parts = [f"tracked {name}: {count(run.steps, 'step')} in {seconds(run.wall_s)}"]
+        if run.state != "finished":
+            state = "not finished" if run.state == "running" else options.text(run.state, 20)
+            parts[0] += f" ({state})"
+        metrics = [item for item in run.metrics if item.name != STEP_S]
+        for item in metrics[:MAX_METRICS]:
+            lost = f", {item.not_finite} not finite" if item.not_finite else ""
+            if item.mean is None or item.min is None or item.max is None:
+                shown = f"not measured{lost}"
+            elif item.min == item.max:
+                shown = f"{figure(item.mean)}{lost}"
+            else:
+                shown = f"{figure(item.mean)} ({figure(item.min)} to {figure(item.max)}{lost})"
+            parts.append(f"{options.text(item.name, 40)} {shown}")
+        if len(metrics) > MAX_METRICS:
+            parts.append(f"+{count(len(metrics) - MAX_METRICS, 'metric')}")
+        parts += [
+            f"{options.text(name, 40)} {figure(value)}/s"
+            for name, value in list(run.per_s.items())[:MAX_METRICS]
+            if value is not None
+        ]
+        if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:
+            parts.append(f"peak {quantity(run.peak_bytes, 'bytes')}")
+        lines += options.wrap_items(parts, "  ", "    ")
         lines += _metrics(run, options) if complete else []
     if not complete and len(runs) > MAX_RUNS:
         hidden = f"+{len(runs) - MAX_RUNS} more tracked: compilediag show --all{suffix}"
@@ -90,34 +114,6 @@ def _witness(witness: WitnessSection, options: RenderOptions) -> str:
     if not witness.line_events:
         return f"nothing was followed: {why}"
     return f"{text}; not witnessed after step {witness.stopped_step}: {why}"
-
-
-def _run(run: TrackedRecord, options: RenderOptions) -> list[str]:
-    name = options.text(run.name, 60)
-    parts = [f"tracked {name}: {count(run.steps, 'step')} in {seconds(run.wall_s)}"]
-    if run.state != "finished":
-        state = "not finished" if run.state == "running" else options.text(run.state, 20)
-        parts[0] += f" ({state})"
-    metrics = [item for item in run.metrics if item.name != STEP_S]
-    for item in metrics[:MAX_METRICS]:
-        lost = f", {item.not_finite} not finite" if item.not_finite else ""
-        if item.mean is None or item.min is None or item.max is None:
-            shown = f"not measured{lost}"
-        elif item.min == item.max:
-            shown = f"{figure(item.mean)}{lost}"
-        else:
-            shown = f"{figure(item.mean)} ({figure(item.min)} to {figure(item.max)}{lost})"
-        parts.append(f"{options.text(item.name, 40)} {shown}")
-    if len(metrics) > MAX_METRICS:
-        parts.append(f"+{count(len(metrics) - MAX_METRICS, 'metric')}")
-    parts += [
-        f"{options.text(name, 40)} {figure(value)}/s"
-        for name, value in list(run.per_s.items())[:MAX_METRICS]
-        if value is not None
-    ]
-    if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:
-        parts.append(f"peak {quantity(run.peak_bytes, 'bytes')}")
-    return options.wrap_items(parts, "  ", "    ")
 
 
 def _metrics(run: TrackedRecord, options: RenderOptions) -> list[str]:

@@ -205,22 +205,11 @@ def _one_step_a_firing(variant: VariantEvidence, fires: Sequence[int]) -> Varian
     later = frozenset(step for rest in rests.values() for step in rest)
     by_number = {sample.number: sample for sample in variant.samples}
     quiet = [s for s in variant.samples if not s.compile_s and s.number not in later | set(fires)]
-    usual = _usual_sample(quiet or variant.samples)
-    samples = tuple(
-        _joined(
-            sample, [by_number[n] for n in rests.get(sample.number, ()) if n in by_number], usual
-        )
-        for sample in variant.samples
-        if sample.number not in later
-    )
-    return replace(variant, samples=samples)
-
-
-def _usual_sample(samples: Sequence[StepSample]) -> StepSample:
-    """The medians of steps, part by part."""
+    # The medians of steps, part by part.
+    samples = quiet or variant.samples
     names = dict.fromkeys(name for sample in samples for name in sample.phases)
     synced = [sample.sync_s for sample in samples if sample.sync_s is not None]
-    return StepSample(
+    usual = StepSample(
         number=-1,
         wall_s=median(sample.work_s for sample in samples),
         compile_s=0.0,
@@ -231,6 +220,14 @@ def _usual_sample(samples: Sequence[StepSample]) -> StepSample:
         },
         **{name: usual_count(samples, name) for name in WORK},
     )
+    samples = tuple(
+        _joined(
+            sample, [by_number[n] for n in rests.get(sample.number, ()) if n in by_number], usual
+        )
+        for sample in variant.samples
+        if sample.number not in later
+    )
+    return replace(variant, samples=samples)
 
 
 def _joined(sample: StepSample, rest: Sequence[StepSample], usual: StepSample) -> StepSample:

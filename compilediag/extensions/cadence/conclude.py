@@ -139,11 +139,7 @@ def _group_result(
         problem = "without the control nobody knows which compiles are its own"
     elif cost.after_warmup < MIN_FIRES:
         problem = f"it fired only {cost.after_warmup} times after warm-up"
-    return GroupResult(group, fires_from, cost, _between(plan, group, fires, runs), problem)
-
-
-def _between(plan: Plan, group: ProbeGroup, fires: Sequence[int], runs: Runs) -> float | None:
-    """What the group costs where it does not fire, from every variant it is on or off in."""
+    # What the group costs where it does not fire, from every variant it is on or off in.
     on: list[QuietSteps] = []
     off: list[QuietSteps] = []
     for variant, evidence in runs.items():
@@ -153,7 +149,7 @@ def _between(plan: Plan, group: ProbeGroup, fires: Sequence[int], runs: Runs) ->
         found = baseline_of([(sample.number, sample.work_s) for sample in quiet], plan.steps)
         if found is not None:
             (on if is_on else off).append(found)
-    return standing_cost(on, off)
+    return GroupResult(group, fires_from, cost, standing_cost(on, off), problem)
 
 
 def _why_no_fires(plan: Plan, group: ProbeGroup, evidence: VariantEvidence) -> str:

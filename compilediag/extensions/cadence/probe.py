@@ -93,20 +93,14 @@ def run_variant(
     shown = dict(settings)
     if tuple(words) != program.words:
         shown["arguments"] = " ".join(words)
-    return outcome, _variant_run(program, variant, shown, outcome)
-
-
-def _variant_run(
-    program: Program, variant: Variant, settings: Mapping[str, str], outcome: Outcome
-) -> VariantRun:
     receipt, path = outcome.receipt, outcome.receipt_path
     evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else VariantEvidence()
     if receipt is not None and _reads_out_of_sight(receipt):
         evidence = evidence.without_syncs()
     goodput = receipt.goodput if receipt is not None else None
-    return VariantRun(
+    run = VariantRun(
         variant=variant,
-        settings=settings,
+        settings=shown,
         exit_code=outcome.exit_code,
         wall_s=goodput.wall_s if goodput is not None else None,
         evidence=evidence,
@@ -114,6 +108,7 @@ def _variant_run(
         uri=_uri(Path(path), program.folder) if path is not None else None,
         problem=_problem(outcome, evidence),
     )
+    return outcome, run
 
 
 def _uri(path: Path, folder: str) -> str:
@@ -196,7 +191,21 @@ def probe(
         running.problems.append("interrupted: the other variants did not run")
     elif _make_plan(running):
         _run_others(running)
-    return _conclude(running, configured)
+    # The receipt of the probe, beside those of its variants, and the exit code.
+    folder, code = running.program.folder, configured.exit_code
+    try:
+        conclusion = _conclusion(running)
+        if code == EXIT_OK and running.problems:
+            code = EXIT_USAGE
+        notes = (*configured.notes, *running.problems)
+        if configured.receipt is None:
+            return Outcome(code, folder, None, None, notes)
+        receipt = _receipt(running, configured.receipt, conclusion)
+    except Exception as error:
+        # The receipts of the variants are there; only the one above them is not.
+        return Outcome(code or EXIT_INTERNAL, folder, None, None, (fault_note(error),))
+    outcome = Outcome(code, folder, receipt, None, notes, configured.timeline)
+    return with_receipt(outcome, receipt, latest=running.program.options.output is None)
 
 
 def _run(
@@ -227,25 +236,21 @@ def _make_plan(running: _Probe) -> bool:
     warmup = warmup_steps(evidence.compiled_steps, steps, running.program.options.warmup)
     try:
         running.groups = all_groups(running.wanted, evidence.groups)
-        _check_variables(running.groups)
+        # Two names that become one variable would be moved together.
+        names: dict[str, str] = {}
+        for group in (item for item in running.groups if item.origin == "code"):
+            other = names.setdefault(variable(group.name), group.name)
+            if other != group.name:
+                raise UsageError(
+                    f"the groups {other!r} and {group.name!r} are moved by the same variable, "
+                    f"{variable(group.name)}: give one of them another name"
+                )
         no_groups = Plan(steps, warmup, every=0, first=0)
         running.plan = make_plan(steps, warmup) if running.groups or not steps else no_groups
     except UsageError as error:
         running.problems.append(str(error))
         return False
     return True
-
-
-def _check_variables(groups: Sequence[ProbeGroup]) -> None:
-    """Two names that become one variable would be moved together."""
-    names: dict[str, str] = {}
-    for group in (item for item in groups if item.origin == "code"):
-        other = names.setdefault(variable(group.name), group.name)
-        if other != group.name:
-            raise UsageError(
-                f"the groups {other!r} and {group.name!r} are moved by the same variable, "
-                f"{variable(group.name)}: give one of them another name"
-            )
 
 
 def _run_others(running: _Probe) -> None:
@@ -267,24 +272,6 @@ def _run_others(running: _Probe) -> None:
         running.problems.append(f"the later variants did not run: {error}")
     except KeyboardInterrupt:
         running.problems.append("interrupted between two variants: later ones did not run")
-
-
-def _conclude(running: _Probe, configured: Outcome) -> Outcome:
-    """The receipt of the probe, beside those of its variants, and the exit code."""
-    folder, code = running.program.folder, configured.exit_code
-    try:
-        conclusion = _conclusion(running)
-        if code == EXIT_OK and running.problems:
-            code = EXIT_USAGE
-        notes = (*configured.notes, *running.problems)
-        if configured.receipt is None:
-            return Outcome(code, folder, None, None, notes)
-        receipt = _receipt(running, configured.receipt, conclusion)
-    except Exception as error:
-        # The receipts of the variants are there; only the one above them is not.
-        return Outcome(code or EXIT_INTERNAL, folder, None, None, (fault_note(error),))
-    outcome = Outcome(code, folder, receipt, None, notes, configured.timeline)
-    return with_receipt(outcome, receipt, latest=running.program.options.output is None)
 
 
 def _conclusion(running: _Probe) -> Conclusion:

@@ -11,7 +11,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compilediag.timeline.recorded import CadenceGroup
@@ -150,26 +150,20 @@ def extra_compiles(variant: Sequence[Compile], control: Sequence[Compile]) -> tu
     """Compiles of `variant` without a counterpart in `control`, in time order."""
     left, others = list(variant), list(control)
     for key in (_at_its_step, _for_its_reason):
-        left, others = _unmatched(left, others, key)
+        # What remains of both when equal keys are taken away in pairs.
+        waiting: dict[Hashable, list[Compile]] = {}
+        for item in others:
+            waiting.setdefault(key(item), []).append(item)
+        alone: list[Compile] = []
+        for item in left:
+            partners = waiting.get(key(item))
+            if partners:
+                partners.pop(0)
+            else:
+                alone.append(item)
+        kept = {id(item) for items in waiting.values() for item in items}
+        left, others = alone, [item for item in others if id(item) in kept]
     return tuple(left)
-
-
-def _unmatched(
-    left: list[Compile], others: list[Compile], key: Callable[[Compile], Hashable]
-) -> tuple[list[Compile], list[Compile]]:
-    """What remains of both when equal keys are taken away in pairs."""
-    waiting: dict[Hashable, list[Compile]] = {}
-    for item in others:
-        waiting.setdefault(key(item), []).append(item)
-    alone: list[Compile] = []
-    for item in left:
-        partners = waiting.get(key(item))
-        if partners:
-            partners.pop(0)
-        else:
-            alone.append(item)
-    kept = {id(item) for items in waiting.values() for item in items}
-    return alone, [item for item in others if id(item) in kept]
 
 
 def _at_its_step(item: Compile) -> Hashable:

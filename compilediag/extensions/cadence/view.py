@@ -78,20 +78,6 @@ def render_cadence(
     section = receipt.cadence
     if section is None:
         return "no cadence probe: compilediag run SCRIPT --cadence-probe\n"
-    blocks = [
-        _head(section, options),
-        _costs(section, options),
-        _remarks(section, options),
-        variant_rows(section, options),
-        _periods(section, options),
-        _notes(section, options),
-        _next(section, options, suffix) if more else [],
-    ]
-    lines = [line for block in blocks if block for line in (*block, "")]
-    return "\n".join(line.rstrip() for line in lines[:-1]) + "\n"
-
-
-def _head(section: CadenceSection, options: RenderOptions) -> list[str]:
     sign, sentence = _conclusion(section, options)
     lines = options.wrap(
         f"cadence probe: {sentence}", options.sign(sign) + " ", "  ", style=_STYLE[sign]
@@ -100,7 +86,17 @@ def _head(section: CadenceSection, options: RenderOptions) -> list[str]:
     if section.steps is not None:
         facts.append(f"{section.steps} steps each, {section.warmup} of them warm-up")
     fresh = "empty caches for each variant" if section.caches == "fresh" else "caches kept"
-    return lines + options.wrap_items([*facts, fresh], "  ", style="dim")
+    blocks = [
+        [*lines, *options.wrap_items([*facts, fresh], "  ", style="dim")],
+        _costs(section, options),
+        _remarks(section, options),
+        variant_rows(section, options),
+        _periods(section, options),
+        [line for note in section.notes for line in options.warning(options.text(note, 1000))],
+        _next(section, options, suffix) if more else [],
+    ]
+    lines = [line for block in blocks if block for line in (*block, "")]
+    return "\n".join(line.rstrip() for line in lines[:-1]) + "\n"
 
 
 def _conclusion(section: CadenceSection, options: RenderOptions) -> tuple[str, str]:
@@ -330,10 +326,6 @@ def _rhythm(item: PeriodRecord) -> str:
     if item.compile_s > item.extra_s * item.count / 2:
         return f"{sentence}: torch compiles there, {seconds(item.compile_s)} in all"
     return sentence
-
-
-def _notes(section: CadenceSection, options: RenderOptions) -> list[str]:
-    return [line for note in section.notes for line in options.warning(options.text(note, 1000))]
 
 
 def _next(section: CadenceSection, options: RenderOptions, suffix: str) -> list[str]:

@@ -58,7 +58,15 @@ CHECKS = "checks_passed"
 def values_of(receipt: Receipt) -> dict[str, float]:
     """Every measure in the receipt; what was not measured is left out, and so are counts of a
     receipt whose evidence is not complete."""
-    found: dict[str, float | None] = {**_speeds(receipt), **_memory(receipt)}
+    throughput, steps = receipt.throughput, receipt.steps
+    found: dict[str, float | None] = {}
+    if throughput is not None:
+        found = {name: getattr(throughput, name) for name in (*THROUGHPUTS, "mfu")}
+    if steps is not None:
+        found["step_s"] = steps.median
+        if steps.p90 is not None and steps.median:
+            found["step_spread"] = steps.p90 / steps.median
+    found |= _memory(receipt)
     found["goodput"] = receipt.goodput.fraction if receipt.goodput is not None else None
     checks = checks_of(receipt)
     found[CHECKS] = float(all(checks.values())) if checks else None
@@ -79,18 +87,6 @@ def checks_of(receipt: Receipt) -> dict[str, bool]:
     """Every check that has an answer."""
     answers = msgspec.structs.asdict(receipt.checks)
     return {name: answer for name, answer in answers.items() if answer is not None}
-
-
-def _speeds(receipt: Receipt) -> dict[str, float | None]:
-    throughput, steps = receipt.throughput, receipt.steps
-    found: dict[str, float | None] = {}
-    if throughput is not None:
-        found = {name: getattr(throughput, name) for name in (*THROUGHPUTS, "mfu")}
-    if steps is not None:
-        found["step_s"] = steps.median
-        if steps.p90 is not None and steps.median:
-            found["step_spread"] = steps.p90 / steps.median
-    return found
 
 
 def _memory(receipt: Receipt) -> dict[str, float | None]:

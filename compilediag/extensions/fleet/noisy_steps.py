@@ -187,7 +187,25 @@ def place(
     """
     costs: list[float] = []
     for _ in range(_ROUNDS):
-        costs = _costs(values, at, shares=shares)
+        # What each index costs, with the levels of the sides of `at`.
+        centre = fmean if shares else median
+        levels = centre(values[:at]), centre(values[at:])
+        rest = [abs(value - levels[index >= at]) for index, value in enumerate(values)]
+        if shares:
+            noise = math.sqrt(fmean(value * value for value in rest))
+        else:
+            noise = _MAD_TO_DEVIATION * median(rest)
+        noise = max(noise, 1e-9 * max(map(abs, levels)), 1e-300)
+        before, after = (
+            list(
+                accumulate(
+                    (min(abs(value - level) / noise, FARTHEST) ** 2 for value in values),
+                    initial=0.0,
+                )
+            )
+            for level in levels
+        )
+        costs = [left + after[-1] - right for left, right in zip(before, after, strict=True)]
         best = min(range(shortest, len(values) - shortest + 1), key=costs.__getitem__)
         if best == at:
             break
@@ -195,27 +213,6 @@ def place(
     bound = costs[at] + WITHIN * (1 + correlation) / (1 - correlation)
     possible = [index for index in range(1, len(values)) if costs[index] <= bound]
     return Placed(at, min(possible[0], at), max(possible[-1], at))
-
-
-def _costs(values: Sequence[float], at: int, *, shares: bool) -> list[float]:
-    """What each index costs, with the levels of the sides of `at`."""
-    centre = fmean if shares else median
-    levels = centre(values[:at]), centre(values[at:])
-    rest = [abs(value - levels[index >= at]) for index, value in enumerate(values)]
-    if shares:
-        noise = math.sqrt(fmean(value * value for value in rest))
-    else:
-        noise = _MAD_TO_DEVIATION * median(rest)
-    noise = max(noise, 1e-9 * max(map(abs, levels)), 1e-300)
-    before, after = (
-        list(
-            accumulate(
-                (min(abs(value - level) / noise, FARTHEST) ** 2 for value in values), initial=0.0
-            )
-        )
-        for level in levels
-    )
-    return [left + after[-1] - right for left, right in zip(before, after, strict=True)]
 
 
 def ranks_of(values: Sequence[float], ties: Sequence[int]) -> list[int]:

@@ -75,6 +75,8 @@ def _lane(lane: LaneKey, label: str, entries: Sequence[Entry]) -> LaneStats:
         for item in MEASURES
         if item.name != CHECKS and (figures := _figures(values, item.name)) is not None
     }
+    answered = [entry.failed for entry in entries if entry.failed is not None][-LAST_CHECKS:]
+    failed = Counter(name for names in answered for name in names)
     return LaneStats(
         lane=lane,
         label=label,
@@ -85,7 +87,7 @@ def _lane(lane: LaneKey, label: str, entries: Sequence[Entry]) -> LaneStats:
         machines=dict(Counter(entry.machine for entry in entries).most_common()),
         throughput=throughput_of(values),
         measures=found,
-        checks=_passed(entries),
+        checks=Passed(len(answered), answered.count(()), dict(failed.most_common())),
     )
 
 
@@ -94,9 +96,3 @@ def _figures(values: Sequence[Mapping[str, float]], name: str) -> Figures | None
     if not found:
         return None
     return Figures(len(found), median(found), min(found), max(found), found[-1])
-
-
-def _passed(entries: Sequence[Entry]) -> Passed:
-    answered = [entry.failed for entry in entries if entry.failed is not None][-LAST_CHECKS:]
-    failed = Counter(name for names in answered for name in names)
-    return Passed(len(answered), answered.count(()), dict(failed.most_common()))

@@ -116,14 +116,10 @@ def notes(problems: Sequence[BadFile], remarks: Sequence[str], options: RenderOp
     for kind, description in KINDS.items():
         found = [item for item in problems if item.kind == kind]
         if found:
-            lines += options.wrap(_named(found, description, options), "  ", "    ")
+            names = ", ".join(options.path(item.path, 60) for item in found[:MAX_NAMES])
+            more = f" and {len(found) - MAX_NAMES:,} more" if len(found) > MAX_NAMES else ""
+            why = f": {options.text(found[0].text, 160)}" if len(found) == 1 else ""
+            lines += options.wrap(f"{len(found):,} {description}: {names}{more}{why}", "  ", "    ")
     for remark in remarks:
         lines += options.wrap(f"note: {options.text(remark)}", "", "  ")
     return lines
-
-
-def _named(found: Sequence[BadFile], description: str, options: RenderOptions) -> str:
-    names = ", ".join(options.path(item.path, 60) for item in found[:MAX_NAMES])
-    more = f" and {len(found) - MAX_NAMES:,} more" if len(found) > MAX_NAMES else ""
-    why = f": {options.text(found[0].text, 160)}" if len(found) == 1 else ""
-    return f"{len(found):,} {description}: {names}{more}{why}"

@@ -8,7 +8,7 @@ on one machine only. See docs/reference/trend.md for the statistics.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from statistics import fmean, median
@@ -148,13 +148,16 @@ def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
     else:
         changes, level, noise = _noisy_changes(part, rules, chance)
         enough = len(values) >= needed
+    size = max(1, -(-len(values) // POINTS))
+    centre = fmean if part.measure.kind == "share" else median
+    pieces = (values[start : start + size] for start in range(0, len(values), size))
     return Series(
         measure=part.measure.name,
         machine=part.machine,
         receipts=len(values),
         level=level,
         noise=noise,
-        points=_points(values, fmean if part.measure.kind == "share" else median),
+        points=tuple(centre(piece) for piece in pieces),
         changes=tuple(_with_ends(part.measure, changes)),
         enough=enough,
     )
@@ -248,11 +251,3 @@ def _takes_back(measure: Measure, change: LevelChange, later: LevelChange) -> bo
     if change.after > change.before:
         return later.after <= change.before + slack
     return later.after >= change.before - slack
-
-
-def _points(
-    values: Sequence[float], centre: Callable[[Sequence[float]], float]
-) -> tuple[float, ...]:
-    size = max(1, -(-len(values) // POINTS))
-    parts = (values[start : start + size] for start in range(0, len(values), size))
-    return tuple(centre(part) for part in parts)

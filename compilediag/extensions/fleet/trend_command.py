@@ -65,11 +65,15 @@ def command(options: TrendOptions) -> None:
     checks of each lane over the receipts in DIR (default .compilediag). A change is shown if it
     lasts; docs/reference/trend.md explains how that is decided. The exit code is always 0.
     """
+    measures = options.measures
+    for name in measures:
+        if name not in BY_NAME:
+            raise UsageError(f"there is no measure {name!r}; the measures are {', '.join(BY_NAME)}")
     rules = Rules(
         last=options.last or None,
         at_least=None if options.at_least is None else options.at_least / 100,
         any_status=options.any_status,
-        measures=_known(options.measures),
+        measures=measures,
     )
     fleet = receipts_in(options, options.last)
     lanes = trend_of(fleet.entries, rules)
@@ -99,13 +103,6 @@ def command(options: TrendOptions) -> None:
         return
     screen = render_trend(lanes, render_options(), complete=options.complete)
     write(f"{screen}{notes_below(fleet)}\n  next: {following}\n")
-
-
-def _known(measures: tuple[str, ...]) -> tuple[str, ...]:
-    for name in measures:
-        if name not in BY_NAME:
-            raise UsageError(f"there is no measure {name!r}; the measures are {', '.join(BY_NAME)}")
-    return measures
 
 
 def _next(lanes: Sequence[LaneTrend], root: str, folder: str | None) -> str:

@@ -53,7 +53,9 @@ def render_trend(
     events = all_events(lanes)
     shown = [event for event in events if complete or event.state != "undone"]
     listed = shown if complete else shown[:MAX_EVENTS]
-    lines = _headline(lanes, events, options)
+    sign, sentence = conclusion(lanes, events)
+    verdict = options.styled(f"{options.sign(sign)} {sentence}", _COLORS[sign])
+    lines = options.wrap_items([verdict, span(lanes, options)], "", "  ")
     for event in listed:
         lines += ["", *_event(event, options)]
     hidden = len(events) - len(listed)
@@ -71,14 +73,6 @@ def render_trend(
 def all_events(lanes: Sequence[LaneTrend]) -> list[LaneEvent]:
     """The changes of all lanes, the worst first."""
     return sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
-
-
-def _headline(
-    lanes: Sequence[LaneTrend], events: Sequence[LaneEvent], options: RenderOptions
-) -> list[str]:
-    sign, sentence = conclusion(lanes, events)
-    verdict = options.styled(f"{options.sign(sign)} {sentence}", _COLORS[sign])
-    return options.wrap_items([verdict, span(lanes, options)], "", "  ")
 
 
 def conclusion(lanes: Sequence[LaneTrend], events: Sequence[LaneEvent]) -> tuple[Kind, str]:

@@ -185,20 +185,17 @@ def _hired(timeline: Timeline) -> tuple[_Hired | None, str | None]:
     if gpus is None:
         return None, "the devices of the run were not seen"
     if gpus:
-        return _devices(cast("Sequence[Mapping[str, Any]]", gpus), ranks)
+        # One device a rank; one rank has all that it sees.
+        gpus = cast("Sequence[Mapping[str, Any]]", gpus)
+        names = sorted({str(item.get("name")) for item in gpus})
+        if any(item.get("index") is None for item in gpus):
+            return None, f"the program used none of the {len(gpus)} GPUs that the driver lists"
+        if len(names) > 1:
+            return None, f"several kinds of devices: {', '.join(names[:4])}"
+        return _Hired(DEVICE, names[0], ranks if ranks > 1 else len(gpus)), None
     cpu = facts.get("cpu_model")
     if not isinstance(cpu, str):
         return None, "the name of the CPU is not known"
     if ranks > 1:
         return None, f"{ranks} ranks without a GPU: on how many machines is not known"
     return _Hired(MACHINE, cpu, 1), None
-
-
-def _devices(gpus: Sequence[Mapping[str, Any]], ranks: int) -> tuple[_Hired | None, str | None]:
-    """One device a rank; one rank has all that it sees."""
-    names = sorted({str(item.get("name")) for item in gpus})
-    if any(item.get("index") is None for item in gpus):
-        return None, f"the program used none of the {len(gpus)} GPUs that the driver lists"
-    if len(names) > 1:
-        return None, f"several kinds of devices: {', '.join(names[:4])}"
-    return _Hired(DEVICE, names[0], ranks if ranks > 1 else len(gpus)), None

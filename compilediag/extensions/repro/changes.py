@@ -37,7 +37,10 @@ def change_of(rule: str, kind: str | None, evidence: GuardEvidence) -> ChangedVa
         ReproImpossible: the receipt does not hold enough, or the kind has no small program.
     """
     if (rule, kind) in (("CD110", "code"), ("CD101", "object")):
-        return _callables()
+        # Another function: its code is guarded.
+        assumed = "what the functions compute was not recorded: two other ones are used"
+        before, after = "lambda value: value + 1", "lambda value: value - 1"
+        return ChangedValue(before, after, ("return {value}({x})",), assumed=(assumed,))
     if evidence.expected is None and (rule, kind) in _MAY_BE_ENUM:
         change = _member_of_enum(str(evidence.actual))
         if change is not None:
@@ -174,10 +177,3 @@ def _strided(text: str) -> str | None:
         return None
     values.ones([sum(strides) + 1])  # the memory behind it
     return f"torch.empty_strided({[2] * len(strides)}, {strides}).fill_(1.0)"
-
-
-def _callables() -> ChangedValue:
-    """Another function: its code is guarded."""
-    assumed = "what the functions compute was not recorded: two other ones are used"
-    before, after = "lambda value: value + 1", "lambda value: value - 1"
-    return ChangedValue(before, after, ("return {value}({x})",), assumed=(assumed,))

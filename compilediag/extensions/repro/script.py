@@ -193,19 +193,15 @@ def _comment(text: object) -> str:
 def mode_program(kind: str | None) -> tuple[Lines, tuple[str, ...]]:
     """A mode of torch that differs between two calls."""
     if kind == "train_eval":
-        return _train_eval(), (_DIRECTION,)
+        forward = ["if self.training:", "    return x + 1", "return x - 1"]
+        definition = ["class Model(nn.Module):", "    def forward(self, x):", *indented(forward, 2)]
+        return blocks(definition, model_calls("model.eval()")), (_DIRECTION,)
     statements = _MODES.get(kind or "")
     if statements is None:
         raise ReproImpossible(f"the mode {kind or 'that changed'!r} has no small program")
     before, after = statements
     function_of_x = function("x", ["return x + 1"])
     return blocks(function_of_x, [before, *calls("repeated(INPUT())", after)]), (_DIRECTION,)
-
-
-def _train_eval() -> Lines:
-    forward = ["if self.training:", "    return x + 1", "return x - 1"]
-    definition = ["class Model(nn.Module):", "    def forward(self, x):", *indented(forward, 2)]
-    return blocks(definition, model_calls("model.eval()"))
 
 
 def backend_program() -> Lines:

@@ -64,7 +64,17 @@ def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
     """
     owner = _owner(rule, source)
     if owner == "module":
-        return _below_module(variable, is_buffer="._buffers[" in source)
+        # A variable as `named_buffers` spells it, or behind `self`.
+        names = variable.split(".")
+        if names[0] == "self" and len(names) > 1:
+            names = names[1:]
+        for name in names:
+            if not (name.isidentifier() or name.isdecimal()) or keyword.iskeyword(name):
+                raise ReproImpossible(f"{variable!r} is no path of names below a module")
+        if names[-1].isdecimal():
+            raise ReproImpossible(f"{variable!r} names a module, not a value of one")
+        steps = tuple(PathStep("attr", name) for name in names)
+        return GuardedVariable("module", "self", steps, "._buffers[" in source)
     root, hops = _parsed(variable)
     return GuardedVariable(owner, root, hops, in_hook=owner == "closure" and "_hooks" in source)
 
@@ -81,20 +91,6 @@ def _owner(rule: str, source: str) -> Owner:
     if path.scope == "global":
         return "global"
     return "object" if rule in ATTRIBUTES else "argument"
-
-
-def _below_module(variable: str, *, is_buffer: bool) -> GuardedVariable:
-    """A variable as `named_buffers` spells it, or behind `self`."""
-    names = variable.split(".")
-    if names[0] == "self" and len(names) > 1:
-        names = names[1:]
-    for name in names:
-        if not (name.isidentifier() or name.isdecimal()) or keyword.iskeyword(name):
-            raise ReproImpossible(f"{variable!r} is no path of names below a module")
-    if names[-1].isdecimal():
-        raise ReproImpossible(f"{variable!r} names a module, not a value of one")
-    steps = tuple(PathStep("attr", name) for name in names)
-    return GuardedVariable("module", "self", steps, is_buffer)
 
 
 def _parsed(variable: str) -> tuple[str, tuple[PathStep, ...]]:

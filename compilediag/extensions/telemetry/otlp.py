@@ -72,7 +72,19 @@ class OtlpSink(Sink):
         if self._root is None:
             start = round(snapshot.started_unix * 1e9)
             self._root = self._tracer.start_span(RUN_SPAN, start_time=start)
-        data = _metrics_data(snapshot, self._resource)
+        # The values of a snapshot as the SDK's own records.
+        sdk: Any = import_module("opentelemetry.sdk.metrics.export")
+        scopes: Any = import_module("opentelemetry.sdk.util.instrumentation")
+        start, now = round(snapshot.started_unix * 1e9), round(snapshot.at_unix * 1e9)
+        by_metric: dict[Metric, list[Any]] = {}
+        for metric, value, labels in data_points(snapshot):
+            since = start if metric.kind == "counter" else None
+            point = sdk.NumberDataPoint(dict(labels), since, now, value)
+            by_metric.setdefault(metric, []).append(point)
+        metrics = [_metric(sdk, metric, points) for metric, points in by_metric.items()]
+        scope = scopes.InstrumentationScope(SCOPE, __version__)
+        scoped = sdk.ScopeMetrics(scope=scope, metrics=metrics, schema_url="")
+        data = sdk.MetricsData([sdk.ResourceMetrics(self._resource, [scoped], "")])
         if self._metrics.export(data).name != "SUCCESS":
             raise PushFailed(self._log.take())
 
@@ -127,22 +139,6 @@ def _resource(ours: Mapping[str, str]) -> Any:
     sdk: Any = import_module("opentelemetry.sdk.resources")
     environment = sdk.OTELResourceDetector().detect()
     return sdk.Resource.create({}).merge(sdk.Resource(dict(ours))).merge(environment)
-
-
-def _metrics_data(snapshot: MetricsSnapshot, resource: Any) -> Any:
-    """The values of a snapshot as the SDK's own records."""
-    sdk: Any = import_module("opentelemetry.sdk.metrics.export")
-    scopes: Any = import_module("opentelemetry.sdk.util.instrumentation")
-    start, now = round(snapshot.started_unix * 1e9), round(snapshot.at_unix * 1e9)
-    by_metric: dict[Metric, list[Any]] = {}
-    for metric, value, labels in data_points(snapshot):
-        since = start if metric.kind == "counter" else None
-        point = sdk.NumberDataPoint(dict(labels), since, now, value)
-        by_metric.setdefault(metric, []).append(point)
-    metrics = [_metric(sdk, metric, points) for metric, points in by_metric.items()]
-    scope = scopes.InstrumentationScope(SCOPE, __version__)
-    scoped = sdk.ScopeMetrics(scope=scope, metrics=metrics, schema_url="")
-    return sdk.MetricsData([sdk.ResourceMetrics(resource, [scoped], "")])
 
 
 def _metric(sdk: Any, metric: Metric, points: list[Any]) -> Any:

@@ -135,7 +135,14 @@ def warmup_lines(log: TrainLog, steps: int | None) -> int:
     The first line is always warm-up, unless it is the only one.
     """
     if steps is not None:
-        return _lines_of(log, steps)
+        # The lines of the first so many steps.
+        passed = 0.0
+        for index, (number, covered) in enumerate(zip(log.numbers, log.covered, strict=True)):
+            begun = number - covered - (log.numbers[0] - log.covered[0])
+            if (passed if math.isnan(begun) else begun) >= steps:
+                return index
+            passed += covered
+        return len(log.covered)
     signal = _signal(log)
     known = [value for value in signal if value > 0]
     if len(known) < 2:
@@ -147,17 +154,6 @@ def warmup_lines(log: TrainLog, steps: int | None) -> int:
         if run == STEADY_RUN:
             return max(1, index + 1 - STEADY_RUN)
     return max(1, len(signal) // 2)
-
-
-def _lines_of(log: TrainLog, steps: int) -> int:
-    """The lines of the first so many steps."""
-    passed = 0.0
-    for index, (number, covered) in enumerate(zip(log.numbers, log.covered, strict=True)):
-        begun = number - covered - (log.numbers[0] - log.covered[0])
-        if (passed if math.isnan(begun) else begun) >= steps:
-            return index
-        passed += covered
-    return len(log.covered)
 
 
 def _signal(log: TrainLog) -> Sequence[float]:

@@ -67,7 +67,30 @@ def draw(judgements: Sequence[Judgement], options: RenderOptions) -> str:
         lines.append(options.styled(line, _STYLE[worst]))
     for judgement in ordered[:MAX_LANES]:
         lines += [*([""] if lines else []), *_head(judgement, options)]
-        lines += _failures(judgement.failures, options)
+        # What failed; what is so; where, how often and its seconds; the guard; what to change. Of
+        # those beyond `MAX_IN_FULL` a line each.
+        failures = judgement.failures
+        for number, item in enumerate(failures[: MAX_IN_FULL + MAX_LINES], 1):
+            head = f"{number:>3}  {options.text(title(item), 200)}"
+            if number > MAX_IN_FULL:
+                lines += [""] if number == MAX_IN_FULL + 1 else []
+                where = place(item, options, 40) or options.text(item.message, 200)
+                lines.append(options.truncate(f"{head}{options.dot}{where}", options.width))
+                continue
+            cost = f"cost {seconds(item.cost_s)}" if item.cost_s is not None else ""
+            facts = (place(item, options, 60), often(item, options.arrow), cost, explain(item))
+            lines += ["", options.styled(options.truncate(head, options.width), "bold")]
+            lines += options.wrap(options.text(item.message), INDENT)
+            lines += options.wrap_items([options.text(fact) for fact in facts if fact], INDENT)
+            if item.guard and item.guard not in item.message:
+                lines += options.wrap(options.text(item.guard), f"{INDENT}guard: ")
+            if item.fix:
+                lines += options.wrap(options.text(item.fix), f"{INDENT}fix: ", style="cyan")
+            if item.proved:
+                proved = options.text(item.proved, LINE_CHARS)
+                lines += options.wrap(proved, f"{INDENT}proved: ", style="green")
+        hidden = len(failures) - MAX_IN_FULL - MAX_LINES
+        lines += more(hidden, ": compilediag gate --format json", INDENT)
         lines += _what_is_right(judgement, options)
     hidden = more(len(ordered) - MAX_LANES, " lanes: --format json", "")
     lines += ["", *hidden] if hidden else []
@@ -91,33 +114,6 @@ def _head(judgement: Judgement, options: RenderOptions) -> list[str]:
         if each.change
     ]
     return lines + options.wrap_items(changed, "  ", style="dim")
-
-
-def _failures(failures: Sequence[Item], options: RenderOptions) -> list[str]:
-    """What failed; what is so; where, how often and its seconds; the guard; what to change. Of
-    those beyond `MAX_IN_FULL` a line each."""
-    lines: list[str] = []
-    for number, item in enumerate(failures[: MAX_IN_FULL + MAX_LINES], 1):
-        head = f"{number:>3}  {options.text(title(item), 200)}"
-        if number > MAX_IN_FULL:
-            lines += [""] if number == MAX_IN_FULL + 1 else []
-            where = place(item, options, 40) or options.text(item.message, 200)
-            lines.append(options.truncate(f"{head}{options.dot}{where}", options.width))
-            continue
-        cost = f"cost {seconds(item.cost_s)}" if item.cost_s is not None else ""
-        facts = (place(item, options, 60), often(item, options.arrow), cost, explain(item))
-        lines += ["", options.styled(options.truncate(head, options.width), "bold")]
-        lines += options.wrap(options.text(item.message), INDENT)
-        lines += options.wrap_items([options.text(fact) for fact in facts if fact], INDENT)
-        if item.guard and item.guard not in item.message:
-            lines += options.wrap(options.text(item.guard), f"{INDENT}guard: ")
-        if item.fix:
-            lines += options.wrap(options.text(item.fix), f"{INDENT}fix: ", style="cyan")
-        if item.proved:
-            proved = options.text(item.proved, LINE_CHARS)
-            lines += options.wrap(proved, f"{INDENT}proved: ", style="green")
-    hidden = len(failures) - MAX_IN_FULL - MAX_LINES
-    return lines + more(hidden, ": compilediag gate --format json", INDENT)
 
 
 def _what_is_right(judgement: Judgement, options: RenderOptions) -> list[str]:
