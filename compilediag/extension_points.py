@@ -27,8 +27,8 @@ RUN_MODES = {"cadence_probe": "cadence.command:probe_target"}
 
 DOCUMENTS = {
     "compilediag.repro": "repro.command:ReproDocument",
-    "compilediag.stats": "fleet.documents:StatsDocument",
-    "compilediag.trend": "fleet.documents:TrendDocument",
+    "compilediag.stats": "fleet.options:StatsDocument",
+    "compilediag.trend": "fleet.options:TrendDocument",
 }
 """What the commands print with `--json`, by the name of its schema."""
 

@@ -172,11 +172,8 @@ def by_lane(entries: Iterable[Entry]) -> dict[LaneKey, list[Entry]]:
     found: dict[LaneKey, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.lane, []).append(entry)
-    return {lane: found[lane] for lane in sorted(found, key=_order)}
-
-
-def _order(lane: LaneKey) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
-    return lane.name, lane.preset or "", lane.precision or "", lane.flags
+    ordered = sorted(found, key=lambda k: (k.name, k.preset or "", k.precision or "", k.flags))
+    return {lane: found[lane] for lane in ordered}
 
 
 def labels_of(lanes: Iterable[LaneKey]) -> dict[LaneKey, str]:
