@@ -123,7 +123,14 @@ def examine(output: Path) -> DoctorDocument:
     """Runs every check; `output` is where runs would be kept."""
     torch_check, answer = _torch()
     hooks = tuple(HookStatus(*item) for item in answer.get("hooks", ()))
-    checks = [torch_check, *_hooks_check(hooks), _injection(), _output(output)]
+    checks = [torch_check]
+    if missing := [hook.name for hook in hooks if not hook.available]:
+        state, remedy = "warning", "see below what cannot be observed"
+        if NEEDED_HOOK in missing:
+            state, remedy = "failed", "use a torch that compilediag supports, see README"
+        problem = f"this torch lacks {', '.join(missing)}"
+        checks.append(Check("hooks", state, problem, remedy))
+    checks += [_injection(), _output(output)]
     checks += [_compiler(), _tool("git", "the receipt cannot name the commit that ran")]
     checks += [_tool("tlparse", "`compilediag run --tlparse` cannot be used"), *_environment()]
     return DoctorDocument(
@@ -208,15 +215,6 @@ def _torch() -> tuple[Check, dict[str, Any]]:
         return Check("torch", "failed", "torch is not installed here", remedy), {}
     last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     return Check("torch", "failed", f"torch did not start: {last}", "repair torch first"), {}
-
-
-def _hooks_check(hooks: tuple[HookStatus, ...]) -> list[Check]:
-    missing = [hook.name for hook in hooks if not hook.available]
-    state, remedy = "warning", "see below what cannot be observed"
-    if NEEDED_HOOK in missing:
-        state, remedy = "failed", "use a torch that compilediag supports, see README"
-    problem = f"this torch lacks {', '.join(missing)}"
-    return [Check("hooks", state, problem, remedy)] if missing else []
 
 
 def _injection() -> Check:

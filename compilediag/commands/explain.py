@@ -57,8 +57,17 @@ def command(options: ExplainOptions) -> None:
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
     screen = render_options()
-    if options.listing:
-        _list(options, screen)
+    if options.listing and options.as_json:
+        from compilediag.views.finding import RulesDocument
+
+        rules = tuple(_rule(code) for code in sorted(REGISTER))
+        write_document(RulesDocument(schema="compilediag.rules", rules=rules))
+    elif options.listing:
+        lines: list[str] = []
+        for code, entry in sorted(REGISTER.items()):
+            text = screen.text(f"{entry.slug}: {entry.sentence}")
+            lines += screen.wrap(text, f"  {code}  ", " " * 9)
+        write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
     elif options.subject is None:
         raise UsageError("say what to explain: a code such as CD103, or the number of a finding")
     elif index := _INDEX.match(options.subject):
@@ -73,21 +82,6 @@ def command(options: ExplainOptions) -> None:
         else:
             entry = _entry(code)
             write(f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n")
-
-
-def _list(options: ExplainOptions, screen: RenderOptions) -> None:
-    entries = sorted(REGISTER.items())
-    if options.as_json:
-        from compilediag.views.finding import RulesDocument
-
-        rules = tuple(_rule(code) for code, _ in entries)
-        write_document(RulesDocument(schema="compilediag.rules", rules=rules))
-        return
-    lines: list[str] = []
-    for code, entry in entries:
-        text = screen.text(f"{entry.slug}: {entry.sentence}")
-        lines += screen.wrap(text, f"  {code}  ", " " * 9)
-    write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
 
 
 def _explain_finding(number: int, options: ExplainOptions, screen: RenderOptions) -> None:

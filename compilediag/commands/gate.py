@@ -234,7 +234,14 @@ def _judge(options: GateOptions) -> list[int]:
             "`compilediag gate --fail-on 'recompiles>0'`"
         )
     baseline = read_lock(path) if path is not None else Baseline()
-    base = _base(options.base, path) if options.base is not None else None
+    base = None
+    if options.base is not None:
+        from compilediag.runs.checkout import file_at
+
+        if path is None:
+            raise UsageError("--base compares the baseline: there is no compilediag.lock.json")
+        text = file_at(options.base, path)
+        base = Baseline() if text is None else read(text, f"{options.base}:{shown_path(path)}")
     lanes = lanes_of(options)
     judgements: list[Judgement] = []
     for lane in lanes:
@@ -261,16 +268,6 @@ def _judge(options: GateOptions) -> list[int]:
     return [
         EXIT_OK if item.passed else EXIT_GATE if item.judged else EXIT_USAGE for item in judgements
     ]
-
-
-def _base(ref: str, path: str | None) -> Baseline:
-    """The baseline as a branch or commit has it; an empty one where it has none."""
-    from compilediag.runs.checkout import file_at
-
-    if path is None:
-        raise UsageError("--base compares the baseline: there is no compilediag.lock.json")
-    text = file_at(ref, path)
-    return Baseline() if text is None else read(text, f"{ref}:{shown_path(path)}")
 
 
 def _next(judgements: Sequence[Judgement], lanes: Sequence[LaneReceipt]) -> str:

@@ -15,11 +15,9 @@ from compilediag.compare.gate.baseline_file import read_lock, write_lock
 from compilediag.compare.gate.judge import judge
 from compilediag.compare.gate.judgement import Item, Judgement
 from compilediag.compare.gate.update import recorded
-from compilediag.compare.run_baseline import LaneBaseline
 from compilediag.errors import BaselineUnreadable, CompilediagError
-from compilediag.pytest_plugin.judge import JudgedPart
+from compilediag.pytest_plugin.judge import JudgedPart, Problem
 from compilediag.pytest_plugin.marks import Requirements
-from compilediag.pytest_plugin.problems import Problem
 from compilediag.pytest_plugin.settings import SessionSettings, baseline_of
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import count, seconds
@@ -53,7 +51,17 @@ def judge_lane(
     name = str(required.lane)
     known = config.stash[_BASELINE].lane(name)
     if settings.update:
-        return _keep(config, run, known, name), 0
+        made = recorded(run.receipt, known, lane=name)
+        if made.inconclusive:
+            why, *more = (clean(reason) for reason in made.inconclusive)
+            return [Problem(f"lane {clean(name)!r} is not written: {why}", tuple(more))], 0
+        text = text_of(Baseline((made.lane,)))
+        if hasattr(config, "workeroutput"):
+            output: dict[str, dict[str, str]] = getattr(config, "workeroutput")  # noqa: B009
+            output.setdefault("compilediag_lanes", {})[name] = text
+        else:
+            receive(config, {name: text})
+        return [], 0
     judgement = judge(
         run.receipt,
         baseline=known,
@@ -110,22 +118,6 @@ def _lines(item: Item, part: JudgedPart) -> Iterable[str]:
 
 
 # --- writing ---------------------------------------------------------------------------------
-
-
-def _keep(
-    config: pytest.Config, run: WatchResult, known: LaneBaseline | None, name: str
-) -> list[Problem]:
-    made = recorded(run.receipt, known, lane=name)
-    if made.inconclusive:
-        why, *more = (clean(reason) for reason in made.inconclusive)
-        return [Problem(f"lane {clean(name)!r} is not written: {why}", tuple(more))]
-    text = text_of(Baseline((made.lane,)))
-    if hasattr(config, "workeroutput"):
-        output: dict[str, dict[str, str]] = getattr(config, "workeroutput")  # noqa: B009
-        output.setdefault("compilediag_lanes", {})[name] = text
-    else:
-        receive(config, {name: text})
-    return []
 
 
 def receive(config: pytest.Config, lanes: Mapping[str, str]) -> None:

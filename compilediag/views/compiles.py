@@ -11,7 +11,6 @@ from compilediag.receipt.schema.compiles import (
     CompileEvent,
     CompileMemorySection,
     CompileSeconds,
-    EventCause,
     GuardsSection,
 )
 from compilediag.receipt.schema.receipt import Receipt
@@ -97,7 +96,17 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
         columns = " ".join(map(pad, cells, (9, 6, 9, 8)))
         frame = short_frame(item, options)
         lines = options.wrap(frame, f"  {columns} ", " " * 9, style="bold")
-        lines += [line for cause in item.causes[:MAX_CAUSES] for line in _cause(cause, options)]
+        for cause in item.causes[:MAX_CAUSES]:
+            code = f"{options.text(cause.rule, 8)} " if cause.rule else ""
+            change = options.change_behind("  ", cause.expected, cause.actual, 120)
+            where = f"{options.dot}{options.place(cause.file, cause.line)}" if cause.file else ""
+            family = options.text(cause.family.replace("_", " "), 60)
+            sentence = f"{code}{family}: {options.text(cause.variable, 120)}{change}{where}"
+            begin = f"       {'*' if cause.primary else ' '} "
+            lines += options.wrap(sentence, begin, " " * 11)
+            if cause.guard:
+                guard = f"guard: {options.text(cause.guard, 300)}"
+                lines += options.wrap(guard, " " * 9, " " * 11, style="dim")
         lines += more(len(item.causes) - MAX_CAUSES, ": compilediag show --json", " " * 9)
         blocks.append(Preformatted([*lines, *missed_entries(item, options, " " * 9)]))
     if any(len(item.causes) > 1 for item in events):
@@ -109,19 +118,6 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
         )
         blocks.append(Paragraph(notes=(meaning,)))
     return blocks
-
-
-def _cause(cause: EventCause, options: RenderOptions) -> list[str]:
-    code = f"{options.text(cause.rule, 8)} " if cause.rule else ""
-    change = options.change_behind("  ", cause.expected, cause.actual, 120)
-    where = f"{options.dot}{options.place(cause.file, cause.line)}" if cause.file else ""
-    family = options.text(cause.family.replace("_", " "), 60)
-    sentence = f"{code}{family}: {options.text(cause.variable, 120)}{change}{where}"
-    lines = options.wrap(sentence, f"       {'*' if cause.primary else ' '} ", " " * 11)
-    if not cause.guard:
-        return lines
-    guard = f"guard: {options.text(cause.guard, 300)}"
-    return [*lines, *options.wrap(guard, " " * 9, " " * 11, style="dim")]
 
 
 def missed_entries(item: CompileEvent, options: RenderOptions, indent: str) -> list[str]:

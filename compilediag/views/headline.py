@@ -40,11 +40,20 @@ class Headline(Struct, frozen=True):
 
 def headline(receipt: Receipt) -> Headline:
     """What happened in this run, as one sentence."""
-    counts = _counts(receipt)
+    seen = receipt.compile
+    total_s = seen.time_s.total
+    counts = (
+        count(seen.frames, "frame"),
+        count(seen.compiles, "compile") + (f" in {seconds(total_s)}" if total_s else ""),
+        count(seen.graph_breaks, "graph break"),
+        count(seen.eager_fallbacks, "eager fallback"),
+        *([count(hits, "recompile limit hit")] if (hits := seen.recompile_limit_hits) else []),
+        *([_ranks(receipt)] if several_ranks(receipt) else []),
+    )
     if is_training_alone(receipt):
         figures = ", ".join(_figures(receipt))
         return Headline("blind", f"{_reporter(receipt)}: {figures}", _NOT_KNOWN)
-    recompiles = receipt.compile.recompiles
+    recompiles = seen.recompiles
     if receipt.verdict == "blind":
         why = "this run cannot be called clean, because compilediag could not see enough"
         if was_seen(receipt):
@@ -61,22 +70,6 @@ def headline(receipt: Receipt) -> Headline:
     bad = unplanned or any(item.severity == "error" for item in receipt.findings)
     sentence = _recompiled(receipt) if unplanned else _other_problems(receipt)
     return Headline("bad" if bad else "warn", sentence, counts)
-
-
-def _counts(receipt: Receipt) -> tuple[str, ...]:
-    seen = receipt.compile
-    total_s = seen.time_s.total
-    counts = [
-        count(seen.frames, "frame"),
-        count(seen.compiles, "compile") + (f" in {seconds(total_s)}" if total_s else ""),
-        count(seen.graph_breaks, "graph break"),
-        count(seen.eager_fallbacks, "eager fallback"),
-    ]
-    if seen.recompile_limit_hits:
-        counts.append(count(seen.recompile_limit_hits, "recompile limit hit"))
-    if several_ranks(receipt):
-        counts.append(_ranks(receipt))
-    return tuple(counts)
 
 
 def several_ranks(receipt: Receipt) -> bool:

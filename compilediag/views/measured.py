@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
     ColdAndWarmSection,
-    CompiledAgainRecord,
     EagerRatio,
     NarrowedRecord,
     NumbersSection,
@@ -333,19 +332,17 @@ def _second_start(
     lines += options.wrap_items(parts, "    ")
     shown = section.again if complete else section.again[:MAX_AGAIN]
     for each in shown:
-        lines += _again(each, options)
+        cost = f", {seconds(each.seconds)}" if each.seconds is not None else ""
+        place = options.text(each.place, 120) or "a graph"
+        what = f"{options.text(each.compile_id, 20)} {place}{cost}"
+        why = options.text(each.reason, 400)
+        lines += options.wrap(f"{what}: {why}", "    again: ", "      ")
+        for name, (before, after) in list(each.changes.items())[:1]:
+            if before is not None or after is not None:
+                change = options.change(before or "nothing", after or "nothing", 90)
+                key = options.text(name, 60)
+                lines += options.wrap(f"{key}: {change}", "      ", "        ")
+        if to_do := _TO_DO.get(each.why):
+            lines += options.wrap(to_do, "      fix: ", style="cyan")
     lines += more(len(section.again) - len(shown), ": compilediag show --all", "    ")
     return lines + _notes(section.notes, options)
-
-
-def _again(each: CompiledAgainRecord, options: RenderOptions) -> list[str]:
-    cost = f", {seconds(each.seconds)}" if each.seconds is not None else ""
-    place = options.text(each.place, 120) or "a graph"
-    what = f"{options.text(each.compile_id, 20)} {place}{cost}: {options.text(each.reason, 400)}"
-    lines = options.wrap(what, "    again: ", "      ")
-    for name, (before, after) in list(each.changes.items())[:1]:
-        if before is not None or after is not None:
-            change = options.change(before or "nothing", after or "nothing", 90)
-            lines += options.wrap(f"{options.text(name, 60)}: {change}", "      ", "        ")
-    to_do = _TO_DO.get(each.why)
-    return lines + (options.wrap(to_do, "      fix: ", style="cyan") if to_do else [])

@@ -175,23 +175,19 @@ def outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
         number, item = forecasts[0]
         others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""
         sentence = f"{options.text(title_of(item))} (explain {number}){others}"
-    else:
-        sentence = _headroom(receipt, options)
-    return lines + (options.warning(sentence, "forecast: ") if sentence else [])
-
-
-def _headroom(receipt: Receipt, options: RenderOptions) -> str:
-    """The compiled frame nearest its recompile limit, if it has used at least half of it."""
+        return lines + options.warning(sentence, "forecast: ")
+    # The compiled frame nearest its recompile limit, if it has used at least half of it.
     known = [
         (item.headroom.variants / item.headroom.limit, item)
         for item in receipt.compile.frames_detail
         if item.headroom.limit and not item.ran_eager
     ]
-    used, item = max(known, key=lambda pair: pair[0], default=(0.0, None))
-    if item is None or used < 0.5:
-        return ""
-    where = options.place(item.frame.file, item.frame.line)
-    variants = f"{item.headroom.variants} of {item.headroom.limit} variants used"
+    used, frame = max(known, key=lambda pair: pair[0], default=(0.0, None))
+    if frame is None or used < 0.5:
+        return lines
+    where = options.place(frame.frame.file, frame.frame.line)
+    variants = f"{frame.headroom.variants} of {frame.headroom.limit} variants used"
     fullgraph = receipt.header.lane.numerics_flags.fullgraph
     over = "torch raises (fullgraph=True)" if fullgraph else "it runs eager"
-    return f"{options.text(item.frame.function, 60)} ({where}): {variants}; over that {over}"
+    name = options.text(frame.frame.function, 60)
+    return lines + options.warning(f"{name} ({where}): {variants}; over that {over}", "forecast: ")

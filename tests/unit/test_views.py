@@ -35,9 +35,14 @@ from compilediag.views.findings import MAX_FINDINGS
 from compilediag.views.headline import headline
 from compilediag.views.lookups import causes, events, main_findings
 from compilediag.views.markdown import code, prose
-from compilediag.views.notebook import render_notebook
 from compilediag.views.style import PLAIN, RenderOptions
-from compilediag.views.summary import MAX_BLOCK_CHARS, MAX_CHARS, render_issue, render_markdown
+from compilediag.views.summary import (
+    MAX_BLOCK_CHARS,
+    MAX_CHARS,
+    render_issue,
+    render_markdown,
+    render_notebook,
+)
 from compilediag.views.text import display_width
 from compilediag.views.verdict import SCREEN_LINES, render
 

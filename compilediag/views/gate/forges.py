@@ -52,36 +52,32 @@ def annotate(judgements: Sequence[Judgement], options: RenderOptions) -> str:
         left = count(len(failures) - MAX_ERRORS, "more failure")
         notices.append(_command("notice", _GATE, f"{left}: see the job summary or the log"))
     for judgement in judgements:
-        notices += _notices(judgement, options)
+        # That a lane passed, that it is better, and its notices.
+        lane, better = f"lane {options.text(judgement.lane, 200)}", judgement.improvements
+        told: list[tuple[str, str]] = []
+        if better:
+            texts = [options.text(item.message, 200) for item in better[:9]]
+            texts += [f"and {len(better) - 9:,} more"] if len(better) > 9 else []
+            name = headline(judgement)
+            if judgement.failures:
+                name = f"compilediag gate: {count(len(better), 'improvement')}"
+            told.append((name, "\n".join([lane, *texts, f"keep it: {UPDATE}"])))
+        elif outcome(judgement) == "good":
+            standard = options.text(against(judgement), 300)
+            told.append((headline(judgement), f"{lane} against {standard}" if standard else lane))
+        told += [(_GATE, f"{lane}: {options.text(text)}") for text in judgement.notices]
+        # A gate that only fails for being better has no failure to show: its verdict is the error.
+        kind = "notice" if judgement.passed or judgement.failures else "error"
+        notices += [
+            _command("notice" if index else kind, options.text(name, TITLE_CHARS), text)
+            for index, (name, text) in enumerate(told)
+        ]
     if len(notices) > MAX_NOTICES:
         left = count(len(notices) - MAX_NOTICES, "more notice")
         notices[MAX_NOTICES:] = [_command("notice", _GATE, f"{left}: see the log")]
     if not judgements:
         lines.append(_command("error", _GATE, "nothing was judged, which is no pass"))
     return "\n".join([*lines, *notices]) + "\n"
-
-
-def _notices(judgement: Judgement, options: RenderOptions) -> list[str]:
-    """That a lane passed, that it is better, and its notices."""
-    lane, better = f"lane {options.text(judgement.lane, 200)}", judgement.improvements
-    notices: list[tuple[str, str]] = []
-    if better:
-        told = [options.text(item.message, 200) for item in better[:9]]
-        told += [f"and {len(better) - 9:,} more"] if len(better) > 9 else []
-        name = headline(judgement)
-        if judgement.failures:
-            name = f"compilediag gate: {count(len(better), 'improvement')}"
-        notices.append((name, "\n".join([lane, *told, f"keep it: {UPDATE}"])))
-    elif outcome(judgement) == "good":
-        standard = options.text(against(judgement), 300)
-        notices.append((headline(judgement), f"{lane} against {standard}" if standard else lane))
-    notices += [(_GATE, f"{lane}: {options.text(text)}") for text in judgement.notices]
-    # A gate that only fails for being better has no failure to show: its verdict is the error.
-    kind = "notice" if judgement.passed or judgement.failures else "error"
-    return [
-        _command(kind if index == 0 else "notice", options.text(name, TITLE_CHARS), text)
-        for index, (name, text) in enumerate(notices)
-    ]
 
 
 def _command(kind: str, name: str, message: str, place: dict[str, str] | None = None) -> str:
