@@ -171,17 +171,10 @@ def _shortest(rhythm: Rhythm, values_s: Sequence[float], explained: set[int]) ->
             continue
         shorter = replace(rhythm, period=period, first=rhythm.first % period)
         added = set(shorter.steps(len(values_s))) - own
-        if added <= explained and _adds_up(added, rhythm.extra_s, values_s, explained):
+        both = [values_s[index] for index in added]
+        single = [values_s[index] for index in explained - added]
+        if not added <= explained or len(both) < 2 or len(single) < 2:
+            continue
+        if median(both) - median(single) >= rhythm.extra_s / 2:  # where they meet, both are paid
             return shorter
     return rhythm
-
-
-def _adds_up(
-    shared: Collection[int], extra_s: float, values_s: Sequence[float], explained: set[int]
-) -> bool:
-    """Where two rhythms meet, both are paid."""
-    both = [values_s[index] for index in shared]
-    single = [values_s[index] for index in explained.difference(shared)]
-    if len(both) < 2 or len(single) < 2:
-        return False
-    return median(both) - median(single) >= extra_s / 2

@@ -95,8 +95,12 @@ def run_variant(
         shown["arguments"] = " ".join(words)
     receipt, path = outcome.receipt, outcome.receipt_path
     evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else VariantEvidence()
-    if receipt is not None and _reads_out_of_sight(receipt):
-        evidence = evidence.without_syncs()
+    if receipt is not None:
+        # Reads inside compiled calls cannot be timed: at graph breaks that are such reads, and in
+        # frames that run eagerly.
+        rules = {finding.rule for finding in receipt.findings}
+        if receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules):
+            evidence = evidence.without_syncs()
     goodput = receipt.goodput if receipt is not None else None
     run = VariantRun(
         variant=variant,
@@ -116,13 +120,6 @@ def _uri(path: Path, folder: str) -> str:
     if path.is_relative_to(folder):
         return path.relative_to(folder).as_posix()
     return path.as_uri()
-
-
-def _reads_out_of_sight(receipt: Receipt) -> bool:
-    """Whether tensors may be read inside compiled calls, where reads cannot be timed: at graph
-    breaks that are such reads, and in frames that run eagerly."""
-    rules = {finding.rule for finding in receipt.findings}
-    return bool(receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules))
 
 
 def _problem(outcome: Outcome, evidence: VariantEvidence) -> str | None:

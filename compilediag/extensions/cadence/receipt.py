@@ -91,6 +91,17 @@ def cadence_section(facts: ProbeFacts, conclusion: Conclusion) -> CadenceSection
     plan = facts.plan
     after = plan.steps - plan.warmup if plan is not None else None
     by_variant = {run.variant: run for run in facts.runs}
+    found, collision = conclusion.collision, None
+    if found is not None and plan is not None:
+        collision = record_from(
+            CollisionRecord,
+            found,
+            groups=tuple(group.name for group in facts.groups),
+            every=plan.every,
+            fires=found.cost.after_warmup,
+            first_hit=found.cost.first_hit,
+            recurring=found.cost.recurring,
+        )
     return record_from(
         CadenceSection,
         plan,
@@ -101,7 +112,7 @@ def cadence_section(facts: ProbeFacts, conclusion: Conclusion) -> CadenceSection
         attribution=tuple(
             _attribution(item, plan, by_variant) for item in conclusion.groups if plan is not None
         ),
-        collision=_collision(conclusion, plan, facts.groups),
+        collision=collision,
         periods=conclusion.periods,
         notes=facts.notes,
     )
@@ -109,7 +120,20 @@ def cadence_section(facts: ProbeFacts, conclusion: Conclusion) -> CadenceSection
 
 def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> VariantRecord:
     receipt, kind = run.receipt, run.variant.kind
-    warmup = plan.warmup if plan is not None else 0
+    samples = run.evidence.samples
+    after = run.evidence.after(plan.warmup if plan is not None else 0)
+    walls = [sample.wall_s for sample in after]
+    steps = VariantSteps(
+        count=len(samples),
+        median=median(walls) if walls else None,
+        min=min(walls, default=None),
+        max=max(walls, default=None),
+    )
+    picture = None
+    if after:
+        each = -(-len(walls) // MAX_CELLS)
+        cells = (max(walls[start : start + each]) for start in range(0, len(walls), each))
+        picture = Picture(first_step=after[0].number, steps_per_cell=each, cells_s=tuple(cells))
     fires = {group.name: run.evidence.fires_of(group.name) for group in run.evidence.groups}
     if kind == "alone":
         found = next((item for item in conclusion.groups if item.group in run.variant.on), None)
@@ -124,37 +148,10 @@ def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> Vari
         settings=dict(run.settings),
         receipt=run.uri,
         status=receipt.status if receipt is not None else None,
-        steps=_steps(run.evidence, warmup),
+        steps=steps if samples else None,
         counts=None if receipt is None else record_from(VariantCounts, receipt.compile),
         fires=fires,
-        picture=_picture(run.evidence, warmup),
-    )
-
-
-def _steps(evidence: VariantEvidence, warmup: int) -> VariantSteps | None:
-    if not evidence.samples:
-        return None
-    walls = [sample.wall_s for sample in evidence.samples if sample.number >= warmup]
-    return VariantSteps(
-        count=len(evidence.samples),
-        median=median(walls) if walls else None,
-        min=min(walls, default=None),
-        max=max(walls, default=None),
-    )
-
-
-def _picture(evidence: VariantEvidence, warmup: int) -> Picture | None:
-    after = [sample for sample in evidence.samples if sample.number >= warmup]
-    if not after:
-        return None
-    each = -(-len(after) // MAX_CELLS)
-    return Picture(
-        first_step=after[0].number,
-        steps_per_cell=each,
-        cells_s=tuple(
-            max(sample.wall_s for sample in after[start : start + each])
-            for start in range(0, len(after), each)
-        ),
+        picture=picture,
     )
 
 
@@ -195,21 +192,4 @@ def _causes(extra: Sequence[Compile], receipt: Receipt | None) -> tuple[CadenceC
     return tuple(
         CadenceCause(rule=rule, variable=variable, file=file, line=line, recompiles=count)
         for (rule, variable, file, line), count in found.items()
-    )
-
-
-def _collision(
-    conclusion: Conclusion, plan: Plan | None, groups: Sequence[ProbeGroup]
-) -> CollisionRecord | None:
-    found = conclusion.collision
-    if found is None or plan is None:
-        return None
-    return record_from(
-        CollisionRecord,
-        found,
-        groups=tuple(group.name for group in groups),
-        every=plan.every,
-        fires=found.cost.after_warmup,
-        first_hit=found.cost.first_hit,
-        recurring=found.cost.recurring,
     )
