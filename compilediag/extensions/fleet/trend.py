@@ -20,7 +20,6 @@ from compilediag.extensions.fleet.count_levels import Levels, levels_of
 from compilediag.extensions.fleet.entry import (
     SOFTWARE,
     Entry,
-    LaneKey,
     by_lane,
     labels_of,
     throughput_of,
@@ -74,34 +73,24 @@ def trend_of(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[LaneTren
     chance = rules.chance / max(tests, 1)
     labels = labels_of(lanes)
     sizes = Counter(entry.lane for entry in entries)
-    return tuple(
-        _lane(lane, labels[lane], sizes[lane], members, parts[lane], rules, chance)
-        for lane, members in lanes.items()
-    )
-
-
-def _lane(
-    lane: LaneKey,
-    label: str,
-    size: int,
-    members: Sequence[Entry],
-    parts: Sequence[_Part],
-    rules: Rules,
-    chance: float,
-) -> LaneTrend:
-    reasons = Counter(reason for entry in members if (reason := _unused(entry, rules)))
     needed = min_values(chance, noisy_steps.SHORTEST)
-    return LaneTrend(
-        lane=lane,
-        label=label,
-        receipts=len(members),
-        first=members[0].created,
-        last=members[-1].created,
-        older=size - len(members),
-        left_out=dict(reasons.most_common()),
-        needed=needed,
-        series=tuple(_series(part, rules, chance, needed) for part in parts),
-    )
+    found: list[LaneTrend] = []
+    for lane, members in lanes.items():
+        reasons = Counter(reason for entry in members if (reason := _unused(entry, rules)))
+        found.append(
+            LaneTrend(
+                lane=lane,
+                label=labels[lane],
+                receipts=len(members),
+                first=members[0].created,
+                last=members[-1].created,
+                older=sizes[lane] - len(members),
+                left_out=dict(reasons.most_common()),
+                needed=needed,
+                series=tuple(_series(part, rules, chance, needed) for part in parts[lane]),
+            )
+        )
+    return tuple(found)
 
 
 def _unused(entry: Entry, rules: Rules) -> str | None:
@@ -234,20 +223,14 @@ def _facts(before: Entry, behind: Entry, *, with_machine: bool) -> Iterable[Fact
 
 
 def _with_ends(measure: Measure, changes: Sequence[LevelChange]) -> Iterable[LevelChange]:
-    """Each change with the one that took it back, if any did."""
+    """Each change with the one that took it back, if any did: its level is at or beyond the one
+    before, but for differences too small to be reported."""
     for index, change in enumerate(changes):
-        later = (item for item in changes[index + 1 :] if _takes_back(measure, change, item))
-        end = next(later, None)
+        slack = measure.min_change * (1.0 if measure.kind == "share" else abs(change.before))
+        later = [item for item in changes[index + 1 :] if item.lasting]
+        if change.after > change.before:
+            back = (item for item in later if item.after <= change.before + slack)
+        else:
+            back = (item for item in later if item.after >= change.before - slack)
+        end = next(back, None)
         yield change if end is None else change._replace(undone=end.first)
-
-
-def _takes_back(measure: Measure, change: LevelChange, later: LevelChange) -> bool:
-    """Whether the level of `later` is at or beyond the one before `change`, but for differences too
-    small to be reported."""
-    if not later.lasting:
-        return False
-    scale = 1.0 if measure.kind == "share" else abs(change.before)
-    slack = measure.min_change * scale
-    if change.after > change.before:
-        return later.after <= change.before + slack
-    return later.after >= change.before - slack

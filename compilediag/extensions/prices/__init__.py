@@ -143,19 +143,19 @@ def _prices(raw: Any, kind: str, key: str, name: str) -> tuple[Price, ...]:
         return ()
     if not isinstance(raw, list):
         raise UsageError(f"{kind} in {name} must be written as [[{kind}]]")
-    return tuple(_price(item, kind, key, name) for item in cast("Sequence[Any]", raw))
-
-
-def _price(raw: Any, kind: str, key: str, name: str) -> Price:
-    line: Mapping[str, Any] = cast("Mapping[str, Any]", raw) if isinstance(raw, dict) else {}
-    pattern, per_hour = line.get(key), line.get("per_hour")
-    if set(line) != {key, "per_hour"} or not isinstance(pattern, str) or not pattern:
-        raise UsageError(f"a [[{kind}]] of {name} must have {key} and per_hour, and nothing else")
-    if isinstance(per_hour, bool) or not isinstance(per_hour, (int, float)):
-        raise UsageError(f"per_hour of {pattern!r} in {name} must be a number")
-    if not 0 <= per_hour < math.inf:
-        raise UsageError(f"per_hour of {pattern!r} in {name} must be 0 or more, not {per_hour}")
-    return Price(pattern, float(per_hour))
+    found: list[Price] = []
+    for item in cast("Sequence[Any]", raw):
+        line: Mapping[str, Any] = cast("Mapping[str, Any]", item) if isinstance(item, dict) else {}
+        pattern, per_hour = line.get(key), line.get("per_hour")
+        if set(line) != {key, "per_hour"} or not isinstance(pattern, str) or not pattern:
+            only = f"{key} and per_hour, and nothing else"
+            raise UsageError(f"a [[{kind}]] of {name} must have {only}")
+        if isinstance(per_hour, bool) or not isinstance(per_hour, (int, float)):
+            raise UsageError(f"per_hour of {pattern!r} in {name} must be a number")
+        if not 0 <= per_hour < math.inf:
+            raise UsageError(f"per_hour of {pattern!r} in {name} must be 0 or more, not {per_hour}")
+        found.append(Price(pattern, float(per_hour)))
+    return tuple(found)
 
 
 _HOUR_S = 3600.0

@@ -95,18 +95,14 @@ def _optional(expected: str, actual: str) -> ChangedValue | None:
 
 
 def _lengths(expected: str, actual: str) -> ChangedValue | None:
-    before, after = values.counted_of(expected), values.counted_of(actual)
-    if before is None or after is None:
-        return None
+    made: list[str] = []
+    for counted in (values.counted_of(expected), values.counted_of(actual)):
+        if counted is None:
+            return None
+        numbers = range(counted[0])
+        made.append(str({f"key {n}": n for n in numbers} if counted[1] else list(numbers)))
     assumed = "what the container holds was not recorded: numbers are assumed"
-    use = ("return {x} + len({value})",)
-    return ChangedValue(_container(*before), _container(*after), use, assumed=(assumed,))
-
-
-def _container(number: int, of_keys: bool) -> str:
-    if of_keys:
-        return "{" + ", ".join(f"'key {index}': {index}" for index in range(number)) + "}"
-    return str(list(range(number)))
+    return ChangedValue(made[0], made[1], ("return {x} + len({value})",), assumed=(assumed,))
 
 
 def _members(expected: str, actual: str) -> ChangedValue | None:

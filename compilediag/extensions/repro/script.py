@@ -98,20 +98,21 @@ def script_of(
         ReproImpossible: there is no small program for it; the message says why.
     """
     program, assumed = _program(finding)
-    shape, assumption = _input_shape(inputs)
+    # The shape of the tensors that are passed beside the variable, and where it is from.
+    found = _SHAPE.search(inputs or "")
+    shape = shape_of(found[0]) if found else None
+    assumption = f"the run was called with {inputs}: its first tensor is passed, as float32"
+    if not shape or prod(shape) > MAX_ELEMENTS:
+        shape = [2, 4]
+        assumption = "other inputs were not recorded: a tensor [2, 4] of float32 is passed"
     program = [line.replace(INPUT, ones(shape)) for line in program]
     lines = [*_head(number, finding, (*assumed, assumption)), *_quoted(finding, quoted)]
     imports = ["import enum", ""] if any("(enum.Enum)" in line for line in program) else []
     imports.append("import torch")
     if any("nn." in line for line in program):
         imports.append("from torch import nn")
-    return "\n".join([*lines, "", *imports, *_spaced(program)]) + "\n"
-
-
-def _spaced(program: Lines) -> Lines:
-    """Two blank lines before a definition, one before a statement."""
-    starts = program[0].startswith(("@", "class ", "def "))
-    return ["", "", *program] if starts else ["", *program]
+    gap = [""] * (2 if program[0].startswith(("@", "class ", "def ")) else 1)
+    return "\n".join([*lines, "", *imports, *gap, *program]) + "\n"
 
 
 def _program(finding: FindingRecord) -> tuple[Lines, tuple[str, ...]]:
@@ -137,15 +138,6 @@ def _program(finding: FindingRecord) -> tuple[Lines, tuple[str, ...]]:
     if rule == "CD117":
         return instances_program(place, change), change.assumed
     return program_of(place, change), change.assumed
-
-
-def _input_shape(inputs: str | None) -> tuple[list[int], str]:
-    """The shape of the tensors that are passed beside the variable, and where it is from."""
-    found = _SHAPE.search(inputs or "")
-    shape = shape_of(found[0]) if found else None
-    if not shape or prod(shape) > MAX_ELEMENTS:
-        return [2, 4], "other inputs were not recorded: a tensor [2, 4] of float32 is passed"
-    return shape, f"the run was called with {inputs}: its first tensor is passed, as float32"
 
 
 def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:

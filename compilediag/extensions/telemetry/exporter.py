@@ -18,7 +18,7 @@ from dataclasses import asdict
 from compilediag.diagnosis.figures.goodput import CATEGORIES
 from compilediag.extensions.telemetry.labels import Labels
 from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
-from compilediag.extensions.telemetry.metrics import MetricsSnapshot, flat_values
+from compilediag.extensions.telemetry.metrics import flat_values
 from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
 from compilediag.extensions.telemetry.worker import ExportStats, ExportWorker, Sink
 from compilediag.readers.journal import JournalTail
@@ -87,7 +87,15 @@ class Exporter:
             worker.finish()
         for worker in self._workers:
             worker.join(until - time.monotonic())
-        return self._report()
+        stats = {worker.sink: worker.stats() for worker in self._workers}
+        notes = [note for item in stats.items() if (note := _note(*item)) is not None]
+        if self._fault is not None:
+            notes = [f"telemetry ended early, by a fault of compilediag: {self._fault}"]
+        elif not self._done.is_set():
+            notes = [f"telemetry: the last figures were not ready within {SHUTDOWN_TIMEOUT_S:g} s"]
+        return TelemetryReport(
+            tuple(notes), {sink.name: asdict(item) for sink, item in stats.items()}
+        )
 
     def _follow(self) -> None:
         # A fault of ours costs the telemetry, nothing else.
@@ -110,49 +118,32 @@ class Exporter:
         for name, events in added.items():
             builder = self._span_builders.setdefault(name, SpanBuilder(self._labels))
             spans.extend(builder.spans_of(events))
-        end = self._end
-        snapshot = self._live_run.snapshot(
-            time.time(),
-            time.monotonic() - self._started,
-            records_lost=self._journals.records_lost + self._journals.files_left_out,
-            losses=self._losses(),
-            end=end,
-        )
-        if end is not None:
-            spans.append(run_span(snapshot))
-        if self._metrics_file:
-            self._write_metrics(snapshot)
-        for worker in self._workers:
-            worker.offer(snapshot, spans)
-
-    def _losses(self) -> dict[tuple[str, str], int]:
         losses: dict[tuple[str, str], int] = {}
         for worker in self._workers:
             stats, name = worker.stats(), worker.sink.name
             losses[name, "pushes"] = stats.pushes_failed
             if worker.sink.takes_spans:
                 losses[name, "spans"] = stats.spans_lost
-        return losses
-
-    def _write_metrics(self, snapshot: MetricsSnapshot) -> None:
-        values = flat_values(snapshot)
-        record = {"at_unix": snapshot.at_unix, "step": snapshot.steps, "figures": values}
-        path = os.path.join(self._run_dir, METRICS_FILE)
-        with contextlib.suppress(OSError):  # a full disk costs the experiments one update
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(record, file)
-            os.replace(f"{path}.new", path)
-
-    def _report(self) -> TelemetryReport:
-        stats = {worker.sink: worker.stats() for worker in self._workers}
-        notes = [note for item in stats.items() if (note := _note(*item)) is not None]
-        if self._fault is not None:
-            notes = [f"telemetry ended early, by a fault of compilediag: {self._fault}"]
-        elif not self._done.is_set():
-            notes = [f"telemetry: the last figures were not ready within {SHUTDOWN_TIMEOUT_S:g} s"]
-        return TelemetryReport(
-            tuple(notes), {sink.name: asdict(item) for sink, item in stats.items()}
+        end = self._end
+        snapshot = self._live_run.snapshot(
+            time.time(),
+            time.monotonic() - self._started,
+            records_lost=self._journals.records_lost + self._journals.files_left_out,
+            losses=losses,
+            end=end,
         )
+        if end is not None:
+            spans.append(run_span(snapshot))
+        if self._metrics_file:
+            values = flat_values(snapshot)
+            record = {"at_unix": snapshot.at_unix, "step": snapshot.steps, "figures": values}
+            path = os.path.join(self._run_dir, METRICS_FILE)
+            with contextlib.suppress(OSError):  # a full disk costs the experiments one update
+                with open(f"{path}.new", "w", encoding="utf-8") as file:
+                    json.dump(record, file)
+                os.replace(f"{path}.new", path)
+        for worker in self._workers:
+            worker.offer(snapshot, spans)
 
 
 def _note(sink: Sink, stats: ExportStats) -> str | None:

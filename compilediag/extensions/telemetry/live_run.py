@@ -132,20 +132,16 @@ class LiveProcess:
     def account(self, folded: Timeline, wall_s: float | None, *, orderly: bool) -> Account | None:
         """Where the time went; None where that is not known. `folded`: the timeline of `events`;
         `wall_s`: measured by the parent, once the run has ended; `orderly`: as in `goodput`."""
-        if self._reaches_back(folded.compiles):
-            self._drop_account()
+        if self.settled is not None:
+            until = self.settled.until_ns
+            spans = ((round(_begin_s(each) * _NS), round(each.t * _NS)) for each in folded.compiles)
+            if any(begin < until < end for begin, end in spans):  # it reaches back into that time
+                self._drop_account()
         if self.account_lost:
             return None
         self._settle_old(folded)
         timeline = replace(folded, steps=tuple(self.steps), spans=tuple(self.spans))
         return account(timeline, wall_s, orderly=orderly, settled=self.settled)
-
-    def _reaches_back(self, compiles: Iterable[Compile]) -> bool:
-        """A compile ended after the settled time and began in it."""
-        if self.settled is None:
-            return False
-        until = self.settled.until_ns
-        return any(round(_begin_s(item) * _NS) < until < round(item.t * _NS) for item in compiles)
 
     def _settle_old(self, folded: Timeline) -> None:
         """Settles the time of the older half, when there are twice as many steps as are kept."""
@@ -230,7 +226,14 @@ class LiveRun:
         )
         if records_lost or not processes:
             return snapshot
-        return self._with_steps(snapshot, _lead(timeline, processes), end)
+        # The process whose steps the receipt would report if the run were over now.
+        newest = [
+            replace(item.newest, process=index)
+            for index, item in enumerate(processes)
+            if item.newest is not None
+        ]
+        lead = processes[replace(timeline, steps=tuple(newest)).lead]
+        return self._with_steps(snapshot, lead, end)
 
     def _with_steps(
         self, snapshot: MetricsSnapshot, lead: LiveProcess, end: RunEnd | None
@@ -239,8 +242,13 @@ class LiveRun:
         folded = fold([lead.events])
         ended = folded.processes[0].ended is not None
         snapshot = replace(snapshot, steps=lead.ended_steps or None, step_s=step_s)
-        if lead.tracked is not None:
-            snapshot = self._with_tracked(snapshot, lead.tracked)
+        if (run := lead.tracked) is not None:
+            last = {item.name: item.last for item in run.metrics if item.last is not None}
+            snapshot = replace(
+                snapshot,
+                tracked=self._by_labels(run.name, last),
+                tracked_per_s=self._by_labels(run.name, run.per_s),
+            )
         account = lead.account(
             folded,
             None if end is None else end.wall_s,
@@ -257,14 +265,6 @@ class LiveRun:
             badput_s=self._labels.sum_by_label(badput),
         )
 
-    def _with_tracked(self, snapshot: MetricsSnapshot, run: RunTracked) -> MetricsSnapshot:
-        last = {item.name: item.last for item in run.metrics if item.last is not None}
-        return replace(
-            snapshot,
-            tracked=self._by_labels(run.name, last),
-            tracked_per_s=self._by_labels(run.name, run.per_s),
-        )
-
     def _by_labels(self, run: str, values: Mapping[str, float]) -> dict[tuple[str, str], float]:
         """Those with labels of their own: a sum or mean of different metrics has no meaning."""
         labelled = {
@@ -276,16 +276,6 @@ class LiveRun:
             for labels, value in labelled.items()
             if OTHER not in labels and math.isfinite(value)
         }
-
-
-def _lead(timeline: Timeline, processes: list[LiveProcess]) -> LiveProcess:
-    """The process whose steps the receipt would report if the run were over now."""
-    newest = [
-        replace(item.newest, process=index)
-        for index, item in enumerate(processes)
-        if item.newest is not None
-    ]
-    return processes[replace(timeline, steps=tuple(newest)).lead]
 
 
 def _end_ns(span: SpanEnded) -> int:

@@ -138,13 +138,10 @@ def data_points(snapshot: MetricsSnapshot) -> Iterator[Point]:
 
 def flat_values(snapshot: MetricsSnapshot) -> dict[str, float]:
     """The values by one name each, as experiments use them: "compilediag/badput_time_s/eval"."""
-    return {
-        "/".join((_short_name(point.metric), *point.labels.values())): point.value
-        for point in data_points(snapshot)
-        if point.metric.source not in ("exit_code", "active")
-    }
-
-
-def _short_name(metric: Metric) -> str:
-    name = metric.name.replace("compilediag.", "compilediag/", 1).replace(".", "_")
-    return f"{name}_s" if metric.unit == "s" else name
+    values: dict[str, float] = {}
+    for metric, value, labels in data_points(snapshot):
+        if metric.source not in ("exit_code", "active"):
+            name = metric.name.replace("compilediag.", "compilediag/", 1).replace(".", "_")
+            unit = "_s" if metric.unit == "s" else ""
+            values["/".join((name + unit, *labels.values()))] = value
+    return values

@@ -52,10 +52,10 @@ class OtlpSink(Sink):
         base = None if self._url is None else self._url.rstrip("/")
         self._metrics = metrics.OTLPMetricExporter(endpoint=base and f"{base}/v1/metrics")
         self._spans = traces.OTLPSpanExporter(endpoint=base and f"{base}/v1/traces")
-        self._resource = _resource(self._attributes)
-        self._open_tracer()
-
-    def _open_tracer(self) -> None:
+        resources: Any = import_module("opentelemetry.sdk.resources")
+        environment = resources.OTELResourceDetector().detect()  # overrides what is ours
+        ours = resources.Resource(self._attributes)
+        self._resource = resources.Resource.create({}).merge(ours).merge(environment)
         trace: Any = import_module("opentelemetry.sdk.trace")
         finished = self._finished
 
@@ -81,7 +81,12 @@ class OtlpSink(Sink):
             since = start if metric.kind == "counter" else None
             point = sdk.NumberDataPoint(dict(labels), since, now, value)
             by_metric.setdefault(metric, []).append(point)
-        metrics = [_metric(sdk, metric, points) for metric, points in by_metric.items()]
+        metrics: list[Any] = []
+        for metric, points in by_metric.items():
+            data = sdk.Gauge(points)
+            if metric.kind == "counter":
+                data = sdk.Sum(points, sdk.AggregationTemporality.CUMULATIVE, is_monotonic=True)
+            metrics.append(sdk.Metric(metric.name, metric.description, metric.unit, data))
         scope = scopes.InstrumentationScope(SCOPE, __version__)
         scoped = sdk.ScopeMetrics(scope=scope, metrics=metrics, schema_url="")
         data = sdk.MetricsData([sdk.ResourceMetrics(self._resource, [scoped], "")])
@@ -132,18 +137,3 @@ class _LastWarning(logging.Handler):
     def take(self) -> str:
         message, self.message = self.message, None
         return message or "the receiver did not take it"
-
-
-def _resource(ours: Mapping[str, str]) -> Any:
-    """Attributes from the environment override ours."""
-    sdk: Any = import_module("opentelemetry.sdk.resources")
-    environment = sdk.OTELResourceDetector().detect()
-    return sdk.Resource.create({}).merge(sdk.Resource(dict(ours))).merge(environment)
-
-
-def _metric(sdk: Any, metric: Metric, points: list[Any]) -> Any:
-    if metric.kind == "counter":
-        data = sdk.Sum(points, sdk.AggregationTemporality.CUMULATIVE, is_monotonic=True)
-    else:
-        data = sdk.Gauge(points)
-    return sdk.Metric(metric.name, metric.description, metric.unit, data)

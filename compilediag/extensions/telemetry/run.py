@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -123,7 +123,19 @@ def sinks_for(
 def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
     """By kind, over all processes; one that was never open has no entry."""
     totals: dict[str, ExperimentCounts] = {}
-    for counts in _files(run_dir):
+    for file_name in sorted(os.listdir(run_dir)):
+        if not (file_name.startswith("experiments-") and file_name.endswith(".json")):
+            continue
+        file = open_regular(os.path.join(run_dir, file_name))
+        if file is None:
+            continue
+        with file:
+            try:
+                counts = msgspec.json.decode(
+                    file.read(LIMIT_BYTES), type=dict[str, ExperimentCounts]
+                )
+            except msgspec.MsgspecError:
+                continue
         for name in EXPERIMENTS:
             one = counts.get(name)
             if one is not None and (one.told or one.failed):
@@ -133,20 +145,6 @@ def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
                 if one.problem:
                     total.problem = Redactor().text(one.problem)[:300]
     return totals
-
-
-def _files(run_dir: str) -> Iterator[dict[str, ExperimentCounts]]:
-    for name in sorted(os.listdir(run_dir)):
-        if not (name.startswith("experiments-") and name.endswith(".json")):
-            continue
-        file = open_regular(os.path.join(run_dir, name))
-        if file is None:
-            continue
-        with file:
-            try:
-                yield msgspec.json.decode(file.read(LIMIT_BYTES), type=dict[str, ExperimentCounts])
-            except msgspec.MsgspecError:
-                continue
 
 
 def experiment_note(name: str, counts: ExperimentCounts) -> str | None:

@@ -51,7 +51,10 @@ class SpanBuilder:
         """The spans among new events; none before the start event of the process."""
         for event in unbatch(events):
             if isinstance(event, ProcessStarted):
-                self._begin(event)
+                if (started_s := unix_s(event.started_utc)) is not None:
+                    self._origin_ns = round(started_s * 1e6) * 1000
+                    rank = {} if event.rank is None else {"compilediag.rank": event.rank}
+                    self._process = {"process.pid": event.pid, **rank}
             elif isinstance(event, Compiled):
                 yield from self._compile(event)
             elif isinstance(event, SpanEnded):
@@ -64,15 +67,6 @@ class SpanBuilder:
                     attributes = {"compilediag.category": self.labels.label(category)}
                     name = self.labels.label(event.name)
                     yield from self._span(name, event.start, event.wall_s, attributes)
-
-    def _begin(self, event: ProcessStarted) -> None:
-        started_s = unix_s(event.started_utc)
-        if started_s is None:
-            return
-        self._origin_ns = round(started_s * 1e6) * 1000
-        self._process = {"process.pid": event.pid}
-        if event.rank is not None:
-            self._process["compilediag.rank"] = event.rank
 
     def _compile(self, event: Compiled) -> Iterator[ExportedSpan]:
         """A backward has the compile id of its forward, and is compiled after it."""

@@ -42,37 +42,16 @@ def steps_of(log: TrainLog, warmup: int | None) -> StepsSection | None:
         return StepsSection(count=count)
     covered = sum(each for _, each in steps)
     ordered = sorted(steps)
-    return StepsSection(
-        count=count,
-        timed=int(covered) if int(covered) != count else None,
-        warmup=_warmup_steps(log, warmup_lines(log, warmup)),
-        clock=log.clock,
-        mean=sum(seconds * each for seconds, each in steps) / covered,
-        median=at_share(ordered, 0.5),
-        min=ordered[0][0],
-        max=ordered[-1][0],
-        p90=at_share(ordered, 0.9),
-        p99=at_share(ordered, 0.99),
-        sketch=sketch_record(sketch_of((seconds, int(covered)) for seconds, covered in steps)),
-        spikes=_spikes(log, warmup_lines(log, warmup)),
-    )
-
-
-def _warmup_steps(log: TrainLog, lines: int) -> int:
-    """The steps of so many leading lines: by their numbers, where they have them."""
-    if not lines:
-        return 0
+    # The steps of the leading lines: by their numbers, where they have them.
+    lines = warmup_lines(log, warmup)
     numbers = log.numbers[: lines + 1]
-    if len(numbers) > lines and numbers[lines] > numbers[0]:
+    warmup_steps = max(1, int(sum(log.covered[:lines]))) if lines else 0
+    if lines and len(numbers) > lines and numbers[lines] > numbers[0]:
         before = log.covered[0] if log.clock != "timestamps" else 1
-        return max(1, int(numbers[lines] - log.covered[lines] - numbers[0] + before))
-    return max(1, int(sum(log.covered[:lines])))
-
-
-def _spikes(log: TrainLog, warmup: int) -> tuple[Spike, ...]:
-    """Lines whose steps took long; the cause is unknown: it may have been an evaluation."""
+        warmup_steps = max(1, int(numbers[lines] - log.covered[lines] - numbers[0] + before))
+    # Lines whose steps took long; the cause is unknown: it may have been an evaluation.
     walls = [seconds if seconds > 0 else 0.0 for seconds in log.seconds]
-    return tuple(
+    spikes = tuple(
         Spike(
             step=int(log.numbers[position]),
             wall_s=walls[position],
@@ -81,8 +60,22 @@ def _spikes(log: TrainLog, warmup: int) -> tuple[Spike, ...]:
             sync_s=None,
             why=UNEXPLAINED,
         )
-        for position in spike_positions(walls, warmup)
+        for position in spike_positions(walls, lines)
         if not math.isnan(log.numbers[position])
+    )
+    return StepsSection(
+        count=count,
+        timed=int(covered) if int(covered) != count else None,
+        warmup=warmup_steps,
+        clock=log.clock,
+        mean=sum(seconds * each for seconds, each in steps) / covered,
+        median=at_share(ordered, 0.5),
+        min=ordered[0][0],
+        max=ordered[-1][0],
+        p90=at_share(ordered, 0.9),
+        p99=at_share(ordered, 0.99),
+        sketch=sketch_record(sketch_of((seconds, int(covered)) for seconds, covered in steps)),
+        spikes=spikes,
     )
 
 
