@@ -28,7 +28,7 @@ from screens import acting
 from compilediag.compare.changes import CountChange
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
 from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
-from compilediag.views.gate import FORMATS, sarif
+from compilediag.views.gate import FORMATS
 from compilediag.views.gate.messages import RepositoryLine, location
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
@@ -421,8 +421,8 @@ def test_thousands_of_failures_can_be_read_again(crowd: Judgement) -> None:
 
 def test_no_more_results_than_code_scanning_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones too: their number is limited beside their size."""
-    assert sarif.MAX_RESULTS <= 25_000
-    monkeypatch.setattr(sarif, "MAX_RESULTS", 10)
+    assert forges.MAX_RESULTS <= 25_000
+    monkeypatch.setattr(forges, "MAX_RESULTS", 10)
     item = Item(kind="count", rule="r", message="m")
     read = json.loads(render("sarif", replace(FAILED, failures=(item,) * 12)))
     assert len(read["runs"][0]["results"]) <= 10

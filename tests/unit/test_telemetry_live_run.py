@@ -11,10 +11,12 @@ import pytest
 
 from compilediag.diagnosis.figures.goodput import account, settle
 from compilediag.extensions.telemetry import live_run
-from compilediag.extensions.telemetry.labels import MAX_OWN_NAMES, OTHER, Labels
 from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
 from compilediag.extensions.telemetry.metrics import (
+    MAX_OWN_NAMES,
     METRICS,
+    OTHER,
+    Labels,
     MetricsSnapshot,
     data_points,
     flat_values,

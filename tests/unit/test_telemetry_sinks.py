@@ -15,9 +15,8 @@ from collector import Collector, attributes
 from compilediag.errors import UsageError
 from compilediag.extensions.telemetry import worker
 from compilediag.extensions.telemetry.exporter import SHUTDOWN_TIMEOUT_S, Exporter
-from compilediag.extensions.telemetry.labels import Labels
 from compilediag.extensions.telemetry.live_run import RunEnd
-from compilediag.extensions.telemetry.metrics import METRICS, MetricsSnapshot
+from compilediag.extensions.telemetry.metrics import METRICS, Labels, MetricsSnapshot
 from compilediag.extensions.telemetry.run import sinks_for
 from compilediag.extensions.telemetry.settings import (
     TelemetrySettings,

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from compilediag.diagnosis.figures.goodput import CATEGORIES
-from compilediag.extensions.telemetry.labels import Labels
 from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
-from compilediag.extensions.telemetry.metrics import flat_values
+from compilediag.extensions.telemetry.metrics import Labels, flat_values
 from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
 from compilediag.extensions.telemetry.worker import ExportStats, ExportWorker, Sink
 from compilediag.readers.journal import JournalTail

@@ -23,8 +23,7 @@ from compilediag.diagnosis.figures.goodput import (
     recompile_ids,
     settle,
 )
-from compilediag.extensions.telemetry.labels import OTHER, Labels
-from compilediag.extensions.telemetry.metrics import MetricsSnapshot
+from compilediag.extensions.telemetry.metrics import OTHER, Labels, MetricsSnapshot
 from compilediag.timeline.fold import fold
 from compilediag.timeline.process import unbatch
 from compilediag.timeline.timeline import Compile, Step, Timeline

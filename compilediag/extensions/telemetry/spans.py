@@ -12,8 +12,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, PRODUCTIVE
-from compilediag.extensions.telemetry.labels import Labels
-from compilediag.extensions.telemetry.metrics import MetricsSnapshot
+from compilediag.extensions.telemetry.metrics import Labels, MetricsSnapshot
 from compilediag.readers.lines import unix_s
 from compilediag.timeline.process import unbatch
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compilediag.compare.gate.judgement import Judgement
-from compilediag.views.gate import forges, json, sarif, screens
+from compilediag.views.gate import forges, json, screens
 from compilediag.views.style import RenderOptions
 
 FORMATS: dict[str, Callable[[Sequence[Judgement], RenderOptions], str]] = {
     "terminal": screens.draw,
     "github": forges.annotate,
     "gitlab": forges.report_quality,
-    "sarif": sarif.render,
+    "sarif": forges.render_sarif,
     "junit": forges.render_junit,
     "md": screens.draw_markdown,
     "json": json.render,
