@@ -28,7 +28,7 @@ from screens import acting
 from compilediag.compare.changes import CountChange
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
 from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
-from compilediag.views.gate import FORMATS
+from compilediag.views.gate import FORMATS, forges
 from compilediag.views.gate.messages import RepositoryLine, location
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
