@@ -20,9 +20,9 @@ from compilediag.commands.target import (
     with_files_read,
 )
 from compilediag.commands.terminal import (
+    json_text,
     render_options,
     write,
-    write_json,
     write_message,
 )
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
@@ -137,7 +137,7 @@ def command(options: FixOptions) -> int:
     if options.dry_run:
         rows = [(each, listed[each.id]) for each in findings]
         if run_options.as_json:
-            write_json(plan_as_json(receipt, rows))
+            write(json_text(plan_as_json(receipt, rows)))
             return EXIT_OK
         write(render_candidates(receipt, rows, render_options()) if rows else "no findings\n")
         return EXIT_OK
@@ -291,7 +291,7 @@ def _report(options: RunOptions, campaign: Campaign, results: tuple[Result, ...]
     if options.env is not None:
         _write("--env", options.env, "".join(f"{line}\n" for line in lines))
     if options.as_json:
-        write_json(as_json(campaign, results))
+        write(json_text(as_json(campaign, results)))
         return
     together, screen = campaign.together, render_options()
     write(render_fixes(campaign.receipt, results, lines, together, campaign.notes, screen))

@@ -203,8 +203,28 @@ def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[
     if required.own_code_only and not problems and not part.count("graphs"):
         only = "nothing of your own code was compiled, only code of libraries"
         problems = [Problem.of_blindness(only)]
-    if required.warmup is not None:
-        problems += _after_warmup(run, part, required.warmup, warmups)
+    if (warmup := required.warmup) is not None:
+        allowed = {
+            tuple(item.id)
+            for item in run.timeline.recompiles
+            if any(start <= item.t <= end for start, end in warmups)
+        }
+        made, failed = (
+            [
+                item
+                for item in items
+                if (item.step or 0) >= warmup
+                and (item.process, item.epoch, item.compile_id) not in allowed
+            ]
+            for items in (part.recompiles, part.failed_recompiles)
+        )
+        happened = [count(len(made), "recompile")] if made else []
+        if failed:
+            happened.append(f"{count(len(failed), 'attempt')} to recompile that left no code")
+        if happened:
+            after = f" after a warm-up of {count(warmup, 'step')}" if warmup else ""
+            headline = f"{' and '.join(happened)}{after}; zero_recompiles allows none"
+            problems.append(Problem(headline, tuple(part.causes((*made, *failed)))))
     for name, bound in required.limits.items():
         number = part.count(name)
         if number is None:
@@ -222,32 +242,6 @@ def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[
         )
         problems.append(Problem(headline, tuple(part.causes(part.failed_recompiles))))
     return problems
-
-
-def _after_warmup(
-    run: WatchResult, part: JudgedPart, warmup: int, warmups: Intervals
-) -> Iterable[Problem]:
-    allowed = {
-        tuple(item.id)
-        for item in run.timeline.recompiles
-        if any(start <= item.t <= end for start, end in warmups)
-    }
-    made, failed = (
-        [
-            item
-            for item in items
-            if (item.step or 0) >= warmup
-            and (item.process, item.epoch, item.compile_id) not in allowed
-        ]
-        for items in (part.recompiles, part.failed_recompiles)
-    )
-    if made or failed:
-        after = f" after a warm-up of {count(warmup, 'step')}" if warmup else ""
-        happened = [count(len(made), "recompile")] if made else []
-        if failed:
-            happened.append(f"{count(len(failed), 'attempt')} to recompile that left no code")
-        headline = f"{' and '.join(happened)}{after}; zero_recompiles allows none"
-        yield Problem(headline, tuple(part.causes((*made, *failed))))
 
 
 # --- a block -------------------------------------------------------------------------------------

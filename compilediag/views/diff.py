@@ -115,7 +115,7 @@ def _plain(name: str) -> str:
 def _lists(found: Comparison, options: RenderOptions) -> list[Listing]:
     """Every list of changes that is not empty."""
     differing = [item for item in found.causes_same if item.before != item.after]
-    lists: tuple[tuple[str, Sequence[Any], Callable[[Any, RenderOptions], str]], ...] = (
+    lists: list[tuple[str, Sequence[Any], Callable[[Any, RenderOptions], str]]] = [
         ("causes that are new", found.causes_new, _cause),
         ("causes that are gone", found.causes_gone, _cause),
         ("causes that hit another number of compiles", differing, _cause),
@@ -132,7 +132,7 @@ def _lists(found: Comparison, options: RenderOptions) -> list[Listing]:
         ("keys of compile caches (CD612)", found.cache_keys, _cache_key),
         ("lane, not in the older receipt", found.lane_not_recorded, _field),
         ("code", found.provenance, _field),
-    )
+    ]
     return [
         Listing(title, [Code(shown(each, options)) for each in items], ": compilediag diff --json")
         for title, items, shown in lists

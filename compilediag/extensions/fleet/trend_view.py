@@ -57,7 +57,23 @@ def render_trend(
     verdict = options.styled(f"{options.sign(sign)} {sentence}", _COLORS[sign])
     lines = options.wrap_items([verdict, span(lanes, options)], "", "  ")
     for event in listed:
-        lines += ["", *_event(event, options)]
+        sign = SIGNS[event.state]
+        title = f"{options.sign(sign)} {event_title(event, options)}"
+        head, *rest = options.wrap(title, "", "    ")
+        color = "dim" if event.state == "undone" else _COLORS[sign]
+        block = [options.styled(head, color), *rest]
+        # A line a change: measure, levels, size, and a picture of the series.
+        rows: list[tuple[str, ...]] = []
+        for change in event.changes:
+            values = raised(event.lane.points_of(change))
+            low, high, ascii_only = min(values), max(values), options.ascii_only
+            bars = sparkline(values, low, high, len(values), ascii_only=ascii_only)
+            rows.append((*change_cells(change, options), "" if low == high else bars))
+        widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+        block += [("    " + "  ".join(map(pad, row, widths))).rstrip() for row in rows]
+        for text in circumstances(event, options):
+            block += options.wrap(text, "    ", "      ")
+        lines += ["", *block]
     hidden = len(events) - len(listed)
     if hidden:
         lines += ["", f"+{count(hidden, 'more change')}, undone or older: --all"]
@@ -85,26 +101,6 @@ def conclusion(lanes: Sequence[LaneTrend], events: Sequence[LaneEvent]) -> tuple
     if any(series.enough for lane in lanes for series in lane.series):
         return "good", "nothing got worse and stayed so"
     return "blind", "too few receipts to determine a trend"
-
-
-def _event(event: LaneEvent, options: RenderOptions) -> list[str]:
-    sign = SIGNS[event.state]
-    title = f"{options.sign(sign)} {event_title(event, options)}"
-    head, *rest = options.wrap(title, "", "    ")
-    color = "dim" if event.state == "undone" else _COLORS[sign]
-    lines = [options.styled(head, color), *rest]
-    # A line a change: measure, levels, size, and a picture of the series.
-    rows: list[tuple[str, ...]] = []
-    for change in event.changes:
-        values = raised(event.lane.points_of(change))
-        low, high, ascii_only = min(values), max(values), options.ascii_only
-        bars = sparkline(values, low, high, len(values), ascii_only=ascii_only)
-        rows.append((*change_cells(change, options), "" if low == high else bars))
-    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-    lines += [("    " + "  ".join(map(pad, row, widths))).rstrip() for row in rows]
-    for text in circumstances(event, options):
-        lines += options.wrap(text, "    ", "      ")
-    return lines
 
 
 def event_title(event: LaneEvent, options: RenderOptions) -> str:

@@ -34,12 +34,6 @@ class TelemetrySettings:
     every_s: float = EVERY_S
 
     @property
-    def any(self) -> bool:
-        """Whether there is any destination."""
-        sinks = (self.otlp, self.prometheus_textfile, self.pushgateway, self.prometheus_listen)
-        return self.experiments or any(item is not None for item in sinks)
-
-    @property
     def experiments_every_s(self) -> float | None:
         """Seconds between updates of the target's experiments; None: they get none."""
         return self.every_s if self.experiments else None
@@ -86,7 +80,8 @@ def telemetry_settings(
         experiments=experiments,
         every_s=float(telemetry_every or EVERY_S),
     )
-    if not telemetry.any:
+    exported = telemetry.otlp or prometheus_textfile or pushgateway or prometheus_listen
+    if not exported and not experiments:
         return None
     if telemetry.otlp is not None:
         _require("opentelemetry.exporter.otlp.proto.http", "OTLP", "otel")

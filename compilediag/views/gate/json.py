@@ -53,23 +53,21 @@ class JudgementDocument(Document, frozen=True, kw_only=True):
 
 def render(judgements: Sequence[Judgement], options: RenderOptions) -> str:
     """Every field of every judgement; only ASCII, all else is escaped."""
+    records: list[JudgementRecord] = []
+    for judgement in judgements:
+        answers = {"passed": judgement.passed, "judged": judgement.judged}
+        lists: dict[str, list[ItemRecord]] = {}
+        for name in ("failures", "improvements", "known"):
+            items: tuple[Item, ...] = getattr(judgement, name)
+            lists[name] = [
+                ItemRecord(**asdict(each), fingerprint=each.fingerprint) for each in items
+            ]
+        records.append(convert({**asdict(judgement), **lists, **answers}, JudgementRecord))
     document = JudgementDocument(
         schema=SCHEMA,
         compilediag=__version__,
         passed=bool(judgements) and all(item.passed for item in judgements),
         judged=bool(judgements) and all(item.judged for item in judgements),
-        judgements=tuple(map(_record_of, judgements)),
+        judgements=tuple(records),
     )
     return json.dumps(builtins_of(document), indent=1) + "\n"
-
-
-def _record_of(judgement: Judgement) -> JudgementRecord:
-    answers = {"passed": judgement.passed, "judged": judgement.judged}
-    lists: dict[str, tuple[Item, ...]] = {
-        name: getattr(judgement, name) for name in ("failures", "improvements", "known")
-    }
-    records = {
-        name: [ItemRecord(**asdict(item), fingerprint=item.fingerprint) for item in items]
-        for name, items in lists.items()
-    }
-    return convert({**asdict(judgement), **records, **answers}, JudgementRecord)
