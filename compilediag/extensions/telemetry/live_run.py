@@ -24,9 +24,8 @@ from compilediag.diagnosis.figures.goodput import (
     settle,
 )
 from compilediag.extensions.telemetry.metrics import OTHER, Labels, MetricsSnapshot
-from compilediag.timeline.fold import fold
 from compilediag.timeline.process import unbatch
-from compilediag.timeline.timeline import Compile, Step, Timeline
+from compilediag.timeline.timeline import Compile, Step, Timeline, fold
 from compilediag_harness.wire import (
     Compiled,
     Event,
