@@ -86,6 +86,12 @@ def render_cadence(
     if section.steps is not None:
         facts.append(f"{section.steps} steps each, {section.warmup} of them warm-up")
     fresh = "empty caches for each variant" if section.caches == "fresh" else "caches kept"
+    commands = [f"show{suffix}"]
+    worst = _costliest(section)
+    if worst is not None and worst.causes and worst.causes[0].rule:
+        commands.insert(0, f"explain {options.text(worst.causes[0].rule, 8)}")
+    elif not section.groups:
+        commands.insert(0, "run --cadence-probe --group 'NAME=--its-option {n}' ...")
     blocks = [
         [*lines, *options.wrap_items([*facts, fresh], "  ", style="dim")],
         _costs(section, options),
@@ -93,7 +99,7 @@ def render_cadence(
         variant_rows(section, options),
         _periods(section, options),
         [line for note in section.notes for line in options.warning(options.text(note, 1000))],
-        _next(section, options, suffix) if more else [],
+        options.next_commands(commands) if more else [],
     ]
     lines = [line for block in blocks if block for line in (*block, "")]
     return "\n".join(line.rstrip() for line in lines[:-1]) + "\n"
@@ -304,16 +310,6 @@ def _rhythm(item: PeriodRecord) -> str:
     if item.compile_s > item.extra_s * item.count / 2:
         return f"{sentence}: torch compiles there, {seconds(item.compile_s)} in all"
     return sentence
-
-
-def _next(section: CadenceSection, options: RenderOptions, suffix: str) -> list[str]:
-    commands = [f"show{suffix}"]
-    worst = _costliest(section)
-    if worst is not None and worst.causes and worst.causes[0].rule:
-        commands.insert(0, f"explain {options.text(worst.causes[0].rule, 8)}")
-    elif not section.groups:
-        commands.insert(0, "run --cadence-probe --group 'NAME=--its-option {n}' ...")
-    return options.next_commands(commands)
 
 
 def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:

@@ -15,6 +15,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -330,7 +331,8 @@ def _opened(folder: str) -> Generator[sqlite3.Connection | None, None, None]:
     # "rw", so that SQLite can roll back what a killed writer left; a read-only file stays readable.
     uri = f"file:{quote(os.path.abspath(path))}?mode=rw"
     with contextlib.closing(sqlite3.connect(uri, timeout=WAIT_S, uri=True)) as index:
-        index.text_factory = _text
+        # Damaged text is no text of ours, and no error.
+        index.text_factory = partial(str, encoding="utf-8", errors="replace")
         yield index if _pragma(index, "user_version") == user_version() else None
 
 
@@ -346,11 +348,6 @@ def _is_ours(path: str) -> bool:
     if head and not os.path.exists(f"{path}-journal"):
         raise NotAnIndex(_NOT_OURS)
     return False
-
-
-def _text(raw: bytes) -> str:
-    """Damaged text is no text of ours, and no error."""
-    return raw.decode("utf-8", "replace")
 
 
 def _pragma(index: sqlite3.Connection, name: str) -> int:

@@ -108,10 +108,25 @@ def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple
     """
     splits = _split(values, ties, rule)
     correlation = neighbour_correlation(ranks_of(values, ties), splits)
+    centre = fmean if rule.shares else median
     while splits:
         # Each between its neighbours.
         bounds = zip((0, *splits), splits, (*splits[1:], len(values)), strict=False)
-        found = [_step(values, ties, rule, correlation, *each) for each in bounds]
+        found: list[LevelStep] = []
+        for low, at, high in bounds:
+            part = values[low:high]
+            placed = place(part, at - low, SHORTEST, shares=rule.shares, correlation=correlation)
+            ranks = ranks_of(part, ties[low:high])
+            found.append(
+                LevelStep(
+                    at=low + placed.at,
+                    earliest=low + placed.earliest,
+                    latest=low + placed.latest,
+                    before=centre(part[: placed.at]),
+                    after=centre(part[placed.at :]),
+                    chance=chance_at(ranks, placed.at, SHORTEST, correlation),
+                )
+            )
         weakest = max(found, key=lambda step: _doubt(step, rule))
         if _doubt(weakest, rule) <= 1:
             return tuple(found)
@@ -134,28 +149,6 @@ def _split(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> list
         found.append(at)
         waiting += [(low, at), (at, high)]
     return sorted(found)
-
-
-def _step(
-    values: Sequence[float],
-    ties: Sequence[int],
-    rule: StepRule,
-    correlation: float,
-    low: int,
-    at: int,
-    high: int,
-) -> LevelStep:
-    part = values[low:high]
-    placed = place(part, at - low, SHORTEST, shares=rule.shares, correlation=correlation)
-    centre = fmean if rule.shares else median
-    return LevelStep(
-        at=low + placed.at,
-        earliest=low + placed.earliest,
-        latest=low + placed.latest,
-        before=centre(part[: placed.at]),
-        after=centre(part[placed.at :]),
-        chance=chance_at(ranks_of(part, ties[low:high]), placed.at, SHORTEST, correlation),
-    )
 
 
 def _doubt(step: LevelStep, rule: StepRule) -> float:
@@ -228,8 +221,16 @@ def clearest_split(values: Sequence[float], ties: Sequence[int], shortest: int) 
     """The split that chance explains worst; None where no split leaves `shortest` values a side."""
     best: Split | None = None
     for low, high, times in _intervals(len(values), shortest):
-        at, tail = _in_interval(ranks_of(values[low:high], ties[low:high]), shortest)
-        chance = min(1.0, 2 * tail * times)
+        # The split with the smallest tail: the one with the largest deviation, or one near an end.
+        ranks = ranks_of(values[low:high], ties[low:high])
+        size, sums = len(ranks), list(accumulate(ranks, initial=0))
+        indexes = range(shortest, size - shortest + 1)
+        excess = {at: abs(sums[at] - at * (size + 1) / 2) for at in indexes}
+        near_ends = [at for at in indexes if min(at, size - at) <= FEW]
+        clearest = max(excess, key=lambda at: excess[at] ** 2 / (at * (size - at)))
+        tails = {at: _tail(excess[at], at, size) for at in (*near_ends, clearest)}
+        at = min(tails, key=tails.__getitem__)
+        chance = min(1.0, 2 * tails[at] * times)
         if best is None or chance < best.chance:
             best = Split(low + at, low, high, chance)
     return best
@@ -251,19 +252,6 @@ def _intervals(size: int, shortest: int) -> Iterator[tuple[int, int, int]]:
 
 def _splits(size: int, shortest: int) -> int:
     return size - 2 * shortest + 1
-
-
-def _in_interval(ranks: Sequence[int], shortest: int) -> tuple[int, float]:
-    """The split with the smallest tail: the one with the largest deviation, or one near an end."""
-    size = len(ranks)
-    sums = list(accumulate(ranks, initial=0))
-    indexes = range(shortest, size - shortest + 1)
-    excess = {at: abs(sums[at] - at * (size + 1) / 2) for at in indexes}
-    near_ends = [at for at in indexes if min(at, size - at) <= FEW]
-    clearest = max(indexes, key=lambda at: excess[at] ** 2 / (at * (size - at)))
-    tails = {at: _tail(excess[at], at, size) for at in (*near_ends, clearest)}
-    at = min(tails, key=tails.__getitem__)
-    return at, tails[at]
 
 
 def chance_at(ranks: Sequence[int], at: int, shortest: int, correlation: float = 0.0) -> float:
