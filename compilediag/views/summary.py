@@ -89,7 +89,20 @@ def render_issue(
     below `root` are shown relative to it."""
     options = RenderOptions(width=WIDTH, root=root)
     head = render_overview(summarize(receipt, options, findings=False))
-    text = "\n".join([head, *table(_environment(receipt))]) + "\n"
+    found = receipt.environment
+    gpus = [str(each) for each in found.gpus or ()]
+    gpus += [f"CUDA {found.cuda}"] if found.cuda else []
+    rows = (
+        ("command", " ".join(receipt.header.run.argv_redacted)),
+        ("torch", " ".join(filter(None, (found.torch, found.torch_git)))),
+        ("Python, system", ", ".join(filter(None, (found.python, found.os)))),
+        ("GPU", ", ".join(gpus) or "none"),
+        ("Triton", found.triton),
+        ("settings", " ".join(f"{name}={value}" for name, value in found.compile_flags.items())),
+        ("compilediag", receipt.header.producer.version),
+    )
+    environment = Table(("", ""), [(name, Code(text)) for name, text in rows if text])
+    text = "\n".join([head, *table(environment)]) + "\n"
     left_out = 0
     for number in numbers:
         finding = receipt.findings[number - 1]
@@ -107,22 +120,6 @@ def render_issue(
     if left_out:
         text += f"\n{left_out} more are left out: `compilediag show --issue N` has finding N.\n"
     return text
-
-
-def _environment(receipt: Receipt) -> Table:
-    found = receipt.environment
-    gpus = [str(each) for each in found.gpus or ()]
-    gpus += [f"CUDA {found.cuda}"] if found.cuda else []
-    rows = (
-        ("command", " ".join(receipt.header.run.argv_redacted)),
-        ("torch", " ".join(filter(None, (found.torch, found.torch_git)))),
-        ("Python, system", ", ".join(filter(None, (found.python, found.os)))),
-        ("GPU", ", ".join(gpus) or "none"),
-        ("Triton", found.triton),
-        ("settings", " ".join(f"{name}={value}" for name, value in found.compile_flags.items())),
-        ("compilediag", receipt.header.producer.version),
-    )
-    return Table(("", ""), [(name, Code(text)) for name, text in rows if text])
 
 
 def _folded(title: str, text: str, language: str) -> list[str]:

@@ -35,10 +35,22 @@ def render_stats(lanes: Sequence[LaneStats], options: RenderOptions) -> str:
     shown = lanes[:MAX_LANES]
     lines = [options.styled(span(lanes, options), "bold"), "", *_table(shown, options)]
     lines += more(len(lanes) - MAX_LANES, " lanes: --lane NAME, or --json")
-    remarks = [remark for lane in shown for remark in _remarks(lane, options)]
-    lines += [""] if remarks else []
-    for remark in remarks:
-        lines += options.wrap(remark, "  ", "    ")
+    # What the line of a lane alone does not show.
+    remarks: list[str] = []
+    for lane in shown:
+        parts: list[str] = []
+        if lane.checks.failed:
+            parts.append(f"checks that failed: {counted(lane.checks.failed, options)}")
+        endings = {name: number for name, number in lane.statuses.items() if name != "complete"}
+        if endings:
+            parts.append(f"runs that did not end well: {counted(endings, options)}")
+        if len(lane.machines) > 1:
+            machines = count(len(lane.machines), "machine")
+            parts.append(f"on {machines}: {counted(lane.machines, options)}")
+        if parts:
+            remark = f"{options.text(lane.label, 80)}: {'; '.join(parts)}"
+            remarks += options.wrap(remark, "  ", "    ")
+    lines += ["", *remarks] if remarks else []
     return "\n".join(lines) + "\n"
 
 
@@ -78,21 +90,6 @@ def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
     if len({text.partition(" ")[2] for text in texts}) == 1:
         texts[:-1] = [text.partition(" ")[0] for text in texts[:-1]]
     return " / ".join(texts)
-
-
-def _remarks(lane: LaneStats, options: RenderOptions) -> list[str]:
-    """What the lane's line alone does not show."""
-    parts: list[str] = []
-    if lane.checks.failed:
-        parts.append(f"checks that failed: {counted(lane.checks.failed, options)}")
-    endings = {name: number for name, number in lane.statuses.items() if name != "complete"}
-    if endings:
-        parts.append(f"runs that did not end well: {counted(endings, options)}")
-    if len(lane.machines) > 1:
-        parts.append(
-            f"on {count(len(lane.machines), 'machine')}: {counted(lane.machines, options)}"
-        )
-    return [f"{options.text(lane.label, 80)}: {'; '.join(parts)}"] if parts else []
 
 
 def span(lanes: Sequence[LaneTrend] | Sequence[LaneStats], options: RenderOptions) -> str:

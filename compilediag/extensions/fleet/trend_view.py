@@ -10,7 +10,6 @@ from compilediag.extensions.fleet.changes import (
     LaneTrend,
     LevelChange,
     Mark,
-    Series,
     events_of,
     order_of,
 )
@@ -190,7 +189,16 @@ def quiet_lines(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> l
     lines = options.wrap(f"{label}: {about}", "", "    ")
     known = (item for item in lane.series if item.enough)
     steady = [item for item in known if all(change.undone for change in item.changes)]
-    parts = [_level(item, lane, options, complete) for item in steady if item.level or complete]
+    parts: list[str] = []
+    for item in steady:
+        measure = BY_NAME[item.measure]
+        part = measure.label
+        if item.level is not None:
+            part += f" {quantity(item.level, measure.unit)}"
+            part += f" ±{100 * item.noise:.1f} %" if item.noise and complete else ""
+            if item.machine is not None and lane.machines > 1:
+                part += f" on {options.text(item.machine, 80)}"
+        parts += [part] if item.level or complete else []
     if parts:
         lines += options.wrap(f"unchanged: {', '.join(parts)}", "  ", "    ")
     few = [item for item in lane.series if not item.enough]
@@ -202,18 +210,6 @@ def quiet_lines(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> l
     if lane.left_out:
         lines += options.wrap(f"left out: {counted(lane.left_out, options)}", "  ", "    ")
     return lines
-
-
-def _level(series: Series, lane: LaneTrend, options: RenderOptions, complete: bool) -> str:
-    measure = BY_NAME[series.measure]
-    if series.level is None:
-        return measure.label
-    text = f"{measure.label} {quantity(series.level, measure.unit)}"
-    if series.noise and complete:
-        text += f" ±{100 * series.noise:.1f} %"
-    if series.machine is not None and lane.machines > 1:
-        text += f" on {options.text(series.machine, 80)}"
-    return text
 
 
 # --- as a page -----------------------------------------------------------------------------------
