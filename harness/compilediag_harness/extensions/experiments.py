@@ -56,7 +56,15 @@ class Experiments:
         self._imports.on_import(WRITER, self._writer_imported)
 
     def _writer_imported(self, module: Any) -> None:
-        _remember_instances(module.SummaryWriter, self._writers)
+        """Keeps each writer that is made from now on."""
+        made, known = module.SummaryWriter.__init__, self._writers
+
+        @functools.wraps(made)
+        def remember(self: Any, *args: Any, **kwargs: Any) -> None:
+            made(self, *args, **kwargs)
+            known.append(weakref.ref(self))
+
+        module.SummaryWriter.__init__ = remember
         self._begin("tensorboard", self._log_tensorboard)
 
     def _begin(self, name: str, log: Log) -> None:
@@ -81,10 +89,15 @@ class Experiments:
         """Logs what is new, unless the last logging is younger than the period."""
         if self._logged_at is not None and now - self._logged_at < self._period_s:
             return
-        found = self._read()
-        if found is None:
+        try:
+            with open(os.path.join(self._run_dir, METRICS_FILE), "rb") as file:
+                record = json.loads(file.read(MAX_BYTES))
+        except (OSError, ValueError):
             return
-        metrics, step = found
+        if record["at_unix"] <= self._newest:
+            return
+        self._newest = record["at_unix"]
+        metrics, step = record["figures"], record["step"]
         for name, log in list(self._logs.items()):
             try:
                 self._counts_of(name)["told"] += log(metrics, step)
@@ -100,18 +113,6 @@ class Experiments:
         counts = self._counts_of(name)
         counts["failed"] += 1
         counts["problem"] = in_process.text(f"{type(error).__name__}: {error}")[:300]
-
-    def _read(self) -> tuple[Metrics, int | None] | None:
-        """The metrics and their step, where they are newer than the last."""
-        try:
-            with open(os.path.join(self._run_dir, METRICS_FILE), "rb") as file:
-                record = json.loads(file.read(MAX_BYTES))
-        except (OSError, ValueError):
-            return None
-        if record["at_unix"] <= self._newest:
-            return None
-        self._newest = record["at_unix"]
-        return record["figures"], record["step"]
 
     def _write_counts(self) -> None:
         path = os.path.join(self._run_dir, f"experiments-{os.getpid()}.json")
@@ -130,18 +131,6 @@ class Experiments:
         return False
 
 
-def _remember_instances(cls: Any, known: list[weakref.ref[Any]]) -> None:
-    """Adds each instance that is made from now on."""
-    made = cls.__init__
-
-    @functools.wraps(made)
-    def remember(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        known.append(weakref.ref(self))
-
-    cls.__init__ = remember
-
-
 def _log_wandb(metrics: Metrics, step: int | None) -> bool:
     """Into the row that the program's next `log` completes: its steps stay its own."""
     run = getattr(sys.modules["wandb"], "run", None)
@@ -152,28 +141,21 @@ def _log_wandb(metrics: Metrics, step: int | None) -> bool:
 
 
 def _log_mlflow(metrics: Metrics, step: int | None) -> bool:
+    """To the run that is open, unless MLflow keeps its runs elsewhere. `mlflow.active_run` has the
+    runs of its own thread alone, and nothing may run in the step's thread."""
     mlflow: Any = sys.modules["mlflow"]
-    run = _mlflow_run()
-    if run is None:
+    kept: Any = getattr(sys.modules.get("mlflow.tracking.fluent"), "_active_run_stack", None)
+    if hasattr(kept, "get_all_thread_values"):  # before 2.14 the stack was a plain list
+        every: dict[int | None, list[Any]] = kept.get_all_thread_values()
+        main = every.pop(threading.main_thread().ident, [])
+        kept = main or next((found for found in every.values() if found), None)
+    if not isinstance(kept, list) or not kept:
         return False
+    run: Any = kept[-1]
     now, made = int(time.time() * 1000), mlflow.entities.Metric
     batch = [made(name.replace(":", "."), value, now, step or 0) for name, value in metrics.items()]
     mlflow.MlflowClient().log_batch(run.info.run_id, metrics=batch)
     return True
-
-
-def _mlflow_run() -> Any:
-    """The run that is open; None where there is none, or MLflow keeps its runs elsewhere.
-
-    `mlflow.active_run` has the runs of its own thread alone, and nothing may run in the step's
-    thread. Before 2.14 the stack was a plain list.
-    """
-    kept: Any = getattr(sys.modules.get("mlflow.tracking.fluent"), "_active_run_stack", None)
-    if hasattr(kept, "get_all_thread_values"):
-        every: dict[int | None, list[Any]] = kept.get_all_thread_values()
-        main = every.pop(threading.main_thread().ident, [])
-        kept = main or next((found for found in every.values() if found), None)
-    return kept[-1] if isinstance(kept, list) and kept else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def install(run_dir: str, period_s: float) -> None:

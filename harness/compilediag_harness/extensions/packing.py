@@ -73,7 +73,11 @@ def _store_at(code: types.CodeType, line: int) -> tuple[ast.Subscript, str | Non
 def _last_filling(code: types.CodeType, name: str, before: int) -> tuple[str, int] | None:
     """How and where the buffer is filled, when that is the last thing that happens to its name."""
     found: tuple[str, int] | None = None
-    conditional = _conditional_lines(code, before)
+    conditional: set[int] = set()  # lines of branches that the store is not in itself
+    tree = tree_of(code)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, _BRANCHES) and not node.lineno <= before <= (node.end_lineno or 0):
+            conditional.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     for node in statements(code):
         if not isinstance(node, ast.stmt) or node.lineno >= before:
             continue
@@ -115,16 +119,6 @@ def _adds_up(code: types.CodeType, name: str) -> bool:
         and dotted(node.target.value) == name
         for node in statements(code)
     )
-
-
-def _conditional_lines(code: types.CodeType, store: int) -> frozenset[int]:
-    """Lines of branches that the store is not in itself."""
-    tree = tree_of(code)
-    lines: set[int] = set()
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, _BRANCHES) and not node.lineno <= store <= (node.end_lineno or 0):
-            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return frozenset(lines)
 
 
 # --- how much is written -------------------------------------------------------------------------

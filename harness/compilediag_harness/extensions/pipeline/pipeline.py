@@ -78,28 +78,25 @@ class _Batches(SessionSink):
         by_loop: dict[LoopDeclaration, list[StageRow | Size]] = {}
         for loop, row in rows:
             by_loop.setdefault(loop, []).append(row)
-        for loop, its_rows in by_loop.items():
-            self._emit(at, loop, its_rows)
-
-    def _emit(self, at: float, loop: LoopDeclaration, rows: list[StageRow | Size]) -> None:
         session = self.session
-        work = [row for row in rows if isinstance(row, StageRow)]
-        sizes = [row for row in rows if isinstance(row, Size)]
-        session.emit(
-            PipelineWorked(
-                t=session.at(at),
-                name=loop.name,
-                slots=loop.slots,
-                stages=tuple(row.stage for row in work),
-                starts=tuple(session.at(row.began) for row in work),
-                walls=tuple(row.ended - row.began for row in work),
-                samples=tuple(row.samples for row in work),
-                threads=tuple(row.thread for row in work),
-                infer_slots=tuple(row.slot for row in work),
-                pool_at=tuple(session.at(size.at) for size in sizes),
-                pool_sizes=tuple(size.size for size in sizes),
+        for loop, its_rows in by_loop.items():
+            work = [row for row in its_rows if isinstance(row, StageRow)]
+            sizes = [row for row in its_rows if isinstance(row, Size)]
+            session.emit(
+                PipelineWorked(
+                    t=session.at(at),
+                    name=loop.name,
+                    slots=loop.slots,
+                    stages=tuple(row.stage for row in work),
+                    starts=tuple(session.at(row.began) for row in work),
+                    walls=tuple(row.ended - row.began for row in work),
+                    samples=tuple(row.samples for row in work),
+                    threads=tuple(row.thread for row in work),
+                    infer_slots=tuple(row.slot for row in work),
+                    pool_at=tuple(session.at(size.at) for size in sizes),
+                    pool_sizes=tuple(size.size for size in sizes),
+                )
             )
-        )
 
 
 sinks = SessionSinks(_Batches)
@@ -222,7 +219,10 @@ class Pipeline:
         hash(slot)
         if not sinks.all:
             return _UNMEASURED
-        return Measured(self, INFER, samples, self._slot_index(slot))
+        index = NO_SLOT  # else in the order in which slots were first used
+        if slot is not None and (slot in self._slots or len(self._slots) < _MAX_SLOTS):
+            index = self._slots.setdefault(slot, len(self._slots))
+        return Measured(self, INFER, samples, index)
 
     def dispatch_wait(self) -> Unmeasured:
         """`with loop.dispatch_wait(): ...` where training waits for the pool to hold enough. It is
@@ -273,12 +273,6 @@ class Pipeline:
         """A block has ended."""
         self._recent[row.stage].append(row)
         add(self.declared, row, row.ended)
-
-    def _slot_index(self, slot: Hashable) -> int:
-        """The index of a slot, in the order they were first used."""
-        if slot is None or (slot not in self._slots and len(self._slots) >= _MAX_SLOTS):
-            return NO_SLOT
-        return self._slots.setdefault(slot, len(self._slots))
 
     def _window(self, stage: str, now: float) -> list[StageRow]:
         return [row for row in tuple(self._recent[stage]) if row.ended >= now - WINDOW_S]

@@ -105,7 +105,21 @@ class Ablation:
         document = checked.document()
         document["config"] = in_process.value(document["config"])
         content = tracked_run.write_json(path, document)
-        _emit(checked, Path(os.path.abspath(path)).as_uri(), content)
+        tracked_run.sinks.emit(
+            lambda t, _: AblationWritten(
+                t=t,
+                name=checked.name,
+                architecture=checked.architecture,
+                depth=checked.depth,
+                steps=len(checked.steps),
+                curves=len(checked.curves),
+                layers=len(checked.layers),
+                baseline=checked.baseline,
+                uri=Path(os.path.abspath(path)).as_uri(),
+                bytes=len(content),
+                sha256=hashlib.sha256(content).hexdigest(),
+            )
+        )
         return os.fspath(path)
 
     def __repr__(self) -> str:
@@ -256,22 +270,3 @@ class _Checks:
             return value
         self.not_finite += 1
         return None
-
-
-def _emit(report: Ablation, uri: str, content: bytes) -> None:
-    digest = hashlib.sha256(content).hexdigest()
-    tracked_run.sinks.emit(
-        lambda t, _: AblationWritten(
-            t=t,
-            name=report.name,
-            architecture=report.architecture,
-            depth=report.depth,
-            steps=len(report.steps),
-            curves=len(report.curves),
-            layers=len(report.layers),
-            baseline=report.baseline,
-            uri=uri,
-            bytes=len(content),
-            sha256=digest,
-        )
-    )

@@ -196,6 +196,9 @@ class TrackedRun:
         peak, source = memory.peak()
         series = {STEP_S: self._step_s, **dict(self._metrics)}
         steps_s = self._last - self._warm if self._steps >= self.warmup else 0.0
+        before, per_s = self._of_warmup, dict[str, float]()
+        for name, total in dict(self._totals).items() if steps_s > 0.0 else ():
+            per_s[name] = min((total - before.get(name, 0.0)) / steps_s, LARGEST)
         return RunTracked(
             t=at,
             number=self.number,
@@ -212,19 +215,10 @@ class TrackedRun:
             peak_at_start_bytes=self._peak_at_start_bytes,
             peak_source=source,
             totals=dict(self._totals),
-            per_s=self._rates(steps_s),
+            per_s=per_s,
             metrics=tuple(item.summary(name, median=median) for name, item in series.items()),
             left_out=len(self._left_out),
         )
-
-    def _rates(self, steps_s: float) -> dict[str, float]:
-        if steps_s <= 0.0:
-            return {}
-        before = self._of_warmup
-        return {
-            name: min((total - before.get(name, 0.0)) / steps_s, LARGEST)
-            for name, total in dict(self._totals).items()
-        }
 
 
 PERIOD_S = 10.0
