@@ -19,12 +19,7 @@ from compilediag.commands.target import (
     refuse,
     with_files_read,
 )
-from compilediag.commands.terminal import (
-    json_text,
-    render_options,
-    write,
-    write_message,
-)
+from compilediag.commands.terminal import json_text, render_options, write, write_message
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
 from compilediag.fixes.observed import Result
 from compilediag.option_fields import argument, entries, flag, option

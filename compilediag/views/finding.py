@@ -12,13 +12,7 @@ from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.rules.variables import export_line
 from compilediag.views import lookups
 from compilediag.views.compiles import missed_entries
-from compilediag.views.findings import (
-    changed_by,
-    part_text,
-    title_of,
-    when,
-    writer,
-)
+from compilediag.views.findings import changed_by, part_text, title_of, when, writer
 from compilediag.views.format import count, more, seconds
 from compilediag.views.place import called, no_call, place_of, short_frame
 from compilediag.views.style import RenderOptions

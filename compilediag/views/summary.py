@@ -26,13 +26,7 @@ from compilediag.views.document import (
 from compilediag.views.finding import render_finding
 from compilediag.views.findings import card_of, findings_table
 from compilediag.views.format import count
-from compilediag.views.headline import (
-    ending,
-    headline,
-    is_training_alone,
-    reasons,
-    trainer_figures,
-)
+from compilediag.views.headline import ending, headline, is_training_alone, reasons, trainer_figures
 from compilediag.views.markdown import SIGNS, fenced, prose, render, render_overview, table, words
 from compilediag.views.measured import measured_sentences
 from compilediag.views.style import RenderOptions

@@ -19,11 +19,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from compilediag.extensions.cadence.samples import (
-    StepSample,
-    VariantEvidence,
-    extra_compiles,
-)
+from compilediag.extensions.cadence.samples import StepSample, VariantEvidence, extra_compiles
 from compilediag.receipt.schema.cadence import CostSplit, ExtraByPhase
 from compilediag.timeline.timeline import Compile
 

@@ -13,13 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compilediag.errors import (
-    EXIT_INTERNAL,
-    EXIT_OK,
-    EXIT_USAGE,
-    CompilediagError,
-    UsageError,
-)
+from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, CompilediagError, UsageError
 from compilediag.extensions.cadence.conclude import Conclusion, conclude
 from compilediag.extensions.cadence.groups import (
     GroupSelection,

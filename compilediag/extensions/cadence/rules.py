@@ -11,11 +11,7 @@ from statistics import median
 
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.extensions.cadence.attribution import baseline_of
-from compilediag.extensions.cadence.samples import (
-    StepSample,
-    VariantEvidence,
-    evidence_of,
-)
+from compilediag.extensions.cadence.samples import StepSample, VariantEvidence, evidence_of
 from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.timeline import Timeline
 

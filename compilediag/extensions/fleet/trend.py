@@ -17,13 +17,7 @@ from typing import NamedTuple
 from compilediag.extensions.fleet import noisy_steps
 from compilediag.extensions.fleet.changes import FactChange, LaneTrend, LevelChange, Series, mark_of
 from compilediag.extensions.fleet.count_levels import Levels, levels_of
-from compilediag.extensions.fleet.entry import (
-    SOFTWARE,
-    Entry,
-    by_lane,
-    labels_of,
-    throughput_of,
-)
+from compilediag.extensions.fleet.entry import SOFTWARE, Entry, by_lane, labels_of, throughput_of
 from compilediag.extensions.fleet.measures import CHECKS, MEASURES, THROUGHPUTS, Measure
 from compilediag.extensions.fleet.noisy_steps import min_values
 

@@ -17,14 +17,7 @@ from compilediag.receipt.schema.tracked import PipelineRecord, PipelineSection, 
 from compilediag.rules.make_finding import make_finding, pick
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire.user_events import (
-    INFER,
-    TRAIN,
-    WAIT,
-    infer_capacity,
-    rate,
-    slots_of,
-)
+from compilediag_harness.wire.user_events import INFER, TRAIN, WAIT, infer_capacity, rate, slots_of
 
 Bottleneck = Literal["inference", "training", "dispatch", "balanced"]
 

@@ -19,14 +19,7 @@ from compilediag_harness.torch_internals import dynamo_skip
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.user_api.to_jsonable import to_name
 from compilediag_harness.wire import PipelineWorked
-from compilediag_harness.wire.user_events import (
-    INFER,
-    TRAIN,
-    WAIT,
-    infer_capacity,
-    rate,
-    slots_of,
-)
+from compilediag_harness.wire.user_events import INFER, TRAIN, WAIT, infer_capacity, rate, slots_of
 
 
 class StageRow(NamedTuple):
