@@ -26,20 +26,8 @@ from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import count
 from compilediag.views.text import clean
+from compilediag_harness import wire
 from compilediag_harness.redaction.redactor import Redactor, secret_values
-from compilediag_harness.wire import (
-    Compiled,
-    CompileStarted,
-    EnvironmentRead,
-    Event,
-    HazardsChecked,
-    ProcessEnded,
-    ProcessStarted,
-    Recompiled,
-    StepsEnded,
-    TorchSeen,
-    UnguardedChanged,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +234,8 @@ def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[
 
 # --- a block -------------------------------------------------------------------------------------
 
-_CONTEXT = (ProcessStarted, TorchSeen, EnvironmentRead, StepsEnded)
-_LEFT_OUT = (ProcessEnded, HazardsChecked, UnguardedChanged)
+_CONTEXT = (wire.ProcessStarted, wire.TorchSeen, wire.EnvironmentRead, wire.StepsEnded)
+_LEFT_OUT = (wire.ProcessEnded, wire.HazardsChecked, wire.UnguardedChanged)
 """They are about the whole process, or about what has not happened yet."""
 _SWITCHED_OFF = ("force_eager", "eager_on_recompile")
 """Stances under which nothing compiles whatever the program does."""
@@ -367,18 +355,20 @@ def part_of(run: WatchResult, start: float, end: float) -> WatchResult:
     return part
 
 
-def events_between(events: Sequence[Event], start: float, end: float) -> tuple[Event, ...]:
+def events_between(
+    events: Sequence[wire.Event], start: float, end: float
+) -> tuple[wire.Event, ...]:
     """The events from `start` to `end`."""
-    rows = [event for event in events if isinstance(event, Compiled)]
+    rows = [event for event in events if isinstance(event, wire.Compiled)]
     inside = {(row.epoch, row.compile_id) for row in rows if start <= row.t <= end}
     before = {(row.epoch, row.compile_id) for row in rows if row.t < start}
 
-    def belongs(event: Event) -> bool:
+    def belongs(event: wire.Event) -> bool:
         if isinstance(event, _CONTEXT):
             return True
         if isinstance(event, _LEFT_OUT):
             return False
-        if isinstance(event, Recompiled):
+        if isinstance(event, wire.Recompiled):
             key = (event.epoch, event.compile_id)
             return key in inside or (key not in before and start <= event.t <= end)
         return start <= event.t <= end
@@ -386,9 +376,9 @@ def events_between(events: Sequence[Event], start: float, end: float) -> tuple[E
     return tuple(event for event in events if belongs(event))
 
 
-def unfinished(events: Iterable[Event]) -> tuple[CompileStarted, ...]:
+def unfinished(events: Iterable[wire.Event]) -> tuple[wire.CompileStarted, ...]:
     """Compiles that began and have no row: still going on, or none of Dynamo's (a recording of a
     CUDA graph, a tuning run of Triton)."""
-    started = [event for event in events if isinstance(event, CompileStarted)]
-    rows = {(row.epoch, row.compile_id) for row in events if isinstance(row, Compiled)}
+    started = [event for event in events if isinstance(event, wire.CompileStarted)]
+    rows = {(row.epoch, row.compile_id) for row in events if isinstance(row, wire.Compiled)}
     return tuple(event for event in started if (event.epoch, event.compile_id) not in rows)

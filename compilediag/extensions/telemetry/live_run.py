@@ -26,18 +26,7 @@ from compilediag.diagnosis.figures.goodput import (
 from compilediag.extensions.telemetry.metrics import OTHER, Labels, MetricsSnapshot
 from compilediag.timeline.process import unbatch
 from compilediag.timeline.timeline import Compile, Step, Timeline, fold
-from compilediag_harness.wire import (
-    Compiled,
-    Event,
-    GraphBroke,
-    ProcessEnded,
-    ProcessStarted,
-    Recompiled,
-    RunTracked,
-    SpanEnded,
-    StepsEnded,
-    TorchSeen,
-)
+from compilediag_harness import wire
 
 STEPS_KEPT = 10_000
 """Newest steps whose time stays unsettled: a span may end late and cover many of them."""
@@ -54,18 +43,18 @@ class LiveProcess:
 
     name: str
     """Of its journal."""
-    started: ProcessStarted | None = None
-    events: list[Event] = field(default_factory=list[Event])
+    started: wire.ProcessStarted | None = None
+    events: list[wire.Event] = field(default_factory=list[wire.Event])
     """Those that `fold` turns into compiles, and the process's start and end."""
     steps: list[Step] = field(default_factory=list[Step])
     newest: Step | None = None
-    spans: list[SpanEnded] = field(default_factory=list[SpanEnded])
+    spans: list[wire.SpanEnded] = field(default_factory=list[wire.SpanEnded])
     settled: Settled | None = None
     ended_steps: int = 0
     newest_s: float = 0.0
     newest_steps: int = 0
     """Sum and count of the steps that ended since `take_mean_step_s`."""
-    tracked: RunTracked | None = None
+    tracked: wire.RunTracked | None = None
     """The last record of a `tracker()` of the program."""
     account_lost: bool = False
     """A span or a compile reached back into settled time: there is no account any more."""
@@ -75,28 +64,34 @@ class LiveProcess:
         started = self.started
         return (started is None, started.started_utc if started else "", self.name)
 
-    def add(self, events: Iterable[Event]) -> None:
+    def add(self, events: Iterable[wire.Event]) -> None:
         """Adds new events of the journal."""
         for event in unbatch(events):
-            if isinstance(event, ProcessStarted):
+            if isinstance(event, wire.ProcessStarted):
                 self.started = self.started or event
             match event:
-                case StepsEnded():
+                case wire.StepsEnded():
                     self._take_steps(event)
-                case SpanEnded():
+                case wire.SpanEnded():
                     self._take_span(event)
-                case RunTracked():
+                case wire.RunTracked():
                     self.tracked = event
-                case Recompiled():
+                case wire.Recompiled():
                     self.events.append(replace(event, entries=()))
-                case Compiled() | GraphBroke() | ProcessStarted() | ProcessEnded() | TorchSeen():
+                case (
+                    wire.Compiled()
+                    | wire.GraphBroke()
+                    | wire.ProcessStarted()
+                    | wire.ProcessEnded()
+                    | wire.TorchSeen()
+                ):
                     self.events.append(event)
                 case _:
                     pass
         if len(self.steps) + len(self.spans) > MAX_UNSETTLED:
             self._drop_account()
 
-    def _take_steps(self, batch: StepsEnded) -> None:
+    def _take_steps(self, batch: wire.StepsEnded) -> None:
         walls = batch.every_wall()
         for offset, (end, wall_s) in enumerate(zip(batch.ends, walls, strict=False)):
             waited = batch.data_wait[offset] if offset < len(batch.data_wait) else None
@@ -108,7 +103,7 @@ class LiveProcess:
             if not self.account_lost:
                 self.steps.append(step)
 
-    def _take_span(self, span: SpanEnded) -> None:
+    def _take_span(self, span: wire.SpanEnded) -> None:
         if span.thread != MAIN_THREAD or span.name in PRODUCTIVE or self.account_lost:
             return
         if self.settled is not None and round(span.start * _NS) < self.settled.until_ns:
@@ -185,7 +180,7 @@ class LiveRun:
         self._labels = Labels(CATEGORIES, secrets)
         self._run_labels, self._metric_labels = Labels((), secrets), Labels((), secrets)
 
-    def add(self, events: Mapping[str, list[Event]]) -> None:
+    def add(self, events: Mapping[str, list[wire.Event]]) -> None:
         """New events, by the name of their journal."""
         for name, new in events.items():
             self._processes.setdefault(name, LiveProcess(name)).add(new)
@@ -276,7 +271,7 @@ class LiveRun:
         }
 
 
-def _end_ns(span: SpanEnded) -> int:
+def _end_ns(span: wire.SpanEnded) -> int:
     return round((span.start + span.wall_s) * _NS)
 
 
