@@ -133,10 +133,26 @@ def examine(output: Path) -> DoctorDocument:
     checks += [_injection(), _output(output)]
     checks += [_compiler(), _tool("git", "the receipt cannot name the commit that ran")]
     checks += [_tool("tlparse", "`compilediag run --tlparse` cannot be used"), *_environment()]
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions: dict[str, str | None] = {
+        "compilediag": __version__,
+        "Python": f"{platform.python_version()} ({sys.executable})",
+    }
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    if answer:
+        # The torch that is really imported, which need not be the one the metadata names.
+        versions["torch"] = f"{answer['torch']} (git {str(answer['git'])[:12]})"
+        devices = f"{answer['cuda']}, {answer['devices']} devices"
+        versions["CUDA"] = devices if answer["cuda"] else "none: this torch is built for CPUs"
     return DoctorDocument(
         schema="compilediag.doctor",
         usable=all(check.state != "failed" for check in checks),
-        versions=_versions(answer),
+        versions=versions,
         hooks=hooks,
         checks=tuple(checks),
     )
@@ -174,26 +190,6 @@ def screen_of(found: DoctorDocument, options: RenderOptions) -> str:
         lost = f"{name} is missing; lost: {options.text(hook.lost)}"
         lines += options.wrap(lost, f"  {pad(options.sign('warn'), 2)} ", " " * 5)
     return "\n".join([*lines, "", f"  next: compilediag {following}"]) + "\n"
-
-
-def _versions(answer: dict[str, Any]) -> dict[str, str | None]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    found: dict[str, str | None] = {
-        "compilediag": __version__,
-        "Python": f"{platform.python_version()} ({sys.executable})",
-    }
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    if answer:
-        # The torch that is really imported, which need not be the one the metadata names.
-        found["torch"] = f"{answer['torch']} (git {str(answer['git'])[:12]})"
-        devices = f"{answer['cuda']}, {answer['devices']} devices"
-        found["CUDA"] = devices if answer["cuda"] else "none: this torch is built for CPUs"
-    return found
 
 
 def _torch() -> tuple[Check, dict[str, Any]]:

@@ -198,7 +198,16 @@ class WatchedTest:
         try:
             problems = self._problems(run, fixture, passed=failed is None)
             text = failure_text(problems)
-            self._record(run, "failed" if problems else "passed")
+            # The counts, which pytest-xdist and junitxml carry on, and the receipt.
+            part, properties = JudgedPart(run), self._item.user_properties
+            properties.append((COUNTED, run.receipt.verdict))
+            counts = ((name, part.count(name)) for name in COUNTS)
+            properties += [(f"compilediag.{name}", n) for name, n in counts if n is not None]
+            if self._improvements:
+                properties.append(("compilediag.improvements", self._improvements))
+            properties.append(("compilediag.judged", "failed" if problems else "passed"))
+            if self._settings.report is not None:
+                write_receipt_of(run, self._item.nodeid, self._settings.report)
         except Exception as error:
             if self._required.any or fixture.judged:
                 raise
@@ -241,19 +250,6 @@ class WatchedTest:
             worse, self._improvements = judge_lane(self._item.config, run, required, settings)
             problems += worse
         return problems
-
-    def _record(self, run: WatchResult, outcome: str) -> None:
-        """The counts as user properties, which pytest-xdist and junitxml carry on, and the
-        receipt where --compilediag-report is set."""
-        part, properties = JudgedPart(run), self._item.user_properties
-        properties.append((COUNTED, run.receipt.verdict))
-        counts = ((name, part.count(name)) for name in COUNTS)
-        properties += [(f"compilediag.{name}", n) for name, n in counts if n is not None]
-        if self._improvements:
-            properties.append(("compilediag.improvements", self._improvements))
-        properties.append(("compilediag.judged", outcome))
-        if self._settings.report is not None:
-            write_receipt_of(run, self._item.nodeid, self._settings.report)
 
 
 _WATCHED = pytest.StashKey[WatchedTest]()

@@ -99,7 +99,13 @@ def _clearest(
         if len(hits) < max(min_hits, MIN_SHARE_OF_HITS * len(steps)):
             continue
         each = fmean(1 / series.rivals(series.window(index, period)) for index in steps)
-        chance = _chance(len(steps), len(hits), each) * len(candidates)
+        # That at least so many steps lead, when each does with this probability.
+        size = len(steps)
+        terms = (
+            math.comb(size, k) * each**k * (1 - each) ** (size - k)
+            for k in range(len(hits), size + 1)
+        )
+        chance = sum(terms) * len(candidates)
         if chance <= CHANCE and (best is None or chance < best[0]):
             extra_s = median(series.excess(index, period) for index in hits)
             if extra_s >= MIN_EXTRA * median(values_s):
@@ -152,14 +158,6 @@ def _nearest_as_long(values_s: Sequence[float], explained: Collection[int]) -> l
         if index not in explained:
             waiting.append(index)
     return found
-
-
-def _chance(steps: int, hits: int, probability: float) -> float:
-    """Probability that at least so many steps lead, when each does with `probability`."""
-    return sum(
-        math.comb(steps, k) * probability**k * (1 - probability) ** (steps - k)
-        for k in range(hits, steps + 1)
-    )
 
 
 def _shortest(rhythm: Rhythm, values_s: Sequence[float], explained: set[int]) -> Rhythm:

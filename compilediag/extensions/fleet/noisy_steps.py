@@ -106,7 +106,20 @@ def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple
         ties: a key for each value that has nothing to do with its position, for equal values.
         rule: what counts as a step.
     """
-    splits = _split(values, ties, rule)
+    # Indexes at which there may be steps, in order.
+    found: list[int] = []
+    waiting = [(0, len(values))]
+    while waiting:
+        low, high = waiting.pop()
+        split = clearest_split(values[low:high], ties[low:high], SHORTEST)
+        if split is None or split.chance > rule.chance:
+            continue
+        begin = low + split.low
+        part = values[begin : low + split.high]
+        at = begin + place(part, split.at - split.low, SHORTEST, shares=rule.shares).at
+        found.append(at)
+        waiting += [(low, at), (at, high)]
+    splits = sorted(found)
     correlation = neighbour_correlation(ranks_of(values, ties), splits)
     centre = fmean if rule.shares else median
     while splits:
@@ -132,23 +145,6 @@ def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple
             return tuple(found)
         splits = [step.at for step in found if step is not weakest]
     return ()
-
-
-def _split(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> list[int]:
-    """Indexes at which there may be steps, in order."""
-    found: list[int] = []
-    waiting = [(0, len(values))]
-    while waiting:
-        low, high = waiting.pop()
-        split = clearest_split(values[low:high], ties[low:high], SHORTEST)
-        if split is None or split.chance > rule.chance:
-            continue
-        begin = low + split.low
-        part = values[begin : low + split.high]
-        at = begin + place(part, split.at - split.low, SHORTEST, shares=rule.shares).at
-        found.append(at)
-        waiting += [(low, at), (at, high)]
-    return sorted(found)
 
 
 def _doubt(step: LevelStep, rule: StepRule) -> float:

@@ -95,11 +95,20 @@ def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
         raise UsageError(
             f"there is no {root} here: name a folder of receipts, or start with `compilediag run`"
         )
+
+    def report(done: int, total: int) -> None:
+        """A line on a terminal while many files are read for the first time."""
+        if total >= 2 * _EVERY and done % _EVERY == 0:
+            write_stderr(f"\r\x1b[Kreading receipts {done:,} of {total:,}")
+        if total >= 2 * _EVERY and done == total - 1:
+            write_stderr("\r\x1b[K")
+
+    progress: Progress = report if sys.stderr.isatty() else lambda done, total: None
     found = None
     if options.indexed and last and not choice.until_s:
         found = newest(root, choice.lanes[0], last)
     if found is None:
-        found = fleet_at(root, choice.wants, _progress())
+        found = fleet_at(root, choice.wants, progress)
     fleet = found._replace(entries=choice.of(found.entries))
     if not fleet.entries:
         # Why nothing is chosen, with what is there instead.
@@ -113,18 +122,6 @@ def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
         none = f"none of the {len(entries):,} receipts in {root} fits"
         raise UsageError(f"{none}: lanes {shown}; {span}")
     return fleet
-
-
-def _progress() -> Progress:
-    """A line on a terminal while many files are read for the first time."""
-
-    def report(done: int, total: int) -> None:
-        if total >= 2 * _EVERY and done % _EVERY == 0:
-            write_stderr(f"\r\x1b[Kreading receipts {done:,} of {total:,}")
-        if total >= 2 * _EVERY and done == total - 1:
-            write_stderr("\r\x1b[K")
-
-    return report if sys.stderr.isatty() else lambda done, total: None
 
 
 def notes_below(fleet: Fleet) -> str:

@@ -121,18 +121,28 @@ def _is_tested(part: _Part) -> bool:
 
 
 def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
-    values = part.values
+    values, shares = part.values, part.measure.kind == "share"
+    centre = fmean if shares else median
     levels = levels_of(list(map(int, values))) if part.measure.kind == "count" else None
+    noise: float | None = 0.0
     if levels is not None:
         changes = list(_count_changes(part, levels))
-        level: float | None = levels.levels[-1].value
-        noise: float | None = 0.0
-        enough = True
+        level: float = levels.levels[-1].value
     else:
-        changes, level, noise = _noisy_changes(part, rules, chance)
-        enough = len(values) >= needed
+        # The steps of a noisy series, the level behind the last one, and the noise around it.
+        least = part.measure.min_change if rules.at_least is None else rules.at_least
+        found: tuple[noisy_steps.LevelStep, ...] = ()
+        if _is_tested(part):
+            ties = [_tie(entry.receipt_id) for entry in part.entries]
+            found = noisy_steps.steps(values, ties, noisy_steps.StepRule(chance, least, shares))
+        ends = [*(step.at for step in found[1:]), len(values)]
+        spans = zip(found, ends, strict=False)
+        changes = [_change(part, step, end - step.at) for step, end in spans]
+        rest = values[found[-1].at if found else 0 :]
+        level, noise = centre(rest), None
+        if level and not shares:
+            noise = median([abs(value - level) for value in rest]) / abs(level)
     size = max(1, -(-len(values) // POINTS))
-    centre = fmean if part.measure.kind == "share" else median
     pieces = (values[start : start + size] for start in range(0, len(values), size))
     return Series(
         measure=part.measure.name,
@@ -142,7 +152,7 @@ def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
         noise=noise,
         points=tuple(centre(piece) for piece in pieces),
         changes=tuple(_with_ends(part.measure, changes)),
-        enough=enough,
+        enough=levels is not None or len(values) >= needed,
     )
 
 
@@ -156,24 +166,6 @@ def _count_changes(part: _Part, levels: Levels) -> Iterable[LevelChange]:
         after = part.values[-1]
         places = noisy_steps.LevelStep(at, at, at, known[-1].value, after, 0.0)
         yield _change(part, places, number - at)._replace(chance=None, lasting=False)
-
-
-def _noisy_changes(
-    part: _Part, rules: Rules, chance: float
-) -> tuple[list[LevelChange], float, float | None]:
-    """The steps of a noisy series, the level behind the last one, and the noise around it."""
-    values, shares = part.values, part.measure.kind == "share"
-    least = part.measure.min_change if rules.at_least is None else rules.at_least
-    found: tuple[noisy_steps.LevelStep, ...] = ()
-    if _is_tested(part):
-        ties = [_tie(entry.receipt_id) for entry in part.entries]
-        found = noisy_steps.steps(values, ties, noisy_steps.StepRule(chance, least, shares))
-    ends = [*(step.at for step in found[1:]), len(values)]
-    changes = [_change(part, step, end - step.at) for step, end in zip(found, ends, strict=False)]
-    rest = values[found[-1].at if found else 0 :]
-    level = fmean(rest) if shares else median(rest)
-    noise = median([abs(value - level) for value in rest]) / abs(level) if level else None
-    return changes, level, None if shares else noise
 
 
 def _tie(receipt_id: str) -> int:

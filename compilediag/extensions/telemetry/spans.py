@@ -55,7 +55,21 @@ class SpanBuilder:
                     rank = {} if event.rank is None else {"compilediag.rank": event.rank}
                     self._process = {"process.pid": event.pid, **rank}
             elif isinstance(event, Compiled):
-                yield from self._compile(event)
+                # A backward has the compile id of its forward, and is compiled after it.
+                key = (event.epoch, event.compile_id)
+                about: dict[str, Value] = {
+                    "code.function.name": self.labels.text(event.frame.function),
+                    "code.file.path": self.labels.text(PurePath(event.frame.file).name),
+                    "code.line.number": event.frame.line,
+                    "compilediag.compile_id": self.labels.text(event.compile_id),
+                    "compilediag.backward": not event.forward,
+                    "compilediag.guarded": event.guarded,
+                }
+                if event.recompile_reason is not None:
+                    self._recompiled.add(key)
+                    about["compilediag.reason"] = self.labels.text(event.recompile_reason)
+                name = "recompile" if key in self._recompiled else "compile"
+                yield from self._span(name, event.t - event.seconds, event.seconds, about)
             elif isinstance(event, SpanEnded):
                 category = CATEGORY_OF.get(event.name, event.name)
                 if (
@@ -66,23 +80,6 @@ class SpanBuilder:
                     attributes = {"compilediag.category": self.labels.label(category)}
                     name = self.labels.label(event.name)
                     yield from self._span(name, event.start, event.wall_s, attributes)
-
-    def _compile(self, event: Compiled) -> Iterator[ExportedSpan]:
-        """A backward has the compile id of its forward, and is compiled after it."""
-        key = (event.epoch, event.compile_id)
-        attributes: dict[str, Value] = {
-            "code.function.name": self.labels.text(event.frame.function),
-            "code.file.path": self.labels.text(PurePath(event.frame.file).name),
-            "code.line.number": event.frame.line,
-            "compilediag.compile_id": self.labels.text(event.compile_id),
-            "compilediag.backward": not event.forward,
-            "compilediag.guarded": event.guarded,
-        }
-        if event.recompile_reason is not None:
-            self._recompiled.add(key)
-            attributes["compilediag.reason"] = self.labels.text(event.recompile_reason)
-        name = "recompile" if key in self._recompiled else "compile"
-        yield from self._span(name, event.t - event.seconds, event.seconds, attributes)
 
     def _span(
         self, name: str, start: float, wall_s: float, attributes: Mapping[str, Value]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.compare.gate.judgement import Judgement
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.views import markdown
 from compilediag.views.document import Block, Code, Linked, Listing, Paragraph, Table, Text
@@ -152,7 +152,26 @@ def draw_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> st
     left, room = 0, FAILURE_BYTES
     for number, (judgement, item) in enumerate(failures):
         own = rows[id(judgement)]
-        row = (str(len(own) + 1), *_row(item, options))
+        # What it is of what, the code with a link to its page where it is one of ours; why,
+        # where, how often, its cost, the fix.
+        subject = item.variable or item.function
+        known = REGISTER.get(item.rule)
+        what: list[str] = []
+        if known is not None:
+            what = [Linked(known.code), " "]
+        elif item.rule and item.kind in ("count", "limit"):
+            what = [Code(_plain(item.rule)), " "]
+        what += [kind_of(item), *([" ", Code(subject)] if subject else [])]
+        why = [Code(options.text(item.message, MAX_CHARS))]
+        if item.guard and item.guard not in item.message:
+            why += [" guard: ", Code(options.text(item.guard, MAX_CHARS))]
+        where = (Code(place(item, options)),) if item.file else ()
+        cost = seconds(item.cost_s) if item.cost_s is not None else ""
+        fix: list[str] = [Code(options.text(item.fix, MAX_CHARS))] if item.fix else []
+        fix += ["; proved: ", Code(options.text(item.proved, LINE_CHARS))] if item.proved else []
+        fix += [" (", Code(explain(item)), ")"] if explain(item) else []
+        cells = (tuple(what), tuple(why), where, often(item), cost, tuple(fix))
+        row = (str(len(own) + 1), *cells)
         room -= len(markdown.row_of(row).encode()) + 1
         if room < 0:
             left = len(failures) - number
@@ -172,28 +191,6 @@ def draw_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> st
     for each in cut:
         lines += [f"**{each}**: `compilediag gate --format json` has them all.", ""]
     return "\n".join(lines) + "\n"
-
-
-def _row(item: Item, options: RenderOptions) -> tuple[Text, ...]:
-    """What it is of what, the code with a link to its page where it is one of ours; why, where, how
-    often, its cost, the fix."""
-    subject = item.variable or item.function
-    known = REGISTER.get(item.rule)
-    what: list[str] = []
-    if known is not None:
-        what = [Linked(known.code), " "]
-    elif item.rule and item.kind in ("count", "limit"):
-        what = [Code(_plain(item.rule)), " "]
-    what += [kind_of(item), *([" ", Code(subject)] if subject else [])]
-    why = [Code(options.text(item.message, MAX_CHARS))]
-    if item.guard and item.guard not in item.message:
-        why += [" guard: ", Code(options.text(item.guard, MAX_CHARS))]
-    where = (Code(place(item, options)),) if item.file else ()
-    cost = seconds(item.cost_s) if item.cost_s is not None else ""
-    fix: list[str] = [Code(options.text(item.fix, MAX_CHARS))] if item.fix else []
-    fix += ["; proved: ", Code(options.text(item.proved, LINE_CHARS))] if item.proved else []
-    fix += [" (", Code(explain(item)), ")"] if explain(item) else []
-    return tuple(what), tuple(why), where, often(item), cost, tuple(fix)
 
 
 def _lane(judgement: Judgement, rows: Sequence[Sequence[Text]]) -> str:

@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from compilediag_harness.base import atomic_write
 from compilediag_harness.base.post_import import PostImport
@@ -151,7 +151,7 @@ def _log_mlflow(metrics: Metrics, step: int | None) -> bool:
         kept = main or next((found for found in every.values() if found), None)
     if not isinstance(kept, list) or not kept:
         return False
-    run: Any = kept[-1]
+    run = cast("list[Any]", kept)[-1]
     now, made = int(time.time() * 1000), mlflow.entities.Metric
     batch = [made(name.replace(":", "."), value, now, step or 0) for name, value in metrics.items()]
     mlflow.MlflowClient().log_batch(run.info.run_id, metrics=batch)

@@ -48,8 +48,11 @@ def packing_at(code: types.CodeType, line: int) -> Packing | None:
     target, value = store
     name = dotted(target.value)
     filled = _last_filling(code, name, line) if name is not None else None
-    if name is None or filled is None or _adds_up(code, name):
+    if name is None or filled is None:
         return None
+    added = (node.target for node in statements(code) if isinstance(node, ast.AugAssign))
+    if any(isinstance(each, ast.Subscript) and dotted(each.value) == name for each in added):
+        return None  # `name[...] += value` needs what it was filled with
     fill, fill_line = filled
     if code.co_name == "<module>" and loop_around(code, fill_line) is None:
         return None
@@ -109,16 +112,6 @@ def _filling_call(value: ast.expr | None) -> str:
             return str(word)
         value = called.value if isinstance(called, ast.Attribute) and word in _MOVING else None
     return ""
-
-
-def _adds_up(code: types.CodeType, name: str) -> bool:
-    """`name[...] += value`: it needs what it was filled with."""
-    return any(
-        isinstance(node, ast.AugAssign)
-        and isinstance(node.target, ast.Subscript)
-        and dotted(node.target.value) == name
-        for node in statements(code)
-    )
 
 
 # --- how much is written -------------------------------------------------------------------------
