@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec.structs import replace as changed
+
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, CompilediagError, UsageError
 from compilediag.extensions.cadence.conclude import Conclusion, conclude
 from compilediag.extensions.cadence.groups import (
@@ -31,13 +33,15 @@ from compilediag.extensions.cadence.plan import (
     variants_of,
     warmup_steps,
 )
-from compilediag.extensions.cadence.receipt import ProbeFacts, VariantRun, probe_receipt
+from compilediag.extensions.cadence.receipt import VariantRun, cadence_section
 from compilediag.extensions.cadence.samples import VariantEvidence, evidence_of
+from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.pipeline import receipt_identity
 from compilediag.runs.supervised.child import Outcome, with_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import READ_ONCE, Program, fault_note, program_in_own_folder
+from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.user_api.cadence import variable
 
 VARIANTS = "variants"
@@ -280,15 +284,26 @@ def _conclusion(running: _Probe) -> Conclusion:
 
 
 def _receipt(running: _Probe, configured: Receipt, conclusion: Conclusion) -> Receipt:
-    program = running.program
-    facts = ProbeFacts(
-        receipt_id=receipt_identity(running.started_unix)[0],
-        run_id=os.path.basename(program.folder),
+    """The receipt of the configured variant with the probe's results in it, redacted and bounded
+    like every receipt; its artifacts are found from the probe's directory."""
+    program, uri = running.program, running.runs[0].uri
+    found = cadence_section(
+        running.plan,
+        running.groups,
+        running.runs,
+        conclusion,
         fresh_caches=not program.options.keep_caches,
-        plan=running.plan,
-        groups=running.groups,
-        runs=tuple(running.runs),
-        notes=tuple(running.problems),
-        secret_values=program.secrets,
+        notes=running.problems,
     )
-    return probe_receipt(configured, facts, conclusion)
+    section, finite = sanitized(found, Redactor(program.secrets))
+    folder = uri.rpartition("/")[0] + "/" if uri else ""
+    run = changed(configured.header.run, run_id=os.path.basename(program.folder))
+    checks = configured.checks
+    return changed(
+        configured,
+        receipt_id=receipt_identity(running.started_unix)[0],
+        header=changed(configured.header, run=run),
+        cadence=section,
+        checks=checks if finite else changed(checks, values_finite=False),
+        artifacts=tuple(changed(each, uri=folder + each.uri) for each in configured.artifacts),
+    )

@@ -1,4 +1,4 @@
-"""The cadence section of a receipt, and the receipt of a whole probe."""
+"""The cadence section of a receipt."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import msgspec
-
 from compilediag.extensions.cadence.attribution import Cost
 from compilediag.extensions.cadence.conclude import Conclusion, GroupResult
 from compilediag.extensions.cadence.groups import ProbeGroup
 from compilediag.extensions.cadence.periods import longest_period
 from compilediag.extensions.cadence.plan import Plan, Variant
 from compilediag.extensions.cadence.samples import VariantEvidence, recompiles_among
-from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.cadence import (
     Attribution,
     CadenceCause,
@@ -30,7 +27,6 @@ from compilediag.receipt.schema.compiles import VariantCounts
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.timeline.timeline import Compile
-from compilediag_harness.redaction.redactor import Redactor
 
 MAX_CELLS = 120
 
@@ -51,52 +47,24 @@ class VariantRun:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeFacts:
-    """A probe as it was run."""
-
-    receipt_id: str
-    run_id: str
-    fresh_caches: bool
-    plan: Plan | None
-    """None when the configured run gave no plan."""
-    groups: tuple[ProbeGroup, ...]
-    runs: tuple[VariantRun, ...]
-    notes: tuple[str, ...] = ()
-    secret_values: tuple[str, ...] = ()
-
-
-def probe_receipt(configured: Receipt, facts: ProbeFacts, conclusion: Conclusion) -> Receipt:
-    """The receipt of the configured variant with the probe's results in it, redacted and bounded
-    like every receipt; its artifacts are found from the probe's directory."""
-    uri = next((run.uri for run in facts.runs if run.variant.kind == "configured"), None)
-    folder = uri.rpartition("/")[0] + "/" if uri else ""
-    section, finite = sanitized(cadence_section(facts, conclusion), Redactor(facts.secret_values))
-    run = msgspec.structs.replace(configured.header.run, run_id=facts.run_id)
-    checks = configured.checks
-    return msgspec.structs.replace(
-        configured,
-        receipt_id=facts.receipt_id,
-        header=msgspec.structs.replace(configured.header, run=run),
-        cadence=section,
-        checks=checks if finite else msgspec.structs.replace(checks, values_finite=False),
-        artifacts=tuple(
-            msgspec.structs.replace(item, uri=folder + item.uri) for item in configured.artifacts
-        ),
-    )
-
-
-def cadence_section(facts: ProbeFacts, conclusion: Conclusion) -> CadenceSection:
-    """Everything the probe found."""
-    plan = facts.plan
+def cadence_section(
+    plan: Plan | None,
+    groups: Sequence[ProbeGroup],
+    runs: Sequence[VariantRun],
+    conclusion: Conclusion,
+    *,
+    fresh_caches: bool,
+    notes: Sequence[str],
+) -> CadenceSection:
+    """Everything the probe found; `plan` is None when the configured run gave none."""
     after = plan.steps - plan.warmup if plan is not None else None
-    by_variant = {run.variant: run for run in facts.runs}
+    by_variant = {run.variant: run for run in runs}
     found, collision = conclusion.collision, None
     if found is not None and plan is not None:
         collision = record_from(
             CollisionRecord,
             found,
-            groups=tuple(group.name for group in facts.groups),
+            groups=tuple(group.name for group in groups),
             every=plan.every,
             fires=found.cost.after_warmup,
             first_hit=found.cost.first_hit,
@@ -105,16 +73,16 @@ def cadence_section(facts: ProbeFacts, conclusion: Conclusion) -> CadenceSection
     return record_from(
         CadenceSection,
         plan,
-        caches="fresh" if facts.fresh_caches else "kept",
+        caches="fresh" if fresh_caches else "kept",
         longest_period=None if after is None else longest_period(after),
-        groups=tuple(record_from(GroupRecord, group) for group in facts.groups),
-        variants=tuple(_variant(run, plan, conclusion) for run in facts.runs),
+        groups=tuple(record_from(GroupRecord, group) for group in groups),
+        variants=tuple(_variant(run, plan, conclusion) for run in runs),
         attribution=tuple(
             _attribution(item, plan, by_variant) for item in conclusion.groups if plan is not None
         ),
         collision=collision,
         periods=conclusion.periods,
-        notes=facts.notes,
+        notes=tuple(notes),
     )
 
 
