@@ -21,7 +21,6 @@ from compilediag.commands.target import (
 )
 from compilediag.commands.terminal import json_text, render_options, write, write_message
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
-from compilediag.fixes.observed import Result
 from compilediag.option_fields import argument, entries, flag, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -247,7 +246,14 @@ def _fix(
         campaign.notes.append(f"everything that was tried: {where}")
     except OutputUnwritable as error:
         write_message(str(error))
-    _report(options, campaign, results)
+    lines = environment_lines(campaign)
+    if options.env is not None:
+        _write("--env", options.env, "".join(f"{line}\n" for line in lines))
+    if options.as_json:
+        write(json_text(as_json(campaign, results)))
+    else:
+        together, screen = campaign.together, render_options()
+        write(render_fixes(receipt, results, lines, together, campaign.notes, screen))
     _edit(options, campaign)
     if campaign.interrupted:
         return EXIT_INTERRUPTED
@@ -280,14 +286,3 @@ def _write(name: str, path: str, content: str) -> None:
         atomic_write.write(path, [content.encode()])
     except OSError as error:
         write_message(f"{name} {path} cannot be written: {error.strerror or error}")
-
-
-def _report(options: RunOptions, campaign: Campaign, results: tuple[Result, ...]) -> None:
-    lines = environment_lines(campaign)
-    if options.env is not None:
-        _write("--env", options.env, "".join(f"{line}\n" for line in lines))
-    if options.as_json:
-        write(json_text(as_json(campaign, results)))
-        return
-    together, screen = campaign.together, render_options()
-    write(render_fixes(campaign.receipt, results, lines, together, campaign.notes, screen))

@@ -176,6 +176,8 @@ def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
         ReceiptContradictory: a receipt contradicts itself.
         ReceiptNotFound, ReceiptUnreadable: as `load`.
     """
+    from compilediag.runs.checkout import working_tree
+
     name = options.lane
     if name is not None and len(options.receipts) > 1:
         raise UsageError("--lane names the lane of one receipt: give one, or leave out --lane")
@@ -185,9 +187,16 @@ def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
     for where in options.receipts or (None,):
         file, receipt = load(where)
         refuse_contradictions(receipt, file)
-        lane = LaneReceipt(
-            name or receipt.header.lane.name, receipt, where, _code(receipt, where, options)
-        )
+        ran = receipt.header.provenance
+        here = working_tree(ran, os.getcwd(), os.environ, baseline_path(options))
+        compared = compare_code(ran, here)
+        # The latest run, which nobody has named, must be known to be of this code: a hook passes on
+        # no old evidence.
+        reasons = compared.reasons or (compared.notices if where is None else ())
+        code = CodeComparison(reasons, () if reasons else compared.notices)
+        if options.any_code:
+            code = CodeComparison(notices=(*compared.notices, *compared.reasons))
+        lane = LaneReceipt(name or receipt.header.lane.name, receipt, where, code)
         other = found.setdefault(lane.name, lane)
         if other is not lane:
             raise UsageError(
@@ -195,23 +204,6 @@ def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
                 "after the other, or name lanes apart with `compilediag run --name`"
             )
     return tuple(found.values())
-
-
-def _code(receipt: Receipt, where: str | None, options: GateOptions) -> CodeComparison:
-    """The receipt's code against the one here; with --any-code a notice alone.
-
-    The latest run, which nobody has named, must be known to be of this code: a hook passes on no
-    old evidence.
-    """
-    from compilediag.runs.checkout import working_tree
-
-    ran = receipt.header.provenance
-    here = working_tree(ran, os.getcwd(), os.environ, baseline_path(options))
-    found = compare_code(ran, here)
-    reasons = found.reasons or (found.notices if where is None else ())
-    if options.any_code:
-        return CodeComparison(notices=(*found.notices, *found.reasons))
-    return CodeComparison(reasons, () if reasons else found.notices)
 
 
 def baseline_path(options: GateOptions) -> str | None:

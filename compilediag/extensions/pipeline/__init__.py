@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.receipt.schema.tracked import PipelineRecord, PipelineSection, PoolSizes
@@ -34,21 +34,15 @@ MIN_COUNT = 3
 """Training steps, and sizes of the pool in each third of the run, that are enough to judge."""
 
 
-class MeasuredLoop(NamedTuple):
-    """One loop, and the seconds that training waited after its first step."""
-
-    figures: PipelineRecord
-    starved_s: float | None
-
-
 def pipeline_section(timeline: Timeline) -> PipelineSection | None:
     """None when the program measured no loop."""
-    loops = tuple(each.figures for each in pipelines_of(timeline))
+    loops = tuple(figures for figures, _ in pipelines_of(timeline))
     return PipelineSection(loops=loops) if loops else None
 
 
-def pipelines_of(timeline: Timeline) -> tuple[MeasuredLoop, ...]:
-    """The loops of the lead process, else of the first process that has any."""
+def pipelines_of(timeline: Timeline) -> tuple[tuple[PipelineRecord, float | None], ...]:
+    """The loops of the lead process, else of the first process that has any; each with the seconds
+    that training waited after its first step."""
     if not timeline.pipelines:
         return ()
     lead = timeline.lead
@@ -58,7 +52,7 @@ def pipelines_of(timeline: Timeline) -> tuple[MeasuredLoop, ...]:
         (item.t - item.seconds, item.t) for item in timeline.compiles if item.process == shown
     ]
     return tuple(
-        MeasuredLoop(figures_of(loop, compiling), _starved(loop)[0])
+        (figures_of(loop, compiling), _starved(loop)[0])
         for loop in timeline.pipelines
         if loop.process == shown
     )

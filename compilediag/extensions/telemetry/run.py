@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -21,7 +20,7 @@ from compilediag.extensions.telemetry.settings import (
 )
 from compilediag.extensions.telemetry.worker import Sink
 from compilediag.readers.storage import open_regular
-from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, TelemetryReport
+from compilediag.runs.supervised.child import ExitInfo, Export, SupervisedRun, TelemetryReport
 from compilediag_harness.redaction.redactor import Redactor
 
 EXPERIMENTS = ("wandb", "mlflow", "tensorboard")
@@ -38,31 +37,8 @@ class ExperimentCounts(msgspec.Struct):
     """Why the last failed update failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunExport:
-    """The export of one run."""
-
-    exporter: Exporter | TelemetryReport
-    """A report says why it did not begin."""
-
-    def end(self, ended: ExitInfo, run_dir: str) -> TelemetryReport:
-        """Exports the last metrics, in a bounded time."""
-        if not isinstance(self.exporter, Exporter):
-            return self.exporter
-        complete = ended.returncode == 0 and not (ended.interrupts or ended.timed_out)
-        report = self.exporter.stop(RunEnd(ended.exit_code, ended.wall_s, complete))
-        counts = experiment_counts(run_dir)
-        notes = [note for item in counts.items() if (note := experiment_note(*item)) is not None]
-        extension = dict(report.extension)
-        if counts:
-            extension["experiments"] = {
-                name: msgspec.structs.asdict(item) for name, item in counts.items()
-            }
-        return TelemetryReport((*report.notes, *notes), extension)
-
-
-def begin(run: SupervisedRun) -> RunExport:
-    """Starts the threads that export the run.
+def begin(run: SupervisedRun) -> Export:
+    """Starts the threads that export the run; what ends it.
 
     The target runs by now: a fault of ours must not leave it alone, and is reported instead.
     """
@@ -82,8 +58,21 @@ def begin(run: SupervisedRun) -> RunExport:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:300]
         note = f"telemetry did not begin, by a fault of compilediag: {reason}"
-        return RunExport(TelemetryReport((note,), {}))
-    return RunExport(exporter)
+        return lambda ended, run_dir: TelemetryReport((note,), {})
+
+    def end(ended: ExitInfo, run_dir: str) -> TelemetryReport:
+        complete = ended.returncode == 0 and not (ended.interrupts or ended.timed_out)
+        report = exporter.stop(RunEnd(ended.exit_code, ended.wall_s, complete))
+        counts = experiment_counts(run_dir)
+        notes = [note for item in counts.items() if (note := experiment_note(*item)) is not None]
+        extension = dict(report.extension)
+        if counts:
+            extension["experiments"] = {
+                name: msgspec.structs.asdict(item) for name, item in counts.items()
+            }
+        return TelemetryReport((*report.notes, *notes), extension)
+
+    return end
 
 
 def sinks_for(

@@ -82,25 +82,17 @@ def steps_of(log: TrainLog, warmup: int | None) -> StepsSection | None:
 def throughput_with(measured: Throughput | None, log: TrainLog, warmup: int | None) -> Throughput:
     """The throughput with the figures the trainer printed; what was measured is not replaced."""
     base = measured if measured is not None else Throughput()
-    missing = {
-        name: value
-        for name, value in _printed(log, warmup_lines(log, warmup)).items()
-        if value is not None and getattr(base, name) is None
-    }
-    return replace(base, reported_by=log.trainer, **missing)
-
-
-def _printed(log: TrainLog, warmup: int) -> dict[str, float | None]:
-    """After warm-up; of the whole run where the trainer printed its rates only at the end."""
-    step_s = steady_step_s(log, warmup)
+    # After warm-up; of the whole run where the trainer printed its rates only at the end.
+    lines = warmup_lines(log, warmup)
+    step_s = steady_step_s(log, lines)
     steps_per_s = 1 / step_s if step_s else _of_run(log, "steps_per_s")
-    samples_per_s = steady_rate(log, "samples_per_s", warmup)
-    batch = steady_rate(log, "samples_per_step", warmup)
+    samples_per_s = steady_rate(log, "samples_per_s", lines)
+    batch = steady_rate(log, "samples_per_step", lines)
     if samples_per_s is None and batch is not None and step_s:
         samples_per_s = batch / step_s
     own = ("tokens_per_s", "tokens_per_s_per_device", "tflops_per_s_per_device", "mfu")
-    found = {name: steady_rate(log, name, warmup) for name in own}
-    return {
+    found = {name: steady_rate(log, name, lines) for name in own}
+    printed = {
         **found,
         "steps_per_s": steps_per_s,
         "samples_per_s": samples_per_s or _of_run(log, "samples_per_s"),
@@ -109,6 +101,9 @@ def _printed(log: TrainLog, warmup: int) -> dict[str, float | None]:
         "grad_norm": _finite(log.last.get("grad_norm")),
         "train_s": _of_run(log, "train_s"),
     }
+    missing = {name: value for name, value in printed.items() if getattr(base, name) is None}
+    known = {name: value for name, value in missing.items() if value is not None}
+    return replace(base, reported_by=log.trainer, **known)
 
 
 def _of_run(log: TrainLog, name: str) -> float | None:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import compilediag_harness
 from compilediag import extension_points
@@ -293,12 +293,9 @@ class TelemetryReport(NamedTuple):
     extension: Mapping[str, object]
 
 
-class Export(Protocol):
-    """What is sent while a run goes on."""
-
-    def end(self, ended: ExitInfo, run_dir: str) -> TelemetryReport:
-        """Exports the last metrics, in a bounded time."""
-        ...
+Export = Callable[[ExitInfo, str], TelemetryReport]
+"""Ends what is sent while a run goes on: exports the last metrics of a run that has ended, from its
+directory, in a bounded time."""
 
 
 def begin_export(run: SupervisedRun) -> Export | None:
