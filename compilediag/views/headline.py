@@ -62,8 +62,20 @@ def headline(receipt: Receipt) -> Headline:
             why = f"at least {count(recompiles, 'recompile')}, but the evidence is not complete"
         return Headline("blind", f"blind: {why}", counts)
     if receipt.verdict == "clean":
-        whole = receipt.status == "complete"
-        return Headline("good" if whole else "warn", _clean(receipt), counts)
+        frames = [item for item in seen.frames_detail if item.compiles]
+        if frames and all(item.compiles == 1 for item in frames):
+            compiled = count(len(frames), "frame") + " compiled once"
+            compiled += " each" if len(frames) > 1 else ""
+        elif ran := sum(item.called for item in receipt.precompiled):
+            functions = count(ran, "function")
+            compiled = f"nothing compiled: {functions} ran code that was loaded compiled"
+        else:
+            compiled = f"{count(seen.compiles, 'compile')} seen"
+        what = f"{compiled}, {_recompiles(receipt)}{_in_steps(receipt)}"
+        if receipt.status == "complete":
+            return Headline("good", f"clean: {what}", counts)
+        # What came after the end of the record was not seen, so nothing is said of it.
+        return Headline("warn", f"nothing found in a run that is not whole: {what}", counts)
     if receipt.verdict is None:
         return Headline("blind", f"no verdict; {_other_problems(receipt)}", counts)
     unplanned = recompiles > 0 and not _all_in_warmups(receipt)
@@ -147,20 +159,6 @@ def _all_in_warmups(receipt: Receipt) -> bool:
         elif compile_ids:
             return False
     return 0 < receipt.compile.recompiles == len(planned)
-
-
-def _clean(receipt: Receipt) -> str:
-    frames = [item for item in receipt.compile.frames_detail if item.compiles]
-    if frames and all(item.compiles == 1 for item in frames):
-        compiled = count(len(frames), "frame") + " compiled once"
-        compiled += " each" if len(frames) > 1 else ""
-    elif ran := sum(item.called for item in receipt.precompiled):
-        compiled = f"nothing compiled: {count(ran, 'function')} ran code that was loaded compiled"
-    else:
-        compiled = f"{count(receipt.compile.compiles, 'compile')} seen"
-    # What came after the end of the record was not seen, so nothing is said of it.
-    sign = "clean" if receipt.status == "complete" else "nothing found in a run that is not whole"
-    return f"{sign}: {compiled}, {_recompiles(receipt)}{_in_steps(receipt)}"
 
 
 def was_seen(receipt: Receipt) -> bool:

@@ -9,7 +9,6 @@ from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
     ColdAndWarmSection,
     EagerRatio,
-    NarrowedRecord,
     NumbersSection,
 )
 from compilediag.receipt.schema.compiles import WitnessSection
@@ -255,20 +254,17 @@ def _numbers(section: NumbersSection, options: RenderOptions, *, complete: bool)
             errors = f"error against float64 {compiled} compiled, {eager} eager"
             text = options.text(f"{found.function.function}: {errors}")
             lines += options.wrap(text, "    ")
-    if section.narrowed is not None:
-        lines += options.wrap(options.text(_narrowed(section.narrowed)), "    ")
+    if (narrowed := section.narrowed) is not None:
+        # Frame and layer, and with what the difference vanishes.
+        told = f"frame and layer not found: {narrowed.problem}"
+        if narrowed.layer is not None:
+            frames = f", frame {' and '.join(narrowed.frames)}" if narrowed.frames else ""
+            told = f"it is in {_LAYERS[narrowed.layer]}{frames}"
+            if narrowed.override is not None:
+                told += f": gone with TORCH_COMPILE_OVERRIDE_BACKENDS={narrowed.override}"
+            told += f" ({narrowed.problem})" if narrowed.problem else ""
+        lines += options.wrap(options.text(told), "    ")
     return lines + _notes(section.notes, options)
-
-
-def _narrowed(narrowed: NarrowedRecord) -> str:
-    """Frame and layer, and with what the difference vanishes."""
-    if narrowed.layer is None:
-        return f"frame and layer not found: {narrowed.problem}"
-    frames = f", frame {' and '.join(narrowed.frames)}" if narrowed.frames else ""
-    found = f"it is in {_LAYERS[narrowed.layer]}{frames}"
-    if narrowed.override is not None:
-        found = f"{found}: gone with TORCH_COMPILE_OVERRIDE_BACKENDS={narrowed.override}"
-    return f"{found} ({narrowed.problem})" if narrowed.problem else found
 
 
 # --- a second start ------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from compilediag.receipt.schema.cadence import (
 from compilediag.receipt.schema.compiles import VariantCounts
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.timeline import Compile
 
 MAX_CELLS = 120
 
@@ -128,6 +127,19 @@ def _attribution(
 ) -> Attribution:
     cost = result.cost or Cost((), 0, None, None, None, None, None, {})
     run = runs.get(Variant("alone", (result.group,)))
+    # The primary cause of each extra recompile, as the variant's own receipt names it.
+    wanted = {(item.process, item.epoch, item.compile_id) for item in cost.extra if item.recompile}
+    found: Counter[tuple[str | None, str, str | None, int | None]] = Counter()
+    receipt = run.receipt if run is not None else None
+    for event in receipt.compile.events if receipt is not None else ():
+        if (event.process, event.epoch, event.compile_id) in wanted:
+            primary = next((cause for cause in event.causes if cause.primary), None)
+            if primary is not None:
+                found[primary.rule, primary.variable, primary.file, primary.line] += 1
+    causes = tuple(
+        CadenceCause(rule=rule, variable=variable, file=file, line=line, recompiles=count)
+        for (rule, variable, file, line), count in found.items()
+    )
     return record_from(
         Attribution,
         cost,
@@ -140,24 +152,7 @@ def _attribution(
         recompiles=None if cost.compile_s is None else recompiles_among(cost.extra),
         extra_reads=cost.work.get("reads"),
         extra_calls=cost.work.get("calls"),
-        causes=_causes(cost.extra, run.receipt if run is not None else None),
+        causes=causes,
         fires_from=result.fires_from,
         problem=result.problem,
-    )
-
-
-def _causes(extra: Sequence[Compile], receipt: Receipt | None) -> tuple[CadenceCause, ...]:
-    """The primary cause of each extra recompile, as the variant's own receipt names it."""
-    if receipt is None:
-        return ()
-    wanted = {(item.process, item.epoch, item.compile_id) for item in extra if item.recompile}
-    found: Counter[tuple[str | None, str, str | None, int | None]] = Counter()
-    for event in receipt.compile.events:
-        if (event.process, event.epoch, event.compile_id) in wanted:
-            primary = next((cause for cause in event.causes if cause.primary), None)
-            if primary is not None:
-                found[primary.rule, primary.variable, primary.file, primary.line] += 1
-    return tuple(
-        CadenceCause(rule=rule, variable=variable, file=file, line=line, recompiles=count)
-        for (rule, variable, file, line), count in found.items()
     )

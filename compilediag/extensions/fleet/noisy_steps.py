@@ -298,17 +298,16 @@ def _tail(excess: float, at: int, size: int) -> float:
     few = min(at, size - at)
     spread = math.sqrt(few * (size - few) * (size + 1) / 12)
     tail = _normal_tail(excess / spread)
-    return tail if few > FEW else min(tail, _uniform_tail(few, few / 2 - excess / size))
+    if few > FEW:
+        return tail
+    # That so many uniform numbers add up to `total` at most (Irwin and Hall).
+    total = few / 2 - excess / size
+    terms = (
+        (-1) ** k * math.comb(few, k) * (total - k) ** few for k in range(math.floor(total) + 1)
+    )
+    return min(tail, max(sum(terms) / math.factorial(few), 0.0), 1.0)
 
 
 def _normal_tail(deviations: float) -> float:
     """Not from `NormalDist.cdf`, which is 1 less what is small."""
     return math.erfc(deviations / math.sqrt(2)) / 2
-
-
-def _uniform_tail(count: int, total: float) -> float:
-    """The probability that `count` uniform numbers add up to `total` at most (Irwin and Hall)."""
-    terms = (
-        (-1) ** k * math.comb(count, k) * (total - k) ** count for k in range(math.floor(total) + 1)
-    )
-    return min(max(sum(terms) / math.factorial(count), 0.0), 1.0)
