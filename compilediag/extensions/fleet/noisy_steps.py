@@ -107,7 +107,7 @@ def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple
         rule: what counts as a step.
     """
     # Indexes at which there may be steps, in order.
-    found: list[int] = []
+    splits: list[int] = []
     waiting = [(0, len(values))]
     while waiting:
         low, high = waiting.pop()
@@ -117,9 +117,9 @@ def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple
         begin = low + split.low
         part = values[begin : low + split.high]
         at = begin + place(part, split.at - split.low, SHORTEST, shares=rule.shares).at
-        found.append(at)
+        splits.append(at)
         waiting += [(low, at), (at, high)]
-    splits = sorted(found)
+    splits.sort()
     correlation = neighbour_correlation(ranks_of(values, ties), splits)
     centre = fmean if rule.shares else median
     while splits:
