@@ -11,8 +11,7 @@ from timelines import attempt, recompile
 
 from compilediag.extensions.cadence.attribution import Cost, CostSplit, attribute
 from compilediag.extensions.cadence.conclude import collide, conclude
-from compilediag.extensions.cadence.groups import ProbeGroup
-from compilediag.extensions.cadence.plan import Plan, Variant
+from compilediag.extensions.cadence.plan import Plan, ProbeGroup, Variant
 from compilediag.extensions.cadence.samples import (
     StepSample,
     VariantEvidence,

@@ -23,7 +23,7 @@ from compilediag.compare.gate.judgement import Item
 from compilediag.compare.gate.limits import parse_limits
 from compilediag.receipt.file import read_receipt, to_json
 from compilediag.receipt.schema.compiles import EnteredAt
-from compilediag.views.gate.json import render as render_judgement
+from compilediag.views.gate import FORMATS
 from compilediag.views.style import RenderOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +119,7 @@ def test_a_judgement_fits_its_schema(page: Any) -> None:
     item = Item(kind="cause", rule="CD101", message="é", before=0, after=1, call=call)
     found = judge(read_receipt(FINDINGS), limits=parse_limits("recompiles>0"))
     lists = {"improvements": (item,), "known": (item,), "notices": ("n",)}
-    text = render_judgement([msgspec.structs.replace(found, **lists)], RenderOptions())
+    text = FORMATS["json"]([msgspec.structs.replace(found, **lists)], RenderOptions())
     document = require_fit(text, "judgement", page)
     assert document["passed"] is False
     assert len(document["judgements"][0]["known"][0]["fingerprint"]) == 32

@@ -14,7 +14,7 @@ import pytest
 from probed_programs import Program, option
 from receipt_schema import json_schema
 
-from compilediag.extensions.cadence.groups import parse_groups
+from compilediag.extensions.cadence.plan import parse_groups
 from compilediag.extensions.cadence.probe import probe
 from compilediag.receipt.file import read_receipt
 from compilediag.receipt.schema.cadence import CadenceSection

@@ -14,7 +14,7 @@ from compilediag.cli import main
 from compilediag.commands.subcommand import read_defaults
 from compilediag.commands.target import TOML_KEYS
 from compilediag.errors import UsageError
-from compilediag.extensions.cadence.groups import GroupSelection
+from compilediag.extensions.cadence.plan import GroupSelection
 from compilediag.extensions.cadence.view import render_cadence
 from compilediag.receipt.file import read_receipt
 from compilediag.runs.supervised.child import Outcome

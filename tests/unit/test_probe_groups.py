@@ -5,19 +5,17 @@ from __future__ import annotations
 import pytest
 
 from compilediag.errors import UsageError
-from compilediag.extensions.cadence.groups import (
-    GroupSelection,
-    ProbeGroup,
-    all_groups,
-    parse_groups,
-    with_argument,
-)
 from compilediag.extensions.cadence.plan import (
     MIN_FIRES,
     QUIET,
+    GroupSelection,
+    ProbeGroup,
+    all_groups,
     make_plan,
     min_steps,
+    parse_groups,
     warmup_steps,
+    with_argument,
 )
 from compilediag.timeline.recorded import CadenceGroup
 

@@ -18,9 +18,8 @@ from compilediag.extensions.cadence.attribution import (
     standing_cost,
     usual_count,
 )
-from compilediag.extensions.cadence.groups import ProbeGroup
 from compilediag.extensions.cadence.periods import find_offset, find_periods
-from compilediag.extensions.cadence.plan import MIN_FIRES, Plan, Variant
+from compilediag.extensions.cadence.plan import MIN_FIRES, Plan, ProbeGroup, Variant
 from compilediag.extensions.cadence.samples import VariantEvidence, extra_compiles, recompiles_among
 from compilediag.receipt.schema.cadence import CostSplit, PeriodRecord
 

@@ -17,21 +17,19 @@ from msgspec.structs import replace as changed
 
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, CompilediagError, UsageError
 from compilediag.extensions.cadence.conclude import Conclusion, conclude
-from compilediag.extensions.cadence.groups import (
-    GroupSelection,
-    ProbeGroup,
-    all_groups,
-    variable_of,
-    with_argument,
-)
 from compilediag.extensions.cadence.plan import (
     DEFAULT_STEPS,
     OFF_TEMPLATE,
+    GroupSelection,
     Plan,
+    ProbeGroup,
     Variant,
+    all_groups,
     make_plan,
+    variable_of,
     variants_of,
     warmup_steps,
+    with_argument,
 )
 from compilediag.extensions.cadence.receipt import VariantRun, cadence_section
 from compilediag.extensions.cadence.samples import VariantEvidence, evidence_of

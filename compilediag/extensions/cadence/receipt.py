@@ -9,9 +9,8 @@ from statistics import median
 
 from compilediag.extensions.cadence.attribution import Cost
 from compilediag.extensions.cadence.conclude import Conclusion, GroupResult
-from compilediag.extensions.cadence.groups import ProbeGroup
 from compilediag.extensions.cadence.periods import longest_period
-from compilediag.extensions.cadence.plan import Plan, Variant
+from compilediag.extensions.cadence.plan import Plan, ProbeGroup, Variant
 from compilediag.extensions.cadence.samples import VariantEvidence, recompiles_among
 from compilediag.receipt.schema.cadence import (
     Attribution,
