@@ -97,7 +97,11 @@ def run_variant(
         rules = {finding.rule for finding in receipt.findings}
         if receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules):
             evidence = evidence.without_syncs()
-    goodput = receipt.goodput if receipt is not None else None
+    goodput, uri = receipt.goodput if receipt is not None else None, None
+    if path is not None:
+        own, folder = Path(path), program.folder  # there, unless the target has moved it
+        inside = own.is_relative_to(folder)
+        uri = own.relative_to(folder).as_posix() if inside else own.as_uri()
     run = VariantRun(
         variant=variant,
         settings=shown,
@@ -105,17 +109,10 @@ def run_variant(
         wall_s=goodput.wall_s if goodput is not None else None,
         evidence=evidence,
         receipt=receipt,
-        uri=_uri(Path(path), program.folder) if path is not None else None,
+        uri=uri,
         problem=_problem(outcome, evidence),
     )
     return outcome, run
-
-
-def _uri(path: Path, folder: str) -> str:
-    """Relative to the probe's directory, where the target has left it there."""
-    if path.is_relative_to(folder):
-        return path.relative_to(folder).as_posix()
-    return path.as_uri()
 
 
 def _problem(outcome: Outcome, evidence: VariantEvidence) -> str | None:

@@ -142,6 +142,18 @@ def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
         level, noise = centre(rest), None
         if level and not shares:
             noise = median([abs(value - level) for value in rest]) / abs(level)
+    # Each change with the one that took it back, if any did: its level is at or beyond the one
+    # before, but for differences too small to be reported.
+    ended: list[LevelChange] = []
+    for index, change in enumerate(changes):
+        slack = part.measure.min_change * (1.0 if shares else abs(change.before))
+        later = [item for item in changes[index + 1 :] if item.lasting]
+        if change.after > change.before:
+            back = (item for item in later if item.after <= change.before + slack)
+        else:
+            back = (item for item in later if item.after >= change.before - slack)
+        end = next(back, None)
+        ended.append(change if end is None else change._replace(undone=end.first))
     size = max(1, -(-len(values) // POINTS))
     pieces = (values[start : start + size] for start in range(0, len(values), size))
     return Series(
@@ -151,7 +163,7 @@ def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
         level=level,
         noise=noise,
         points=tuple(centre(piece) for piece in pieces),
-        changes=tuple(_with_ends(part.measure, changes)),
+        changes=tuple(ended),
         enough=levels is not None or len(values) >= needed,
     )
 
@@ -206,17 +218,3 @@ def _facts(before: Entry, behind: Entry, *, with_machine: bool) -> Iterable[Fact
     shorter, longer = sorted((before.steps or 0, behind.steps or 0))
     if shorter and longer >= _OTHER_LENGTH * shorter:
         yield FactChange("steps of the run", str(before.steps), str(behind.steps))
-
-
-def _with_ends(measure: Measure, changes: Sequence[LevelChange]) -> Iterable[LevelChange]:
-    """Each change with the one that took it back, if any did: its level is at or beyond the one
-    before, but for differences too small to be reported."""
-    for index, change in enumerate(changes):
-        slack = measure.min_change * (1.0 if measure.kind == "share" else abs(change.before))
-        later = [item for item in changes[index + 1 :] if item.lasting]
-        if change.after > change.before:
-            back = (item for item in later if item.after <= change.before + slack)
-        else:
-            back = (item for item in later if item.after >= change.before - slack)
-        end = next(back, None)
-        yield change if end is None else change._replace(undone=end.first)

@@ -106,7 +106,11 @@ def script_of(
         shape = [2, 4]
         assumption = "other inputs were not recorded: a tensor [2, 4] of float32 is passed"
     program = [line.replace(INPUT, ones(shape)) for line in program]
-    lines = [*_head(number, finding, (*assumed, assumption)), *_quoted(finding, quoted)]
+    lines = [*_head(number, finding, (*assumed, assumption))]
+    if quoted:
+        title = f"# The lines of the run, as they read when this was written ({_where(finding)}):"
+        lines += ["#", _comment(title)[:_MAX_COMMENT_CHARS], "#"]
+        lines += [f"#   {_comment(line)}" for line in quoted]
     imports = ["import enum", ""] if any("(enum.Enum)" in line for line in program) else []
     imports.append("import torch")
     if any("nn." in line for line in program):
@@ -161,14 +165,6 @@ def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
         "#",
         "# Look at it with `compilediag run THIS_FILE`, or TORCH_LOGS=recompiles python THIS_FILE.",
     ]
-
-
-def _quoted(finding: FindingRecord, quoted: Sequence[str]) -> Lines:
-    if not quoted:
-        return []
-    title = f"# The lines of the run, as they read when this was written ({_where(finding)}):"
-    lines = [f"#   {_comment(line)}" for line in quoted]
-    return ["#", _comment(title)[:_MAX_COMMENT_CHARS], "#", *lines]
 
 
 def _where(finding: FindingRecord) -> str | None:

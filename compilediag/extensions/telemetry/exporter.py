@@ -19,7 +19,7 @@ from compilediag.diagnosis.figures.goodput import CATEGORIES
 from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
 from compilediag.extensions.telemetry.metrics import Labels, flat_values
 from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
-from compilediag.extensions.telemetry.worker import ExportStats, ExportWorker, Sink
+from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag.readers.journal import JournalTail
 from compilediag.runs.supervised.child import TelemetryReport
 
@@ -87,7 +87,20 @@ class Exporter:
         for worker in self._workers:
             worker.join(until - time.monotonic())
         stats = {worker.sink: worker.stats() for worker in self._workers}
-        notes = [note for item in stats.items() if (note := _note(*item)) is not None]
+        notes: list[str] = []
+        for sink, item in stats.items():
+            lost: list[str] = []
+            if item.pushes_failed:
+                total = item.pushes + item.pushes_failed
+                lost.append(f"{item.pushes_failed} of {total} pushes failed")
+            if not item.last_taken:
+                lost.append("the last figures of the run were not taken")
+            if item.spans_lost:
+                lost.append(f"{item.spans_lost} of {item.spans + item.spans_lost} spans were lost")
+            if lost:
+                late = f"it did not answer within {SHUTDOWN_TIMEOUT_S:g} s of the run's end"
+                why = f"{', '.join(lost)} ({item.problem or late})"
+                notes.append(f"telemetry to {sink.where}: {why}; the run is not affected")
         if self._fault is not None:
             notes = [f"telemetry ended early, by a fault of compilediag: {self._fault}"]
         elif not self._done.is_set():
@@ -143,19 +156,3 @@ class Exporter:
                 os.replace(f"{path}.new", path)
         for worker in self._workers:
             worker.offer(snapshot, spans)
-
-
-def _note(sink: Sink, stats: ExportStats) -> str | None:
-    """One sentence where something was lost; None where everything was accepted."""
-    lost: list[str] = []
-    if stats.pushes_failed:
-        total = stats.pushes + stats.pushes_failed
-        lost.append(f"{stats.pushes_failed} of {total} pushes failed")
-    if not stats.last_taken:
-        lost.append("the last figures of the run were not taken")
-    if stats.spans_lost:
-        lost.append(f"{stats.spans_lost} of {stats.spans + stats.spans_lost} spans were lost")
-    if not lost:
-        return None
-    why = stats.problem or f"it did not answer within {SHUTDOWN_TIMEOUT_S:g} s of the run's end"
-    return f"telemetry to {sink.where}: {', '.join(lost)} ({why}); the run is not affected"

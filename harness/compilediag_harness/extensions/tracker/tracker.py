@@ -96,8 +96,19 @@ class Tracker:
         at = _monotonic()
         if type(step) is not int or step < 0:
             step = to_count(step, "step")
-        values = {} if metrics is None else _numbers_of(metrics)
-        counted = _counts_of(counts) if counts else counts
+        values: dict[str, float] = {}  # without those that were not measured
+        for name, value in metrics.items() if metrics is not None else ():
+            if type(value) is float and type(name) is str and len(name) <= 200:  # the usual case
+                values[name] = value
+            elif (number := to_float(value, f"metric {name!r}")) is not None:
+                values[to_name(name)] = number
+        counted: dict[str, float] = {}
+        for name, value in counts.items():
+            if (number := to_float(value, name)) is None:
+                continue
+            if not 0.0 <= number < float("inf"):
+                raise ValueError(f"{name} must be 0 or more and finite, not {number}")
+            counted[to_name(name)] = number
         with self._lock:
             run = self._running()
             run.record(step, at, values, counted)
@@ -159,31 +170,6 @@ class Tracker:
 
     def __repr__(self) -> str:
         return f"tracker({self.name!r})"
-
-
-def _numbers_of(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """The metrics as floats, without those that were not measured."""
-    found: dict[str, float] = {}
-    for name, value in metrics.items():
-        if type(value) is float and type(name) is str and len(name) <= 200:  # the usual case
-            found[name] = value
-            continue
-        number = to_float(value, f"metric {name!r}")
-        if number is not None:
-            found[to_name(name)] = number
-    return found
-
-
-def _counts_of(counts: Mapping[str, Any]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name, value in counts.items():
-        number = to_float(value, name)
-        if number is None:
-            continue
-        if not 0.0 <= number < float("inf"):
-            raise ValueError(f"{name} must be 0 or more and finite, not {number}")
-        found[to_name(name)] = number
-    return found
 
 
 def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
