@@ -29,6 +29,7 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views import summary
 from compilediag.views.compiles import show_frames, show_timeline
 from compilediag.views.finding import render_finding
 from compilediag.views.findings import MAX_FINDINGS
@@ -36,13 +37,7 @@ from compilediag.views.headline import headline
 from compilediag.views.lookups import causes, events, main_findings
 from compilediag.views.markdown import code, prose
 from compilediag.views.style import PLAIN, RenderOptions
-from compilediag.views.summary import (
-    MAX_BLOCK_CHARS,
-    MAX_CHARS,
-    render_issue,
-    render_markdown,
-    render_notebook,
-)
+from compilediag.views.summary import render_issue, render_markdown, render_notebook
 from compilediag.views.text import display_width
 from compilediag.views.verdict import SCREEN_LINES, render
 
@@ -351,10 +346,10 @@ def test_the_first_findings_come_whole_and_the_rest_is_counted() -> None:
     """GitHub refuses longer ones."""
     found = stored("findings")
     text = issue(replace(found, findings=found.findings[:1] * 200), lambda _: "x = 1\n" * 10_000)
-    assert len(text) <= MAX_CHARS + 100
+    assert len(text) <= summary.MAX_CHARS + 100
     assert "… cut; the receipt has the rest" in text
     shown = text.count("\n### ")
-    assert shown >= MAX_CHARS // (3 * MAX_BLOCK_CHARS)
+    assert shown >= summary.MAX_CHARS // (3 * summary.MAX_BLOCK_CHARS)
     assert f"{200 - shown} more are left out" in text
 
 

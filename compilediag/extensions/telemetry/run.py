@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -20,7 +20,7 @@ from compilediag.extensions.telemetry.settings import (
 )
 from compilediag.extensions.telemetry.worker import Sink
 from compilediag.readers.storage import open_regular
-from compilediag.runs.supervised.child import ExitInfo, Export, SupervisedRun, TelemetryReport
+from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, TelemetryReport
 from compilediag_harness.redaction.redactor import Redactor
 
 EXPERIMENTS = ("wandb", "mlflow", "tensorboard")
@@ -37,8 +37,8 @@ class ExperimentCounts(msgspec.Struct):
     """Why the last failed update failed."""
 
 
-def begin(run: SupervisedRun) -> Export:
-    """Starts the threads that export the run; what ends it.
+def begin(run: SupervisedRun) -> Callable[[ExitInfo, str], TelemetryReport]:
+    """Starts the threads that export the run; the function ends it.
 
     The target runs by now: a fault of ours must not leave it alone, and is reported instead.
     """
