@@ -242,7 +242,8 @@ def test_texts_of_the_target_are_redacted() -> None:
 
 def test_slices_that_cross_get_a_lane_of_their_own() -> None:
     """One inside the other shares a lane, one that cuts through does not; noise is no overlap."""
-    outer, inner, cut = (slice_of("a", *each, "", {}) for each in ((0, 4), (1, 1), (3, 4)))
+    times = (("a", 0, 4), ("b", 1, 1), ("c", 3, 4))
+    outer, inner, cut = (slice_of(*each, "", {}) for each in times)
     late = Slice("d", 3_999_999_999, 6_000_000_000, "", {})
     assert [[s.name for s in lane] for lane in lanes_of([cut, inner, outer])] == [["a", "b"], ["c"]]
     assert [[s.name for s in lane] for lane in lanes_of([outer, late])] == [["a", "d"]]
