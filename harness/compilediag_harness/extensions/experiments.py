@@ -8,7 +8,6 @@ none is open, nothing is logged. What goes wrong is counted in a file of our own
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import sys
@@ -16,11 +15,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from compilediag_harness.base import atomic_write
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.redaction import in_process
+from compilediag_harness.torch_internals.torch_names import call_beside
 
 METRICS_FILE = "telemetry.json"
 MAX_BYTES = 65_536
@@ -56,16 +56,11 @@ class Experiments:
         self._imports.on_import(WRITER, self._writer_imported)
 
     def _writer_imported(self, module: Any) -> None:
-        """Keeps each writer that is made from now on."""
-        made, known = module.SummaryWriter.__init__, self._writers
-
-        @functools.wraps(made)
-        def remember(self: Any, *args: Any, **kwargs: Any) -> None:
-            made(self, *args, **kwargs)
-            known.append(weakref.ref(self))
-
-        module.SummaryWriter.__init__ = remember
+        call_beside(module.SummaryWriter, "__init__", after=self._writer_made)
         self._begin("tensorboard", self._log_tensorboard)
+
+    def _writer_made(self, _made: None, writer: Any, *_args: Any, **_kwargs: Any) -> None:
+        self._writers.append(weakref.ref(writer))
 
     def _begin(self, name: str, log: Log) -> None:
         self._logs[name] = log
@@ -97,10 +92,9 @@ class Experiments:
         if record["at_unix"] <= self._newest:
             return
         self._newest = record["at_unix"]
-        metrics, step = record["figures"], record["step"]
         for name, log in list(self._logs.items()):
             try:
-                self._counts_of(name)["told"] += log(metrics, step)
+                self._counts_of(name)["told"] += log(record["figures"], record["step"])
             except Exception as error:
                 self._failed(name, error)
         self._logged_at = now
@@ -141,21 +135,28 @@ def _log_wandb(metrics: Metrics, step: int | None) -> bool:
 
 
 def _log_mlflow(metrics: Metrics, step: int | None) -> bool:
-    """To the run that is open, unless MLflow keeps its runs elsewhere. `mlflow.active_run` has the
-    runs of its own thread alone, and nothing may run in the step's thread."""
     mlflow: Any = sys.modules["mlflow"]
-    kept: Any = getattr(sys.modules.get("mlflow.tracking.fluent"), "_active_run_stack", None)
-    if hasattr(kept, "get_all_thread_values"):  # before 2.14 the stack was a plain list
-        every: dict[int | None, list[Any]] = kept.get_all_thread_values()
-        main = every.pop(threading.main_thread().ident, [])
-        kept = main or next((found for found in every.values() if found), None)
-    if not isinstance(kept, list) or not kept:
+    run = _mlflow_run()
+    if run is None:
         return False
-    run = cast("list[Any]", kept)[-1]
     now, made = int(time.time() * 1000), mlflow.entities.Metric
     batch = [made(name.replace(":", "."), value, now, step or 0) for name, value in metrics.items()]
     mlflow.MlflowClient().log_batch(run.info.run_id, metrics=batch)
     return True
+
+
+def _mlflow_run() -> Any:
+    """The run that is open; None where there is none, or MLflow keeps its runs elsewhere.
+
+    `mlflow.active_run` has the runs of its own thread alone, and nothing may run in the step's
+    thread. Before 2.14 the stack was a plain list.
+    """
+    kept: Any = getattr(sys.modules.get("mlflow.tracking.fluent"), "_active_run_stack", None)
+    if hasattr(kept, "get_all_thread_values"):
+        every: dict[int | None, list[Any]] = kept.get_all_thread_values()
+        main = every.pop(threading.main_thread().ident, [])
+        kept = main or next((found for found in every.values() if found), None)
+    return kept[-1] if isinstance(kept, list) and kept else None  # pyright: ignore[reportUnknownVariableType]
 
 
 def install(run_dir: str, period_s: float) -> None:

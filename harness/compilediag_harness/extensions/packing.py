@@ -48,11 +48,11 @@ def packing_at(code: types.CodeType, line: int) -> Packing | None:
     target, value = store
     name = dotted(target.value)
     filled = _last_filling(code, name, line) if name is not None else None
-    if name is None or filled is None:
+    # `name[...] += value` needs what it was filled with.
+    added_to = [node.target for node in statements(code) if isinstance(node, ast.AugAssign)]
+    subscripts = [target for target in added_to if isinstance(target, ast.Subscript)]
+    if name is None or filled is None or name in [dotted(each.value) for each in subscripts]:
         return None
-    added = (node.target for node in statements(code) if isinstance(node, ast.AugAssign))
-    if any(isinstance(each, ast.Subscript) and dotted(each.value) == name for each in added):
-        return None  # `name[...] += value` needs what it was filled with
     fill, fill_line = filled
     if code.co_name == "<module>" and loop_around(code, fill_line) is None:
         return None
@@ -76,8 +76,7 @@ def _store_at(code: types.CodeType, line: int) -> tuple[ast.Subscript, str | Non
 def _last_filling(code: types.CodeType, name: str, before: int) -> tuple[str, int] | None:
     """How and where the buffer is filled, when that is the last thing that happens to its name."""
     found: tuple[str, int] | None = None
-    conditional: set[int] = set()  # lines of branches that the store is not in itself
-    tree = tree_of(code)
+    tree, conditional = tree_of(code), set[int]()  # lines of branches that the store is not in
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, _BRANCHES) and not node.lineno <= before <= (node.end_lineno or 0):
             conditional.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
@@ -237,7 +236,6 @@ class PackingSample:
         return buffer
 
     def ended(self, buffer: BufferFill, seconds: float | None) -> None:
-        """The write has ended."""
         known = buffer.seconds is not None and seconds is not None
         buffer.seconds = (buffer.seconds or 0.0) + (seconds or 0.0) if known else None
 

@@ -19,7 +19,14 @@ from compilediag_harness.torch_internals import dynamo_skip
 from compilediag_harness.user_api.spans import span
 from compilediag_harness.user_api.to_jsonable import to_name
 from compilediag_harness.wire import PipelineWorked
-from compilediag_harness.wire.user_events import INFER, TRAIN, WAIT, infer_capacity, rate, slots_of
+from compilediag_harness.wire.user_events import (
+    INFER,
+    TRAIN,
+    WAIT,
+    infer_capacity,
+    rate,
+    slots_of,
+)
 
 
 class StageRow(NamedTuple):
@@ -212,7 +219,7 @@ class Pipeline:
         hash(slot)
         if not sinks.all:
             return _UNMEASURED
-        index = NO_SLOT  # else in the order in which slots were first used
+        index = NO_SLOT  # else in the order they were first used
         if slot is not None and (slot in self._slots or len(self._slots) < _MAX_SLOTS):
             index = self._slots.setdefault(slot, len(self._slots))
         return Measured(self, INFER, samples, index)
@@ -236,7 +243,8 @@ class Pipeline:
         _to_count(size)
         if sinks.all:
             at, self._size = _monotonic(), int(size)
-            add(self.declared, Size(at, self._size), at)
+            for sink in sinks.all:
+                sink.add(self.declared, Size(at, self._size), at)
 
     def line(self) -> str:
         """The last ten seconds as text for a progress bar, `thru=8.2, I=8.5, T=15.3, wait=2.1s,
@@ -246,7 +254,10 @@ class Pipeline:
         if dynamo_skip.is_compiling() or not sinks.all:
             return ""
         now = _monotonic()
-        trained, inferred, waits = (self._window(stage, now) for stage in (TRAIN, INFER, WAIT))
+        trained, inferred, waits = (
+            [row for row in tuple(self._recent[stage]) if row.ended >= now - WINDOW_S]
+            for stage in (TRAIN, INFER, WAIT)
+        )
         began = min((row.began for row in (*trained, *inferred, *waits)), default=now)
         calls = [(row.began, row.ended) for row in inferred]
         slots = slots_of(self.declared.slots, len(self._slots), calls)
@@ -263,12 +274,9 @@ class Pipeline:
         return ", ".join(parts)
 
     def ended(self, row: StageRow) -> None:
-        """A block has ended."""
         self._recent[row.stage].append(row)
-        add(self.declared, row, row.ended)
-
-    def _window(self, stage: str, now: float) -> list[StageRow]:
-        return [row for row in tuple(self._recent[stage]) if row.ended >= now - WINDOW_S]
+        for sink in sinks.all:
+            sink.add(self.declared, row, row.ended)
 
 
 def _to_count(count: Any) -> int:
@@ -299,9 +307,3 @@ def pipeline(name: str = "pipeline", slots: int | None = None) -> Pipeline:
         raise ValueError(f"pipeline {name!r}: slots must be 1 or more, not {slots}")
     dynamo_skip.bind_if_imported()
     return Pipeline(to_name(name), slots)
-
-
-def add(loop: LoopDeclaration, row: StageRow | Size, at: float) -> None:
-    """Gives every session a finished row, or a size of the pool."""
-    for sink in sinks.all:
-        sink.add(loop, row, at)

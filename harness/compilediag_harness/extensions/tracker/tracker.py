@@ -96,19 +96,8 @@ class Tracker:
         at = _monotonic()
         if type(step) is not int or step < 0:
             step = to_count(step, "step")
-        values: dict[str, float] = {}  # without those that were not measured
-        for name, value in metrics.items() if metrics is not None else ():
-            if type(value) is float and type(name) is str and len(name) <= 200:  # the usual case
-                values[name] = value
-            elif (number := to_float(value, f"metric {name!r}")) is not None:
-                values[to_name(name)] = number
-        counted: dict[str, float] = {}
-        for name, value in counts.items():
-            if (number := to_float(value, name)) is None:
-                continue
-            if not 0.0 <= number < float("inf"):
-                raise ValueError(f"{name} must be 0 or more and finite, not {number}")
-            counted[to_name(name)] = number
+        values = {} if metrics is None else _numbers_of(metrics)
+        counted = _counts_of(counts) if counts else counts
         with self._lock:
             run = self._running()
             run.record(step, at, values, counted)
@@ -156,13 +145,11 @@ class Tracker:
         Raises:
             OSError: the file cannot be written; an older one is left as it was.
         """
-        runs: list[dict[str, Any]] = []
-        for run in tuple(self.runs):
-            fields = dataclasses.asdict(run)
-            del fields["t"], fields["number"]  # only sessions need them
-            fields["config"] = in_process.value(fields["config"])
-            fields["metrics"] = {metric.pop("name"): metric for metric in fields["metrics"]}
-            runs.append(fields)
+        runs = [dataclasses.asdict(item) for item in tuple(self.runs)]
+        for run in runs:
+            del run["t"], run["number"]  # which only sessions need
+            run["config"] = in_process.value(run["config"])
+            run["metrics"] = {metric.pop("name"): metric for metric in run["metrics"]}
         tracked_run.write_json(
             path, {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, "runs": runs}
         )
@@ -170,6 +157,31 @@ class Tracker:
 
     def __repr__(self) -> str:
         return f"tracker({self.name!r})"
+
+
+def _numbers_of(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """The metrics as floats, without those that were not measured."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        if type(value) is float and type(name) is str and len(name) <= 200:  # the usual case
+            found[name] = value
+            continue
+        number = to_float(value, f"metric {name!r}")
+        if number is not None:
+            found[to_name(name)] = number
+    return found
+
+
+def _counts_of(counts: Mapping[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in counts.items():
+        number = to_float(value, name)
+        if number is None:
+            continue
+        if not 0.0 <= number < float("inf"):
+            raise ValueError(f"{name} must be 0 or more and finite, not {number}")
+        found[to_name(name)] = number
+    return found
 
 
 def tracker(config: Any = None, name: str = "eval", warmup: int = 0) -> Tracker:
