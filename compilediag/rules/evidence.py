@@ -184,8 +184,8 @@ def _no_torch(timeline: Timeline, unattached: str | None) -> Why:
         title += ": no process that was observed imported it"
         fix = (
             "see what the target printed: it did not get as far as `import torch`; what it starts "
+            "with python -I, -E or -S is not observed"
         )
-        fix += "with python -I, -E or -S is not observed"
     return Why("no_torch", title, fix)
 
 
