@@ -43,8 +43,7 @@ ENDED_BY_CALLS = "call"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something that took time, once or several times: a step, or the calls of one callable in
-    one."""
+    """Something that took time, once or more: a step, or the calls of one callable in one."""
 
     seconds: float
     """Of all of it."""
@@ -62,8 +61,7 @@ class Arm:
     calls: Mapping[Location, Mapping[int, Work]] = field(
         default_factory=dict[Location, "dict[int, Work]"]
     )
-    """By callable and steady step; empty where a device was in use: a call may return before its
-    work is done."""
+    """By callable and steady step; empty on a device: a call may return before its work is done."""
     finished: int = 0
     """Steps in all."""
     compiles: int = 0
@@ -223,8 +221,7 @@ def problem_of(pair: ArmPair) -> str | None:
 
 
 def _common(pair: ArmPair) -> list[int]:
-    """The steps to compare: steady in both runs; where there are enough, those only that were not
-    looked into in either."""
+    """Steps that are steady in both runs; where enough, only those not looked into in either."""
     compiled, eager = pair
     unsampled = sorted(compiled.unsampled & eager.unsampled)
     if len(unsampled) >= MIN_STEPS * STRETCHES:

@@ -39,11 +39,9 @@ class ChangedData(Struct, frozen=True):
     fields: tuple[FieldChange, ...]
     """Of the lane, of the work (`throughput`) and the number of steps (`steps.count`)."""
     callable: str | None
-    """What was given the samples and elements that are compared; None: the work of the two runs is
-    not known to be of the same callable."""
+    """What was given the compared samples and elements; None: not known to be the same one."""
     same_work: bool
-    """Both were measured on the same samples and elements, with the same settings: then times and
-    memory can be compared too."""
+    """Same samples, elements and settings: then times and memory can be compared too."""
 
 
 def changed_data(before: Receipt, after: Receipt, lane: Iterable[FieldChange]) -> ChangedData:

@@ -59,8 +59,7 @@ class CompiledAgain(NamedTuple):
     record: CompiledAgainRecord
     frame: Location | None
     changes: tuple[KeyChange, ...]
-    """Components of the key that differ from the first start; empty where the key is the same, or
-    torch did not tell of what it is made."""
+    """Components of the key that differ; empty for the same key, or where torch told of none."""
 
 
 class ColdAndWarm(NamedTuple):
@@ -251,8 +250,7 @@ def with_starts(
 
 
 def changing_keys(warm: Timeline, found: ColdAndWarm) -> Iterable[Finding]:
-    """One for each function and set of components that differ; none where torch does not record of
-    what the key is made."""
+    """One for each function and set of components that differ, where torch records these."""
     groups: dict[object, list[CompiledAgain]] = {}
     for each in found.again:
         if each.changes:

@@ -54,8 +54,7 @@ _VARYING = frozenset({"load_avg_1m", "TORCHINDUCTOR_CACHE_DIR"})
 """Facts that differ between any two runs; torch itself sets the variable when it compiles."""
 
 PHASE_CHANGE_S = 0.1
-"""Least change of a phase of compiling that is listed: the same compile takes so much longer when
-the machine is busy."""
+"""Least change of a phase of compiling that is listed: a busy machine makes one as large."""
 
 _SECONDS = {
     "wall": "goodput.wall_s",
@@ -91,8 +90,7 @@ class CauseChange(Struct, frozen=True):
     expected: str | None
     actual: str | None
     call: EnteredAt | None = None
-    """The call of the program's own that led there, where that place is in a library or in
-    torch."""
+    """The call of the program's own that led there, if the place is in a library or in torch."""
 
 
 class BreakChange(Struct, frozen=True):
@@ -335,8 +333,7 @@ def _field_changes(before: object, after: object, path: str) -> tuple[FieldChang
 
 
 def _command(before: Receipt, after: Receipt) -> Iterable[FieldChange]:
-    """What a fix without an edit changes: arguments, and levers such as
-    TORCH_COMPILE_DYNAMIC_SOURCES."""
+    """What a fix without an edit changes: arguments, and variables of the environment."""
     old, new = before.header.run, after.header.run
     if old.argv_redacted != new.argv_redacted:
         arguments = (" ".join(run.argv_redacted) for run in (old, new))

@@ -304,8 +304,7 @@ def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameDetail
 
 
 def _counts_recompile(event: CompileEvent, counted: FileFilter) -> bool:
-    """A recompile is of the user's own code if the frame is, any of its causes, or the call that
-    led there."""
+    """Whether the frame, any of its causes or the call that led there is the user's."""
     causes = any(cause.file and counted(cause.file) for cause in event.causes)
     return counted(event.frame.file) or causes or event.entered_at is not None
 

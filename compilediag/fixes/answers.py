@@ -25,8 +25,7 @@ _TOLERANCES = {
     "complex128": (1e-7, 1e-7),
     "float": (1e-7, 1e-7),
 }
-"""Relative and absolute, of `torch.testing.assert_close`; "float" is Python's. Any other dtype must
-be equal bit for bit."""
+"""Relative and absolute, of `torch.testing.assert_close`; others must be equal bit for bit."""
 
 _OUTPUT, _STATE = "output", "state"
 
@@ -47,8 +46,7 @@ class OutputComparison:
     not_compared: int = 0
     """Values of kinds of which no content is recorded, and outputs with too many values."""
     conclusive: bool = False
-    """Numbers were compared that the program computed: of outputs, or of what modules hold where
-    its functions return none."""
+    """Computed numbers were compared: outputs, or what modules hold where none are returned."""
     by_rounding: bool = False
     """Something differs, and all that does are floating tensors that compiled calls returned."""
     excused: int = 0
@@ -194,8 +192,7 @@ def _answers(timeline: Timeline) -> Mapping[Key, tuple[str, Answer]]:
 
 
 def functions_by_order(functions: Iterable[Location]) -> dict[Location, tuple[str, str, int]]:
-    """Each function by file, name, and its place among those of the same name: lines are others
-    where a file was edited."""
+    """Each function by file, name, and place among its namesakes: edits move lines."""
     found: dict[Location, tuple[str, str, int]] = {}
     often: Counter[tuple[str, str]] = Counter()
     for each in sorted(set(functions), key=lambda place: (place.file, place.line, place.function)):
@@ -282,8 +279,7 @@ that it adds. In small tensors noise outweighs the error."""
 
 
 _TRUSTED = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-3}
-"""Largest error of eager, of the size of the numbers: where it is larger nothing can be told from
-it, and nothing is excused."""
+"""Largest error of eager by the size of the numbers from which anything can be told."""
 
 
 def is_trusted(exact: Answer, dtype: str, error: float) -> bool:

@@ -60,8 +60,7 @@ _NAMED, _MAX_MOVES, _REASON_CHARS = 10, 5, 200
 def compare_with_baseline(
     receipt: Receipt, run: RunBaseline, whole: RunBaseline, baseline: LaneBaseline
 ) -> BaselineResult:
-    """Compares item by item. `run` is what is judged; `whole` is everything that happened, which
-    decides what is gone."""
+    """Compares item by item: `run` is judged; `whole`, all that happened, decides what is gone."""
     relocated = moved(baseline, whole.lane)
     baseline = relocated.lane
     changes = changes_between(baseline, run.lane)

@@ -68,8 +68,7 @@ class Item(Struct, frozen=True):
     reason: str | None = None
     """Why it is allowed, for what the baseline has."""
     detail: str | None = None
-    """What distinguishes two items of one function without a variable: torch's reason for a graph
-    break."""
+    """What tells apart two items of a function without a variable: torch's reason for a break."""
     call: EnteredAt | None = None
     """The call of the program's own that led there, where that place is in a library or in torch:
     the line to look at first. It is no part of what the item is."""
@@ -140,8 +139,7 @@ _MAX_CHARS = 300
 
 
 def item_of(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | None) -> Item:
-    """A cause, a graph break or a fallback of the run. `before`: how often the baseline has it;
-    None where there is none."""
+    """Of a cause, break or fallback of the run that the baseline, if any, has `before` times."""
     if isinstance(known, KnownCause):
         return _cause(receipt, run, known, before)
     if isinstance(known, KnownBreak):

@@ -156,8 +156,7 @@ def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def _compiled(source: Source, name: str) -> libcst.Assign | libcst.FunctionDef:
-    """The statement that gives the name what `torch.compile` returns, and is the last to give it
-    anything."""
+    """The statement that, last of all, gives the name what `torch.compile` returns."""
     statements = [_binding(source, each) for each in effects.bindings(source, name)]
     if not statements:
         raise EditImpossible(f"{name} is not set in the file")
@@ -231,8 +230,7 @@ def replace_buckets(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 
 def disable_hook(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "disabled_hook": the function around the line is registered as `torch.compiler.disable`
-    returns it."""
+    """Kind "disabled_hook": what is registered is `torch.compiler.disable` of the function."""
     for node in _registered(source, edit):
         yield Replacement(node, _DISABLED)
 

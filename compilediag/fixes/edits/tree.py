@@ -59,8 +59,7 @@ EditOfTree = Replacement | Insertion
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The text of an expression or small statement, with `_` for the expression that was there; of
-    an assignment, for its value."""
+    """The text of an expression or small statement, `_` for what was there, or its value."""
 
     template: str
     is_bare: bool = False

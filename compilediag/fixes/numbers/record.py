@@ -117,8 +117,7 @@ WITH_DECOMPOSITIONS = "aot_eager_decomp_partition"
 
 
 Differs = Callable[[str], "bool | None"]
-"""Whether the difference is still there in a run with this value of the variable; None where that
-run shows nothing."""
+"""Whether a run with this value of the variable still differs; None where it shows nothing."""
 
 
 class _Enough(Exception):

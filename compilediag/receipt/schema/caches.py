@@ -73,8 +73,7 @@ class CacheSection(Record, frozen=True, kw_only=True):
     """Lookups of torch's compile caches."""
 
     caches: tuple[CacheUsed, ...]  #: Each cache that was looked into, by its first lookup.
-    #: Why torch did not cache something or could not write it: each reason once, the most frequent
-    #: first, at most 50.
+    #: Why torch did not cache or write something, each reason once, the most frequent 50.
     refusals: tuple[CacheRefusal, ...] = ()
     lookups: tuple[CacheLookupRecord, ...] = ()  #: Lookups in time order by process, at most 300.
     lookups_left_out: int = 0  #: Lookups that are counted and not listed.

@@ -34,9 +34,7 @@ class NumberDifference(Record, frozen=True, kw_only=True):
 class NarrowedRecord(Record, frozen=True, kw_only=True):
     """Frame and layer of the first difference."""
 
-    #: backend (graph passes and code generation), decompositions, aot_autograd, dynamo; null where
-    #: it was not found.
-    layer: NumbersLayer | None
+    layer: NumbersLayer | None  #: backend, decompositions, aot_autograd or dynamo, or null.
     frames: tuple[str, ...] = ()  #: Ids of the frames to compile otherwise; empty: not known.
     #: Value of TORCH_COMPILE_OVERRIDE_BACKENDS with which it vanished; null where none did.
     override: str | None = None
@@ -50,13 +48,12 @@ class NumbersSection(Record, frozen=True, kw_only=True):
     same: bool | None  #: False: some differ by more than eager's rounding; null: not known.
     problem: str | None = None  #: Why it is not known; null otherwise.
     calls: int = 0  #: Sampled compiled calls that were made eager beside them, on copies.
-    #: Their values that were compared: results, tensors given, buffers of the module.
-    values: int = 0
+    values: int = 0  #: Their values that were compared: results, tensors given, module buffers.
     unstable: int = 0  #: Values that differ between two eager calls on the same input: left out.
     undetermined: int = 0  #: Differences that may be rounding or cannot be judged: left out.
     #: The first call of each callable that differs, in the order in which they came; at most 20.
     differences: tuple[NumberDifference, ...] = ()
-    #: Where the first one is from (`--bisect-numerics`); null: not searched.
+    #: Where the first is from (`--bisect-numerics`) or null.
     narrowed: NarrowedRecord | None = None
     notes: tuple[str, ...] = ()  #: What limits the comparison.
 
@@ -72,8 +69,7 @@ class EagerRatio(Record, frozen=True, kw_only=True):
     """Eager time over compiled time, with its interval: 2.0 is twice as fast compiled."""
 
     middle: float  #: Median over stretches of steps of all pairs.
-    #: Lower bound of the 98 % interval: that of all stretches or of the pairs, if lower.
-    low: float
+    low: float  #: Lower bound of the 98 % interval: of all stretches or, if lower, of the pairs.
     high: float  #: Upper bound of the same.
 
 
@@ -118,20 +114,17 @@ class AgainstEagerSection(Record, frozen=True, kw_only=True):
     compiled_step_s: float | None = None  #: Seconds of a usual steady step, compiled.
     eager_step_s: float | None = None  #: Seconds of a usual steady step, eager.
     compile_s: float | None = None  #: Of a usual compiled run; null where it was not measured.
-    #: When the compile seconds are earned back; null: never, or not known.
-    break_even: BreakEvenSteps | None = None
+    break_even: BreakEvenSteps | None = None  #: When they are earned back; null: never, or unknown.
     pairs: int = 0  #: Pairs of runs that were compared.
     steps: int = 0  #: Steady steps that were compared, of all pairs.
     finished: int = 0  #: Steps of one compiled run.
     #: fresh: each run had empty compile caches; kept: those of the environment.
     caches: Literal["fresh", "kept"] = "fresh"
-    #: Compiled callables that were timed in both arms, those with the most time first; at most 20.
-    #: Empty where a CUDA device was in use.
+    #: Callables that were timed in both arms, most time first, at most 20; none on CUDA.
     callables: tuple[CallableAgainstEager, ...] = ()
     runs: tuple[ArmRecord, ...] = ()  #: The runs, in the order in which they were made.
     notes: tuple[str, ...] = ()  #: What limits the comparison.
-    #: Whether compiled calls give eager's numbers; null: not looked at.
-    numbers: NumbersSection | None = None
+    numbers: NumbersSection | None = None  #: Whether compiled calls give eager's numbers, or null.
 
 
 WhyCompiledAgain = Literal[

@@ -54,8 +54,7 @@ class Provenance(Record, frozen=True, kw_only=True):
     source_sha256: dict[str, str] = field(default_factory=dict[str, str])
     #: Whether `source_sha256` has every file of the repository that the run imported, or null.
     imports_complete: bool | None = None
-    #: Working directory of the run below the repository's root; null outside one.
-    folder: str | None = None
+    folder: str | None = None  #: Working directory of the run below the repository's root, or null.
 
 
 class NumericsFlags(Record, frozen=True, kw_only=True):

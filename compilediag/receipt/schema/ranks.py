@@ -14,8 +14,7 @@ class RankRow(Record, frozen=True, kw_only=True):
     graph_breaks: int  #: As compile.graph_breaks.
     eager_fallbacks: int  #: As compile.eager_fallbacks.
     compile_s: float | None  #: Seconds of all attempts; null where the record has no seconds.
-    #: Of inductor's and AOTAutograd's caches; null: torch did not count.
-    cache_hits: int | None = None
+    cache_hits: int | None = None  #: Of inductor's and AOTAutograd's caches; null: not counted.
     cache_misses: int | None = None  #: Misses of them.
     steps: int = 0  #: Steps seen.
     step_median_s: float | None = None  #: Median wall seconds of steps without the first two.
@@ -63,8 +62,7 @@ class RanksSection(Record, frozen=True, kw_only=True):
     missing: tuple[int, ...] = ()  #: Expected, and nothing arrived; at most 100,000.
     rows: tuple[RankRow, ...] = ()  #: One row a rank, ascending.
     divergences: tuple[RankDivergence, ...] = ()  #: Ranks that do not do what most of them do.
-    #: Ranks slower than the median of the ranks, slowest first; at most 16. How much is too much is
-    #: for the reader to say.
+    #: Ranks slower than the median, slowest first; at most 16; how much is too much is not said.
     stragglers: tuple[RankStraggler, ...] = ()
     #: Sums over all ranks, with those that have no row or that no other section tells of.
     totals: RankTotals | None = None

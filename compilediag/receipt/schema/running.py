@@ -31,8 +31,7 @@ class SyncsSection(Record, frozen=True, kw_only=True):
     #: are those that would wait if its tensors were on one.
     on_device: bool
     complete: bool  #: No sampled step held more than were counted.
-    #: Reads of one kind on one line, the most frequent first, at most 256.
-    lines: tuple[SyncLineRecord, ...] = ()
+    lines: tuple[SyncLineRecord, ...] = ()  #: Reads of a kind on a line; the most frequent 256.
     #: Seconds in all reads of sampled steps; null: one was not timed or counted to its end.
     seconds: float | None = None
 
@@ -49,8 +48,7 @@ class ByPhase(Record, frozen=True, kw_only=True):
     """Seconds by phase of a step."""
 
     data_wait: float | None = None  #: Waiting for data.
-    #: Outermost calls of compiled callables, and spans of that name, or null.
-    forward: float | None = None
+    forward: float | None = None  #: Outermost calls of compiled callables, and such spans, or null.
     backward: float | None = None  #: Runs of the autograd engine; null where not distinguished.
     optimizer: float | None = None  #: Optimizer.
     spans: float | None = None  #: Named spans.
@@ -223,8 +221,7 @@ class DeviceRecord(Record, frozen=True, kw_only=True):
     num_device_alloc: int | None = None  #: Calls of cudaMalloc.
     num_device_free: int | None = None  #: Calls of cudaFree.
     num_sync_all_streams: int | None = None  #: Times the allocator waited for all streams.
-    #: The counter and pool that grew most in steady state; null: none grew.
-    largest_growing_bucket: GrowingBucket | None = None
+    largest_growing_bucket: GrowingBucket | None = None  #: What grew most in steady state.
     hint: str | None = None  #: What to look at on this device.
 
 
@@ -232,7 +229,6 @@ class MemorySection(Record, frozen=True, kw_only=True):
     """Peaks of memory."""
 
     host_peak_bytes: int | None = None  #: Largest resident size of any process.
-    #: Per CUDA device that the lead process used; empty without one, null when not read.
-    devices: tuple[DeviceRecord, ...] | None = None
+    devices: tuple[DeviceRecord, ...] | None = None  #: Those the lead used; null when unread.
     allocator: Allocator = Allocator()  #: The counters of the device that was fullest.
     hint: str | None = None  #: What to look at.

@@ -86,8 +86,7 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
     #: Waiting after the first training step, as a share of that waiting and training.
     wait_share: float | None = None
     pool: PoolSizes | None = None  #: Sizes of the pool of samples; null when none was reported.
-    #: `inference`, `training`, `dispatch` (samples are late though inference is fast enough),
-    #: `balanced`; null when it could not be determined.
+    #: `inference`, `training`, `dispatch` (samples late, inference fast), `balanced`, or null.
     bottleneck: str | None = None
 
 
