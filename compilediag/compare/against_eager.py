@@ -1,5 +1,5 @@
 """Does compiling pay? What pairs of runs, compiled and eager, show of steps and of callables, and
-the receipt of the program as it is, with that in it.
+the findings of what does not.
 
 Both runs of a pair do the same work step by step, so that steps of one number are compared. The
 interval is that of `gate --ab`, over stretches of steps of every pair. Stretches of one process
@@ -22,16 +22,13 @@ from msgspec.structs import replace
 
 from compilediag.compare.gate.ab import LEVEL, SLOWER, intervals, require_scipy
 from compilediag.diagnosis.findings import Finding
-from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
     AgainstEagerVerdict,
-    ArmRecord,
     BreakEvenSteps,
     CallableAgainstEager,
     EagerRatio,
 )
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
 from compilediag.rules.make_finding import make_finding, plural
 from compilediag.timeline.timeline import Timeline
@@ -147,12 +144,9 @@ def not_concluded(problem: str) -> AgainstEagerSection:
 
 
 def conclude(pairs: Sequence[ArmPair], difference: str | None = None) -> AgainstEagerSection:
-    """What the pairs show: the section without the runs.
-
-    Args:
-        pairs: in the order in which they ran; one whose steps cannot be compared counts for none.
-        difference: the first one between the outputs of both arms, in words; None where none is
-            known.
+    """What the pairs show, in the order in which they ran: the section without the runs. A pair
+    whose steps cannot be compared counts for none; `difference` is the first one that is known
+    between the outputs of both arms, in words.
 
     Raises:
         UsageError: scipy is not installed.
@@ -346,7 +340,7 @@ def _notes(pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float)
         yield "a CUDA device was in use: single callables are not compared"
 
 
-# --- in the receipt ------------------------------------------------------------------------------
+# --- findings ------------------------------------------------------------------------------------
 
 MIN_SHARE = 0.05
 """Of a usual compiled step: a callable that loses less is not worth a line."""
@@ -359,34 +353,8 @@ BRIEF_S = 0.0005
 wrapper and launch take tens of microseconds."""
 
 
-def with_payoff(
-    receipt: Receipt,
-    timeline: Timeline,
-    payoff: AgainstEagerSection,
-    runs: Sequence[ArmRecord],
-    *,
-    fresh_caches: bool,
-    secret_values: Sequence[str] = (),
-) -> Receipt:
-    """The receipt of the first compiled run with its section `against_eager`, and the findings of
-    CD631 after its own; both redacted and bounded like the rest.
-
-    Args:
-        receipt: of the first compiled run.
-        timeline: what it was made from.
-        payoff: what the pairs show.
-        runs: all that were made.
-        fresh_caches: each run had empty caches of its own.
-        secret_values: what must not stand in a receipt.
-    """
-    caches = "fresh" if fresh_caches else "kept"
-    section = replace(payoff, caches=caches, runs=tuple(runs))
-    slower = slower_than_eager(timeline, payoff)
-    return amended(receipt, timeline, slower, secret_values, against_eager=section)
-
-
 def slower_than_eager(timeline: Timeline, payoff: AgainstEagerSection) -> Iterable[Finding]:
-    """One for each callable that is slower compiled; one for the steps where they are and no
+    """CD631: one for each callable that is slower compiled; one for the steps where they are and no
     callable is seen to be why. None where the outputs differ: that is then what to mend."""
     if payoff.verdict in ("outputs_differ", "not_concluded") or payoff.compiled_step_s is None:
         return

@@ -1,4 +1,4 @@
-"""What a second start compiles again although the first had compiled it, why, and its receipt."""
+"""What a second start compiles again although the first had compiled it, why, and its findings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from compilediag.diagnosis.figures.key_difference import (
     what_to_change,
 )
 from compilediag.diagnosis.findings import Finding
-from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import (
     ColdAndWarmSection,
     CompiledAgainRecord,
     WhyCompiledAgain,
 )
-from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.make_finding import make_finding
 from compilediag.timeline.compiles import ProcessCaches
 from compilediag.timeline.timeline import Compile, Timeline
@@ -76,12 +74,8 @@ def not_concluded(problem: str) -> ColdAndWarm:
 
 
 def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
-    """What the second start pays again.
-
-    Args:
-        cold: the first start, whose caches were empty.
-        warm: the second, with the caches that the first one left.
-        folder: where those of inductor are to lie; a program may choose another.
+    """What the second start pays again, with the caches that the first one left, which were empty
+    before. `folder`: where those of inductor are to lie; a program may choose another.
     """
     if problem := _problem(cold, warm, folder):
         return not_concluded(problem)
@@ -233,24 +227,8 @@ NAMED = 20
 """Most components in the evidence of a finding."""
 
 
-def with_starts(
-    receipt: Receipt, warm: Timeline, found: ColdAndWarm, secret_values: Sequence[str] = ()
-) -> Receipt:
-    """The receipt of the second start with its section `cold_and_warm`, and the findings of CD612
-    after its own; both redacted and bounded like the rest.
-
-    Args:
-        receipt: of the second start.
-        warm: what it was made from.
-        found: the comparison with the first start.
-        secret_values: what must not stand in a receipt.
-    """
-    more = changing_keys(warm, found)
-    return amended(receipt, warm, more, secret_values, cold_and_warm=found.section)
-
-
 def changing_keys(warm: Timeline, found: ColdAndWarm) -> Iterable[Finding]:
-    """One for each function and set of components that differ, where torch records these."""
+    """CD612: one for each function and set of components that differ, where torch records these."""
     groups: dict[object, list[CompiledAgain]] = {}
     for each in found.again:
         if each.changes:

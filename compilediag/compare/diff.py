@@ -190,6 +190,9 @@ class Comparison(Struct, frozen=True):
         return bool(came or went or self.frames or not same or self.verdict[0] != self.verdict[1])
 
 
+_Runs = tuple[RunBaseline, RunBaseline]
+
+
 class DiffDocument(Document, frozen=True, kw_only=True):
     """A comparison with the answer to whether anything changed, for programs."""
 
@@ -203,12 +206,8 @@ def document_of(found: Comparison) -> DiffDocument:
 
 
 def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Comparison:
-    """What changed from `before` to `after`.
-
-    Args:
-        before: the earlier receipt.
-        after: the later one.
-        other_data: whether the data, and what else a fix changes, may differ.
+    """What changed from `before` to `after`. `other_data`: the data, and what else a fix changes,
+    may differ.
 
     Raises:
         LanesNotComparable: they differ in a field of the lane, or in the work that was done; the
@@ -224,8 +223,8 @@ def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Com
     relocated = moved(runs[0].lane, runs[1].lane)
     runs = _relocated(runs[0], relocated), runs[1]
     changes = changes_between(runs[0].lane, runs[1].lane)
-    causes = [(change.kind, _cause(*runs, key, change)) for key, change in changes.causes.items()]
-    breaks = [(change.kind, _break(*runs, key, change)) for key, change in changes.breaks.items()]
+    causes = [(change.kind, _cause(runs, key, change)) for key, change in changes.causes.items()]
+    breaks = [(change.kind, _break(runs, key, change)) for key, change in changes.breaks.items()]
     back = {now: was for was, now in relocated.places.items()}
     return Comparison(
         before_id=before.receipt_id,
@@ -341,9 +340,8 @@ def _command(before: Receipt, after: Receipt) -> Iterable[FieldChange]:
     yield from _field_changes(old.env_allowlisted, new.env_allowlisted, "run.environment")
 
 
-def _cause(
-    before: RunBaseline, after: RunBaseline, key: CauseKey, change: ItemChange[Any]
-) -> CauseChange:
+def _cause(runs: _Runs, key: CauseKey, change: ItemChange[Any]) -> CauseChange:
+    before, after = runs
     event, cause = (after.causes.get(key) or before.causes[key])[0]
     return CauseChange(
         # As the receipt has it: a person reads it.
@@ -357,9 +355,8 @@ def _cause(
     )
 
 
-def _break(
-    before: RunBaseline, after: RunBaseline, key: BreakKey, change: ItemChange[Any]
-) -> BreakChange:
+def _break(runs: _Runs, key: BreakKey, change: ItemChange[Any]) -> BreakChange:
+    before, after = runs
     site = (after.breaks.get(key) or before.breaks[key])[-1]
     return BreakChange(
         site.file,

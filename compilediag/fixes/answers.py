@@ -121,16 +121,9 @@ def compare(
     exact: Mapping[Key, Exact] | None = None,
     ignored: frozenset[Key] = frozenset(),
 ) -> OutputComparison:
-    """The answers of `after` against those of `before`. What `after` alone has makes no
-    difference, nor what the change between them declares.
-
-    Args:
-        before: a run without the change.
-        after: a run with it.
-        declared: what the change makes different.
-        exact: what excuses a difference between floating tensors that calls returned.
-        ignored: what is not compared, as `unstable` gives it.
-    """
+    """The answers of `after`, a run with a change, against those of `before`. What it alone has
+    makes no difference, nor what the change declares, nor what is `ignored` (see `unstable`);
+    `exact` excuses differences between floating tensors that calls returned."""
     ours, theirs = _answers(before), _answers(after)
     largest, compared, first = 0.0, 0, None
     excused, by_rounding = 0, True

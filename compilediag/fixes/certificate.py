@@ -43,15 +43,8 @@ def judge(
     labels: Sequence[str] = (),
     declared: Declared = NOTHING_DECLARED,
 ) -> Certificate:
-    """The certificate of a change for a finding.
-
-    Args:
-        subject: what the finding is about.
-        without: the runs without the change.
-        runs: those with it, at least one.
-        labels: the parts of the change that a run reports when they are applied.
-        declared: what the change itself says that it makes different.
-    """
+    """The certificate of a change, from one run with it or more. `labels`: the parts of the change
+    that a run reports when they are applied."""
     broken = next((run.problem for run in runs if run.problem), None)
     if broken is not None:
         return Certificate((ProofPoint("applied", False, f"does not run: {broken}"),), len(runs))

@@ -407,16 +407,8 @@ def amended(
     secret_values: Sequence[str] = (),
     **sections: Record,
 ) -> Receipt:
-    """The receipt with these findings after its own and these sections in place of its own;
-    redacted and bounded like the rest.
-
-    Args:
-        receipt: of a run.
-        timeline: what it was made from.
-        findings: numbered from the last of the receipt.
-        secret_values: what must not stand in a receipt.
-        sections: by name.
-    """
+    """The receipt with these findings after its own, numbered from its last, and these sections in
+    place of its own; redacted and bounded like the rest. `timeline`: what it was made from."""
     numbered = enumerate(findings, start=len(receipt.findings) + 1)
     records = [finding_record(replace(each, id=f"F{number}")) for number, each in numbered]
     redactor, directories = Redactor(tuple(secret_values)), working_directories(timeline)

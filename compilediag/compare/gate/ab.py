@@ -62,30 +62,24 @@ def timings(a: Sequence[CommandRun], b: Sequence[CommandRun]) -> tuple[ClockComp
     Raises:
         UsageError: scipy is not installed.
     """
+    from statistics import NormalDist, median
+
     clocks = (
         ("CPU", [item.cpu_s for item in a], [item.cpu_s for item in b]),
         ("wall", [item.wall_s for item in a], [item.wall_s for item in b]),
     )
-    return tuple(_timing(*clock) for clock in clocks if min((*clock[1], *clock[2])) > 0)
-
-
-def _timing(clock: str, a: list[float], b: list[float]) -> ClockComparison:
-    from statistics import NormalDist, median
-
-    ratios = [math.log(right / left) for left, right in zip(a, b, strict=True)]
-    (low,), (high,), (error,) = intervals([ratios])
-    middle = median(ratios)
-    # Moving every ratio moves the interval with it: the bound lies this far below the median.
-    found = math.log1p(SLOWER) + (middle - low) + NormalDist().inv_cdf(POWER) * error
-    return ClockComparison(
-        clock,
-        median(a),
-        median(b),
-        math.expm1(middle),
-        math.expm1(low),
-        math.expm1(high),
-        math.expm1(found),
-    )
+    found: list[ClockComparison] = []
+    for clock, of_a, of_b in clocks:
+        if min((*of_a, *of_b)) <= 0:
+            continue
+        ratios = [math.log(right / left) for left, right in zip(of_a, of_b, strict=True)]
+        (low,), (high,), (error,) = intervals([ratios])
+        middle = median(ratios)
+        # Moving every ratio moves the interval with it: the bound lies this far below the median.
+        smallest = math.log1p(SLOWER) + (middle - low) + NormalDist().inv_cdf(POWER) * error
+        changes = map(math.expm1, (middle, low, high, smallest))
+        found.append(ClockComparison(clock, median(of_a), median(of_b), *changes))
+    return tuple(found)
 
 
 def intervals(

@@ -158,13 +158,8 @@ def _with(section: NumbersSection, differences: Sequence[Difference]) -> Numbers
 
 
 def confirmed(numbers: Numbers, shadowed: Timeline, plain: Timeline) -> Numbers:
-    """Differences of calls that answer the same in a run in which nothing was made beside them.
-
-    Args:
-        numbers: what `shadowed` shows.
-        shadowed: the run with eager calls beside the compiled ones.
-        plain: the same without.
-    """
+    """Differences, of those that `shadowed` shows, whose calls answer the same in a `plain` run, in
+    which no eager call was made beside them."""
     ours, theirs = _outputs(shadowed), _outputs(plain)
 
     def holds(found: Difference) -> bool:
@@ -239,13 +234,8 @@ class Judged:
 
 
 def judged(value: ComparedValue, *, floating: bool, drew_otherwise: bool = False) -> Judged:
-    """What a value of a call shows.
-
-    Args:
-        value: of the call, compiled and eager.
-        floating: floating tensors went into the call.
-        drew_otherwise: it drew other random numbers compiled than eager.
-    """
+    """What a value of a call shows. `floating`: floating tensors went into the call;
+    `drew_otherwise`: it drew other random numbers compiled than eager."""
     if not value.compiled or not value.eager:
         where = "compiled" if value.compiled else "eager"
         return Judged("undetermined" if value.path else "differs", f"only {where} has it")

@@ -30,12 +30,6 @@ def with_numbers(
 ) -> Receipt:
     """The receipt of the first compiled run, which has its section `against_eager`, with the
     numbers in that and the findings of CD651 after its own; redacted and bounded like the rest.
-
-    Args:
-        receipt: of the first compiled run.
-        timeline: what it was made from.
-        numbers: what the comparison found.
-        secret_values: what must not stand in a receipt.
     """
     if receipt.against_eager is None:
         return receipt
@@ -125,13 +119,8 @@ class _Enough(Exception):
 
 
 def narrowing(own: Sequence[str], others: Sequence[str], differs: Differs) -> NarrowedRecord:
-    """The frames and the layer that a difference is narrowed to.
-
-    Args:
-        own: ids of the frames of the callable that differs.
-        others: those of the rest.
-        differs: makes a run.
-    """
+    """The frames and the layer that a difference is narrowed to, by the ids of the frames of the
+    callable that differs and of the others."""
     runs = 0
 
     def counted(value: str) -> bool | None:

@@ -10,12 +10,9 @@ from dataclasses import replace
 
 import msgspec
 
-from compilediag.compare.cold_and_warm import (
-    conclude,
-    not_concluded,
-    with_starts,
-)
+from compilediag.compare.cold_and_warm import changing_keys, conclude, not_concluded
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
+from compilediag.receipt.assemble import amended
 from compilediag.receipt.locate import RECEIPT_NAME
 from compilediag.runs.run_directory import save_receipt
 from compilediag.runs.supervised.options import RunOptions
@@ -125,7 +122,13 @@ def _compared(
         found = found._replace(section=section)
     code = warm.exit_code or (EXIT_USAGE if found.section.verdict == "not_concluded" else EXIT_OK)
     try:
-        receipt = with_starts(warm.receipt, warm.timeline, found, program.secrets)
+        receipt = amended(
+            warm.receipt,
+            warm.timeline,
+            changing_keys(warm.timeline, found),
+            program.secrets,
+            cold_and_warm=found.section,
+        )
     except Exception as error:
         return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(fault_note(error),))
     latest = program.options.output is None and not warm.moved
