@@ -42,8 +42,7 @@ ENDED_BY_CALLS = "call"
 class Work:
     """Something that took time, once or more: a step, or the calls of one callable in one."""
 
-    seconds: float
-    """Of all of it."""
+    seconds: float  #: Of all of it.
     count: int = 1
 
 
@@ -51,25 +50,19 @@ class Work:
 class Arm:
     """One run, compiled or eager; seconds are wall time of the lead process."""
 
-    steps: Mapping[int, Work]
-    """The steady ones by number."""
+    steps: Mapping[int, Work]  #: The steady ones by number.
+    #: Those of them that were not looked into: nothing of ours is in their time.
     unsampled: frozenset[int] = frozenset()
-    """Those of them that were not looked into: nothing of ours is in their time."""
+    #: By callable and steady step; empty on a device: a call may return before its work is done.
     calls: Mapping[Location, Mapping[int, Work]] = field(
         default_factory=dict[Location, "dict[int, Work]"]
     )
-    """By callable and steady step; empty on a device: a call may return before its work is done."""
-    finished: int = 0
-    """Steps in all."""
-    compiles: int = 0
-    """Attempts; a backward compile is one too."""
-    compiled_steps: tuple[int, ...] = ()
-    """Steps in which something compiles."""
+    finished: int = 0  #: Steps in all.
+    compiles: int = 0  #: Attempts; a backward compile is one too.
+    compiled_steps: tuple[int, ...] = ()  #: Steps in which something compiles.
     compile_s: float | None = None
-    on_device: bool = False
-    """A CUDA device was in use."""
-    whole: bool = True
-    """It ended by itself."""
+    on_device: bool = False  #: A CUDA device was in use.
+    whole: bool = True  #: It ended by itself.
 
 
 def arm_of(timeline: Timeline, *, whole: bool = True) -> Arm:
@@ -233,8 +226,7 @@ class _Row(NamedTuple):
 
 class _Measured(NamedTuple):
     ratio: EagerRatio
-    gain_s: EagerRatio
-    """Eager seconds less compiled ones."""
+    gain_s: EagerRatio  #: Eager seconds less compiled ones.
     compiled_s: float
     eager_s: float
 

@@ -36,12 +36,12 @@ class FieldChange(Struct, frozen=True):
 class ChangedData(Struct, frozen=True):
     """What differs between two runs that is accepted as the work of a fix."""
 
+    #: Of the lane, of the work (`throughput`) and the number of steps (`steps.count`).
     fields: tuple[FieldChange, ...]
-    """Of the lane, of the work (`throughput`) and the number of steps (`steps.count`)."""
+    #: What was given the compared samples and elements; None: not known to be the same one.
     callable: str | None
-    """What was given the compared samples and elements; None: not known to be the same one."""
+    #: Same samples, elements and settings: then times and memory can be compared too.
     same_work: bool
-    """Same samples, elements and settings: then times and memory can be compared too."""
 
 
 def changed_data(before: Receipt, after: Receipt, lane: Iterable[FieldChange]) -> ChangedData:

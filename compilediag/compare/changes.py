@@ -73,8 +73,7 @@ class CountChange(Struct, frozen=True):
 class RunChanges(Struct, frozen=True):
     """Every item of either run by its key: those of the earlier run first, changed or not."""
 
-    counts: tuple[CountChange, ...]
-    """The counts that both runs have."""
+    counts: tuple[CountChange, ...]  #: The counts that both runs have.
     causes: Mapping[CauseKey, ItemChange[KnownCause]]
     breaks: Mapping[BreakKey, ItemChange[KnownBreak]]
     frames: Mapping[FrameKey, ItemChange[KnownFrame]]

@@ -56,16 +56,15 @@ class CompiledAgain(NamedTuple):
 
     record: CompiledAgainRecord
     frame: Location | None
+    #: Components of the key that differ; empty for the same key, or where torch told of none.
     changes: tuple[KeyChange, ...]
-    """Components of the key that differ; empty for the same key, or where torch told of none."""
 
 
 class ColdAndWarm(NamedTuple):
     """Two starts, compared."""
 
     section: ColdAndWarmSection
-    again: tuple[CompiledAgain, ...] = ()
-    """All of them; the section lists the first."""
+    again: tuple[CompiledAgain, ...] = ()  #: All of them; the section lists the first.
 
 
 def not_concluded(problem: str) -> ColdAndWarm:

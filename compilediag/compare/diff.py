@@ -85,12 +85,11 @@ class CauseChange(Struct, frozen=True):
     key: CauseKey
     before: int
     after: int
-    line: int | None
-    """Where it is in the later receipt that has it."""
+    line: int | None  #: Where it is in the later receipt that has it.
     expected: str | None
     actual: str | None
+    #: The call of the program's own that led there, if the place is in a library or in torch.
     call: EnteredAt | None = None
-    """The call of the program's own that led there, if the place is in a library or in torch."""
 
 
 class BreakChange(Struct, frozen=True):
@@ -100,13 +99,10 @@ class BreakChange(Struct, frozen=True):
     function: str
     category: str | None
     reason: str
-    before: int
-    """Sites like this one."""
+    before: int  #: Sites like this one.
     after: int
-    line: int
-    """Of one of them, in the later receipt that has it."""
-    call: EnteredAt | None = None
-    """As in `CauseChange`."""
+    line: int  #: Of one of them, in the later receipt that has it.
+    call: EnteredAt | None = None  #: As in `CauseChange`.
 
 
 class FrameChange(Struct, frozen=True):
@@ -128,8 +124,7 @@ class TimingChange(Struct, frozen=True):
     name: str
     before_s: float | None
     after_s: float | None
-    comparable: bool = True
-    """False: of runs that did other work."""
+    comparable: bool = True  #: False: of runs that did other work.
 
 
 class NumberChange(Struct, frozen=True):
@@ -138,8 +133,7 @@ class NumberChange(Struct, frozen=True):
     name: str
     before: float | None
     after: float | None
-    comparable: bool = True
-    """False: of runs that did other work."""
+    comparable: bool = True  #: False: of runs that did other work.
 
 
 class Comparison(Struct, frozen=True):
@@ -149,36 +143,33 @@ class Comparison(Struct, frozen=True):
     after_id: str
     verdict: tuple[str | None, str | None]
     status: tuple[str, str]
-    counts: tuple[CountChange, ...]
-    """Every count, changed or not."""
+    counts: tuple[CountChange, ...]  #: Every count, changed or not.
     causes_new: tuple[CauseChange, ...]
     causes_gone: tuple[CauseChange, ...]
     causes_same: tuple[CauseChange, ...]
     breaks_new: tuple[BreakChange, ...]
     breaks_gone: tuple[BreakChange, ...]
     breaks_same: tuple[BreakChange, ...]
+    #: Frames that came, went, or were compiled another number of times or another way.
     frames: tuple[FrameChange, ...]
-    """Frames that came, went, or were compiled another number of times or another way."""
-    findings_new: tuple[str, ...]
-    """Codes with their variable or location, "CD103 pos.pe"."""
+    findings_new: tuple[str, ...]  #: Codes with their variable or location, "CD103 pos.pe".
     findings_gone: tuple[str, ...]
     environment: tuple[FieldChange, ...]
     provenance: tuple[FieldChange, ...]
     checks: tuple[FieldChange, ...]
     timings: tuple[TimingChange, ...]
     numbers: tuple[NumberChange, ...] = ()
+    #: Configurations of tracked runs that differ: their measurements are not compared.
     tracked_lanes: tuple[FieldChange, ...] = ()
-    """Configurations of tracked runs that differ: their measurements are not compared."""
+    #: Items that are the same at another place; by place, "forward of model.py".
     moves: tuple[FieldChange, ...] = ()
-    """Items that are the same at another place; by place, "forward of model.py"."""
+    #: Fields of the lane that the version of the older receipt did not have.
     lane_not_recorded: tuple[FieldChange, ...] = field(default=(), name="lane_not_told")
-    """Fields of the lane that the version of the older receipt did not have."""
-    command: tuple[FieldChange, ...] = ()
-    """Arguments and environment variables that differ."""
+    command: tuple[FieldChange, ...] = ()  #: Arguments and environment variables that differ.
+    #: Lookups of compile caches that missed, whose keys are not those of the earlier run.
     cache_keys: tuple[CacheKeyChange, ...] = ()
-    """Lookups of compile caches that missed, whose keys are not those of the earlier run."""
+    #: What was accepted as changed on purpose; None where equal lanes and data were demanded.
     changed_data: ChangedData | None = None
-    """What was accepted as changed on purpose; None where equal lanes and data were demanded."""
 
     @property
     def changed(self) -> bool:

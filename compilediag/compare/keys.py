@@ -68,8 +68,7 @@ class BreakKey(Struct, frozen=True, order=True):
     file: str
     function: str
     category: str | None
-    reason: str = field(name="title")
-    """torch's; in a baseline "reason" is the user's."""
+    reason: str = field(name="title")  #: torch's; in a baseline "reason" is the user's.
 
 
 class FrameKey(Struct, frozen=True, order=True):

@@ -96,18 +96,16 @@ Count: TypeAlias = Annotated[int, Meta(ge=0)]
 class Known(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One item of a baseline."""
 
+    #: Its fields of newer versions.
     unknown: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Its fields of newer versions."""
 
 
 class KnownCause(Known, frozen=True):
     """A cause of recompiles that is allowed."""
 
     key: CauseKey
-    count: Count = field(name="recompiles")
-    """In how many it had a part."""
-    reason: str | None = None
-    """Why it is allowed; None where nobody has given a reason."""
+    count: Count = field(name="recompiles")  #: In how many it had a part.
+    reason: str | None = None  #: Why it is allowed; None where nobody has given a reason.
 
 
 class KnownBreak(Known, frozen=True):
@@ -115,8 +113,7 @@ class KnownBreak(Known, frozen=True):
 
     key: BreakKey
     count: Count = field(name="sites")
-    reason: str | None = None
-    """Why they are allowed; torch's own reason is in the key."""
+    reason: str | None = None  #: Why they are allowed; torch's own reason is in the key.
 
 
 class KnownFrame(Known, frozen=True):
@@ -124,8 +121,8 @@ class KnownFrame(Known, frozen=True):
 
     key: FrameKey
     count: Count = field(name="compiles")
+    #: Of these compiles; the others are first ones, of another epoch or process.
     recompiles: Count = 0
-    """Of these compiles; the others are first ones, of another epoch or process."""
 
 
 class KnownFallback(Known, frozen=True):
@@ -148,17 +145,17 @@ class LaneBaseline(Struct, frozen=True):
     """What one lane does: as a baseline allows it, or as a receipt shows it."""
 
     name: str
+    #: What must be equal to be judged by it: "precision", "numerics_flags.backend"...
     fields: Mapping[str, Scalar]
-    """What must be equal to be judged by it: "precision", "numerics_flags.backend"..."""
     counts: Mapping[str, int]
     causes: tuple[KnownCause, ...] = ()
     breaks: tuple[KnownBreak, ...] = ()
     frames: tuple[KnownFrame, ...] = ()
     fallbacks: tuple[KnownFallback, ...] = ()
+    #: Of CUDA graphs; None where they were not measured or there was no device.
     recordings: int | None = None
-    """Of CUDA graphs; None where they were not measured or there was no device."""
+    #: The version it was recorded with, without its build; for information.
     torch: str | None = None
-    """The version it was recorded with, without its build; for information."""
     unknown: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -177,8 +174,7 @@ class RunBaseline(Struct, frozen=True):
     lane: LaneBaseline
     causes: Mapping[CauseKey, Sequence[tuple[CompileEvent, EventCause]]]
     breaks: Mapping[BreakKey, Sequence[GraphBreak]]
-    frames: Mapping[FrameKey, FrameDetail]
-    """Each over all its compiles."""
+    frames: Mapping[FrameKey, FrameDetail]  #: Each over all its compiles.
     counts_file: FileFilter
     own_code_only: bool = False
 

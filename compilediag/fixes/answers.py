@@ -37,20 +37,16 @@ Key = tuple[object, ...]
 class OutputComparison:
     """One run against another."""
 
-    compared: int
-    """Values that both have."""
-    difference: str | None
-    """The first one; None where all are the same."""
-    largest: float
-    """The greatest difference between two numbers, of those that are the same."""
+    compared: int  #: Values that both have.
+    difference: str | None  #: The first one; None where all are the same.
+    largest: float  #: The greatest difference between two numbers, of those that are the same.
+    #: Values of kinds of which no content is recorded, and outputs with too many values.
     not_compared: int = 0
-    """Values of kinds of which no content is recorded, and outputs with too many values."""
+    #: Computed numbers were compared: outputs, or what modules hold where none are returned.
     conclusive: bool = False
-    """Computed numbers were compared: outputs, or what modules hold where none are returned."""
+    #: Something differs, and all that does are floating tensors that compiled calls returned.
     by_rounding: bool = False
-    """Something differs, and all that does are floating tensors that compiled calls returned."""
-    excused: int = 0
-    """Of these, those that are as near to the call in float64 as eager is."""
+    excused: int = 0  #: Of these, those that are as near to the call in float64 as eager is.
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +54,7 @@ class Exact:
     """A returned tensor in float64, and how far eager is from it."""
 
     answer: Answer
-    eager_error: float
-    """Root mean square, of the sampled elements."""
+    eager_error: float  #: Root mean square, of the sampled elements.
 
 
 def exact_answers(eager: Timeline, precise: Timeline) -> Mapping[Key, Exact]:

@@ -38,8 +38,8 @@ class Subject:
     unit: Unit
     causes: frozenset[CauseKey] = frozenset()
     breaks: frozenset[BreakKey] = frozenset()
+    #: Rule, variable and place, of a finding without a recompile or break of its own.
     key: tuple[str, ...] = ()
-    """Rule, variable and place, of a finding without a recompile or break of its own."""
 
 
 def subject_of(finding: FindingRecord, receipt: Receipt) -> Subject:
@@ -97,10 +97,8 @@ class Observed:
 
     receipt: Receipt
     timeline: Timeline
-    problem: str | None = None
-    """Why it is no evidence: it failed, or hung."""
-    printed: tuple[str, ...] = ()
-    """Results that it printed, in their order."""
+    problem: str | None = None  #: Why it is no evidence: it failed, or hung.
+    printed: tuple[str, ...] = ()  #: Results that it printed, in their order.
 
     @cached_property
     def known(self) -> RunBaseline:
@@ -113,14 +111,13 @@ class Without:
     """What a change is judged by: the program without it, compiled and eager."""
 
     baseline: Observed
-    reference: Observed | None
-    """Without compiling anything; None where that does not run."""
+    reference: Observed | None  #: Without compiling anything; None where that does not run.
+    #: The baseline against a second one; None where none was needed.
     repeatable: OutputComparison | None = None
-    """The baseline against a second one; None where none was needed."""
+    #: What modules hold that is another one in each unchanged run: it is not compared.
     unstable: frozenset[Key] = frozenset()
-    """What modules hold that is another one in each unchanged run: it is not compared."""
+    #: Eager, with each sampled call in float64 beside it; None where none was needed.
     precise: Observed | None = None
-    """Eager, with each sampled call in float64 beside it; None where none was needed."""
 
     def compared(self, unchanged: Observed, run: Observed, declared: Declared) -> OutputComparison:
         """A run with a change that declares something, against one without."""
@@ -161,8 +158,7 @@ class Certificate:
     """What was seen of a change."""
 
     points: tuple[ProofPoint, ...]
-    runs: int
-    """With the change."""
+    runs: int  #: With the change.
 
     @property
     def holds(self) -> bool:
@@ -188,8 +184,8 @@ class Listed(NamedTuple):
     """What there is to try for a finding."""
 
     possible: tuple[Change, ...]
+    #: Edits that the files do not allow, each with what stands in the way.
     impossible: tuple[RefusedChange, ...]
-    """Edits that the files do not allow, each with what stands in the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +195,9 @@ class Tried:
     change: Change
     certificate: Certificate
     proved: bool
-    output: str
-    """File with what the program printed, of the last run with the change."""
+    output: str  #: File with what the program printed, of the last run with the change.
+    #: Ids of the findings whose changes were there too: alone it was not seen to hold.
     beside: tuple[str, ...] = ()
-    """Ids of the findings whose changes were there too: alone it was not seen to hold."""
 
     @property
     def risk(self) -> str:
@@ -220,8 +215,7 @@ class Result:
 
     finding: FindingRecord
     tried: tuple[Tried, ...]
-    listed: Listed
-    """What there was to try."""
+    listed: Listed  #: What there was to try.
 
     @property
     def proof(self) -> Tried | None:

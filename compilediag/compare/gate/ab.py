@@ -38,16 +38,12 @@ class ClockComparison(NamedTuple):
     """One clock of both commands. Ratios are changes: 0.05 is B taking 5 % longer than A."""
 
     clock: str
-    a_s: float
-    """Median of A."""
+    a_s: float  #: Median of A.
     b_s: float
-    change: float
-    """Median of the pairs' ratios, less one."""
+    change: float  #: Median of the pairs' ratios, less one.
     low: float
-    high: float
-    """Bounds of the change."""
-    smallest: float
-    """The smallest slowdown that would have been found, four times in five."""
+    high: float  #: Bounds of the change.
+    smallest: float  #: The smallest slowdown that would have been found, four times in five.
 
     @property
     def slower(self) -> bool:

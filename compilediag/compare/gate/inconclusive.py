@@ -27,19 +27,18 @@ class WorkingTree(Struct, frozen=True):
     """The code that is checked out, as far as it concerns one receipt, by paths as it has them."""
 
     commit: str | None
+    #: Of the files that the receipt has digests of; None where a file cannot be read.
     digests: Mapping[str, str | None]
-    """Of the files that the receipt has digests of; None where a file cannot be read."""
+    #: Tracked files that differ from the commit of the receipt; None: not known.
     changed: Sequence[str] | None
-    """Tracked files that differ from the commit of the receipt; None: not known."""
-    baseline: str | None = None
-    """The baseline, which is no code."""
+    baseline: str | None = None  #: The baseline, which is no code.
 
 
 class CodeComparison(Struct, frozen=True):
     """The code of a receipt and the code that is checked out."""
 
+    #: Sentences why the receipt is not of this code; empty where nothing speaks against it.
     reasons: tuple[str, ...] = ()
-    """Sentences why the receipt is not of this code; empty where nothing speaks against it."""
     notices: tuple[str, ...] = ()
 
 

@@ -364,16 +364,13 @@ class Recorded(NamedTuple):
     """A lane as it is to be written."""
 
     lane: LaneBaseline
+    #: Why the run must not be recorded: blind, torn, killed; empty where it may be.
     inconclusive: tuple[str, ...]
-    """Why the run must not be recorded: blind, torn, killed; empty where it may be."""
+    #: Causes, breaks and fallbacks that the baseline did not have and that have no reason.
     unexplained: tuple[str, ...]
-    """Causes, breaks and fallbacks that the baseline did not have and that have no reason."""
-    without_reason: tuple[str, ...]
-    """What is allowed and still has no reason."""
-    allowed: tuple[str, ...] = ()
-    """Everything that is allowed now."""
-    explained: frozenset[str] = frozenset()
-    """The names in `reasons` that an item has."""
+    without_reason: tuple[str, ...]  #: What is allowed and still has no reason.
+    allowed: tuple[str, ...] = ()  #: Everything that is allowed now.
+    explained: frozenset[str] = frozenset()  #: The names in `reasons` that an item has.
 
 
 def recorded(

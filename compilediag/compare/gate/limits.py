@@ -51,8 +51,7 @@ _SHOWN = 60
 class Limit(NamedTuple):
     """One count, and what it must not be."""
 
-    name: str
-    """One of `NAMES`, or the code of a rule."""
+    name: str  #: One of `NAMES`, or the code of a rule.
     operator: str
     bound: int
 

@@ -120,13 +120,11 @@ class Variable:
     what the file uses its name on elsewhere; another name that of its scope."""
 
     name: str
+    #: The statement that gives it its first value, before anything else can use it.
     declared: libcst.Assign | libcst.AnnAssign
-    """The statement that gives it its first value, before anything else can use it."""
-    writes: tuple[Write, ...]
-    """Every other one that gives it a value, and nothing else."""
+    writes: tuple[Write, ...]  #: Every other one that gives it a value, and nothing else.
     reads: tuple[NameOrAttribute, ...]
-    owner: libcst.ClassDef | None = None
-    """Of an attribute."""
+    owner: libcst.ClassDef | None = None  #: Of an attribute.
 
 
 def variable_at(source: Source, line: int, name: str) -> Variable:

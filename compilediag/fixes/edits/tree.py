@@ -42,8 +42,8 @@ class Replacement:
     """Another node in place of one of the tree."""
 
     node: libcst.CSTNode
+    #: From the node, in which nodes below it may be replaced already. Equal ones are one.
     make: Callable[[Any], Made]
-    """From the node, in which nodes below it may be replaced already. Equal ones are one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,7 @@ class Filled:
     """The text of an expression or small statement, `_` for what was there, or its value."""
 
     template: str
-    is_bare: bool = False
-    """Parentheses around the expression are left out."""
+    is_bare: bool = False  #: Parentheses around the expression are left out.
 
     def __call__(self, node: Any) -> libcst.CSTNode:
         """The new node in place of an expression or assignment."""

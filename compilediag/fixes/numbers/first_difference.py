@@ -35,16 +35,16 @@ class Difference(NamedTuple):
     function: Location
     process: int
     shape: tuple[int, ...]
+    #: The last sampled call before it: what lies between was not looked at; None: there is none.
     before: int | None
-    """The last sampled call before it: what lies between was not looked at; None: there is none."""
 
 
 class Numbers(NamedTuple):
     """What the comparison found."""
 
     section: NumbersSection
+    #: Those of the section, in the order in which they came.
     differences: tuple[Difference, ...] = ()
-    """Those of the section, in the order in which they came."""
 
     @property
     def same(self) -> bool | None:
@@ -224,12 +224,10 @@ class Judged:
     """What one value shows."""
 
     kind: Kind
-    text: str = ""
-    """The difference, or why nothing is told."""
-    largest: float | None = None
-    """Greatest difference between two numbers that are written."""
+    text: str = ""  #: The difference, or why nothing is told.
+    largest: float | None = None  #: Greatest difference between two numbers that are written.
+    #: Root mean square of eager against float64, of the numbers that are written.
     eager_error: float | None = None
-    """Root mean square of eager against float64, of the numbers that are written."""
     compiled_error: float | None = None
 
 
