@@ -51,8 +51,7 @@ class Arm:
     """One run, compiled or eager; seconds are wall time of the lead process."""
 
     steps: Mapping[int, Work]  #: The steady ones by number.
-    #: Those of them that were not looked into: nothing of ours is in their time.
-    unsampled: frozenset[int] = frozenset()
+    unsampled: frozenset[int] = frozenset()  #: Those not looked into: nothing of ours is in them.
     #: By callable and steady step; empty on a device: a call may return before its work is done.
     calls: Mapping[Location, Mapping[int, Work]] = field(
         default_factory=dict[Location, "dict[int, Work]"]
@@ -297,7 +296,6 @@ def _callable(function: Location, pairs: Sequence[ArmPair]) -> CallableAgainstEa
 
 
 def _notes(pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float) -> Iterable[str]:
-    """What limits the comparison, in sentences."""
     if problems:
         count = len(pairs) + len(problems)
         yield f"{len(problems)} of {plural(count, 'pair')} left out: {problems[0]}"

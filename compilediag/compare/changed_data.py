@@ -36,10 +36,8 @@ class FieldChange(Struct, frozen=True):
 class ChangedData(Struct, frozen=True):
     """What differs between two runs that is accepted as the work of a fix."""
 
-    #: Of the lane, of the work (`throughput`) and the number of steps (`steps.count`).
-    fields: tuple[FieldChange, ...]
-    #: What was given the compared samples and elements; None: not known to be the same one.
-    callable: str | None
+    fields: tuple[FieldChange, ...]  #: Of the lane, of the work (`throughput`), and `steps.count`.
+    callable: str | None  #: What was given the compared work; None: not known to be the same.
     #: Same samples, elements and settings: then times and memory can be compared too.
     same_work: bool
 

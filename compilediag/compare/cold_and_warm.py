@@ -56,8 +56,7 @@ class CompiledAgain(NamedTuple):
 
     record: CompiledAgainRecord
     frame: Location | None
-    #: Components of the key that differ; empty for the same key, or where torch told of none.
-    changes: tuple[KeyChange, ...]
+    changes: tuple[KeyChange, ...]  #: Components that differ; empty: the same key, or none known.
 
 
 class ColdAndWarm(NamedTuple):
@@ -131,7 +130,6 @@ _Lookups = list[tuple[ProcessCaches, CacheLookedUp]]
 
 
 def _by_compile(timeline: Timeline) -> dict[_CompileKey, _Lookups]:
-    """Lookups of caches of graphs by the compile that made them."""
     found: dict[_CompileKey, _Lookups] = {}
     for part in timeline.caches:
         for lookup in part.lookups:

@@ -150,8 +150,7 @@ class Comparison(Struct, frozen=True):
     breaks_new: tuple[BreakChange, ...]
     breaks_gone: tuple[BreakChange, ...]
     breaks_same: tuple[BreakChange, ...]
-    #: Frames that came, went, or were compiled another number of times or another way.
-    frames: tuple[FrameChange, ...]
+    frames: tuple[FrameChange, ...]  #: Frames that came, went or were compiled otherwise or again.
     findings_new: tuple[str, ...]  #: Codes with their variable or location, "CD103 pos.pe".
     findings_gone: tuple[str, ...]
     environment: tuple[FieldChange, ...]
@@ -161,15 +160,14 @@ class Comparison(Struct, frozen=True):
     numbers: tuple[NumberChange, ...] = ()
     #: Configurations of tracked runs that differ: their measurements are not compared.
     tracked_lanes: tuple[FieldChange, ...] = ()
-    #: Items that are the same at another place; by place, "forward of model.py".
+    #: The same items elsewhere, by place: "forward of model.py".
     moves: tuple[FieldChange, ...] = ()
     #: Fields of the lane that the version of the older receipt did not have.
     lane_not_recorded: tuple[FieldChange, ...] = field(default=(), name="lane_not_told")
     command: tuple[FieldChange, ...] = ()  #: Arguments and environment variables that differ.
     #: Lookups of compile caches that missed, whose keys are not those of the earlier run.
     cache_keys: tuple[CacheKeyChange, ...] = ()
-    #: What was accepted as changed on purpose; None where equal lanes and data were demanded.
-    changed_data: ChangedData | None = None
+    changed_data: ChangedData | None = None  #: What was accepted as changed on purpose, if any.
 
     @property
     def changed(self) -> bool:
@@ -379,7 +377,6 @@ def _frames(before: RunBaseline, after: RunBaseline, changes: RunChanges) -> Ite
 
 
 def _relocated(run: RunBaseline, found: Moved) -> RunBaseline:
-    """The earlier run with its items where the later one has them."""
     now = {move.before: move.after for move in found.moves}
     return replace(
         run,
@@ -446,7 +443,6 @@ def _value(receipt: Receipt, path: str) -> float | None:
 
 
 def _tracked_metrics(run: TrackedRecord) -> dict[str, float]:
-    """Means, and rates of what was counted."""
     found: dict[str, float | None] = {item.name: item.mean for item in run.metrics}
     found |= {f"{name}_per_s": value for name, value in run.per_s.items()}
     if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:

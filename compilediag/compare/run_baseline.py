@@ -121,8 +121,7 @@ class KnownFrame(Known, frozen=True):
 
     key: FrameKey
     count: Count = field(name="compiles")
-    #: Of these compiles; the others are first ones, of another epoch or process.
-    recompiles: Count = 0
+    recompiles: Count = 0  #: Of these; the others are first ones, of another epoch or process.
 
 
 class KnownFallback(Known, frozen=True):
@@ -145,17 +144,14 @@ class LaneBaseline(Struct, frozen=True):
     """What one lane does: as a baseline allows it, or as a receipt shows it."""
 
     name: str
-    #: What must be equal to be judged by it: "precision", "numerics_flags.backend"...
-    fields: Mapping[str, Scalar]
+    fields: Mapping[str, Scalar]  #: What must be equal: "precision", "numerics_flags.backend"...
     counts: Mapping[str, int]
     causes: tuple[KnownCause, ...] = ()
     breaks: tuple[KnownBreak, ...] = ()
     frames: tuple[KnownFrame, ...] = ()
     fallbacks: tuple[KnownFallback, ...] = ()
-    #: Of CUDA graphs; None where they were not measured or there was no device.
-    recordings: int | None = None
-    #: The version it was recorded with, without its build; for information.
-    torch: str | None = None
+    recordings: int | None = None  #: Of CUDA graphs; None: not measured, or no device.
+    torch: str | None = None  #: The version it was recorded with, without build, to inform.
     unknown: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property

@@ -40,8 +40,7 @@ class OutputComparison:
     compared: int  #: Values that both have.
     difference: str | None  #: The first one; None where all are the same.
     largest: float  #: The greatest difference between two numbers, of those that are the same.
-    #: Values of kinds of which no content is recorded, and outputs with too many values.
-    not_compared: int = 0
+    not_compared: int = 0  #: Values without recorded content, outputs with too many values.
     #: Computed numbers were compared: outputs, or what modules hold where none are returned.
     conclusive: bool = False
     #: Something differs, and all that does are floating tensors that compiled calls returned.

@@ -38,8 +38,7 @@ class Subject:
     unit: Unit
     causes: frozenset[CauseKey] = frozenset()
     breaks: frozenset[BreakKey] = frozenset()
-    #: Rule, variable and place, of a finding without a recompile or break of its own.
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()  #: Rule, variable and place, without recompile or break of its own.
 
 
 def subject_of(finding: FindingRecord, receipt: Receipt) -> Subject:
@@ -112,12 +111,10 @@ class Without:
 
     baseline: Observed
     reference: Observed | None  #: Without compiling anything; None where that does not run.
-    #: The baseline against a second one; None where none was needed.
-    repeatable: OutputComparison | None = None
+    repeatable: OutputComparison | None = None  #: The baseline against a second one, if needed.
     #: What modules hold that is another one in each unchanged run: it is not compared.
     unstable: frozenset[Key] = frozenset()
-    #: Eager, with each sampled call in float64 beside it; None where none was needed.
-    precise: Observed | None = None
+    precise: Observed | None = None  #: Eager with its sampled calls in float64, if needed.
 
     def compared(self, unchanged: Observed, run: Observed, declared: Declared) -> OutputComparison:
         """A run with a change that declares something, against one without."""
@@ -184,8 +181,7 @@ class Listed(NamedTuple):
     """What there is to try for a finding."""
 
     possible: tuple[Change, ...]
-    #: Edits that the files do not allow, each with what stands in the way.
-    impossible: tuple[RefusedChange, ...]
+    impossible: tuple[RefusedChange, ...]  #: Edits that files do not allow, each with the reason.
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +192,7 @@ class Tried:
     certificate: Certificate
     proved: bool
     output: str  #: File with what the program printed, of the last run with the change.
-    #: Ids of the findings whose changes were there too: alone it was not seen to hold.
-    beside: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()  #: Findings whose changes were there too: it was not seen alone.
 
     @property
     def risk(self) -> str:

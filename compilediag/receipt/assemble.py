@@ -113,7 +113,6 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt
 def _unredacted(
     timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
-    """The receipt before it is made safe to write."""
     time = goodput_section(
         timeline, run.wall_s, complete=run.status == "complete", attempt=run.attempt
     )

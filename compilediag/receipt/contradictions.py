@@ -60,7 +60,6 @@ def _impossible_numbers(receipt: Receipt) -> Iterable[str]:
 
 
 def _numbers(value: Any, path: str) -> Iterable[tuple[str, int]]:
-    """The whole numbers at any depth, with their paths."""
     if type(value) is int:
         yield path, value
     elif isinstance(value, Record):

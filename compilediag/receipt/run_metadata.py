@@ -51,8 +51,7 @@ class RunMetadata:
     receipt_id: str  #: A ULID; see `compilediag.runs.pipeline`.
     created_at_utc: str  #: ISO 8601 with Z.
     status: Status = "complete"
-    #: The target's own, 128 + signal when killed; None where there is none (`watch()`).
-    exit_code: int | None = None
+    exit_code: int | None = None  #: The target's, 128 + signal when killed; None: none (`watch()`).
     wall_s: float | None = None  #: From the start of the target to its end on a monotonic clock.
     argv: tuple[str, ...] = ()
     #: Variables from the allow list only.
@@ -66,14 +65,12 @@ class RunMetadata:
     attempt: int = 1
     parent_run_id: str | None = None
     ranks_expected: int | None = None  #: None: the world size that the processes report.
-    #: Of all ranks, where the events are not those of all; None: compared by the events.
-    ranks: RankComparison | None = None
+    ranks: RankComparison | None = None  #: Of all ranks, where the events are not of all.
     journal: JournalFacts | None = None  #: None: the events never passed through a journal.
     failure_reason: str | None = None
     #: The end of the target's output; more than 8 KiB is cut from the front, after redaction.
     log_tail: str | None = None
-    #: Steps that are warm-up by the user's choice; None: found from the compiles.
-    warmup: int | None = None
+    warmup: int | None = None  #: Warm-up steps by the user's choice; None: by the compiles.
     bytes_written: int | None = None
     artifacts: tuple[Artifact, ...] = ()
     prices: CostEstimate | None = None  #: None: no cost is estimated.

@@ -208,7 +208,6 @@ def _items(raw: Any, part: str, where: str) -> tuple[Any, ...]:
 
 
 def _beside(raw: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The fields this version does not know."""
     return {key: value for key, value in raw.items() if key not in known}
 
 

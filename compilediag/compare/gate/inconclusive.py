@@ -27,10 +27,8 @@ class WorkingTree(Struct, frozen=True):
     """The code that is checked out, as far as it concerns one receipt, by paths as it has them."""
 
     commit: str | None
-    #: Of the files that the receipt has digests of; None where a file cannot be read.
-    digests: Mapping[str, str | None]
-    #: Tracked files that differ from the commit of the receipt; None: not known.
-    changed: Sequence[str] | None
+    digests: Mapping[str, str | None]  #: Of the files the receipt has digests of; None: unreadable.
+    changed: Sequence[str] | None  #: Tracked files that differ from the receipt's commit, if known.
     baseline: str | None = None  #: The baseline, which is no code.
 
 

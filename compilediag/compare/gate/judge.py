@@ -164,7 +164,6 @@ def _count_items(
     *,
     more_frames: bool,
 ) -> tuple[list[Item], list[Item]]:
-    """Counts that grew or shrank and that no item explains."""
     kinds_worse, kinds_better = {item.kind for item in worse}, {item.kind for item in better}
     recovered = "fallback" in kinds_better and not more_frames
     grown: dict[str, Item] = {}
@@ -364,8 +363,7 @@ class Recorded(NamedTuple):
     """A lane as it is to be written."""
 
     lane: LaneBaseline
-    #: Why the run must not be recorded: blind, torn, killed; empty where it may be.
-    inconclusive: tuple[str, ...]
+    inconclusive: tuple[str, ...]  #: Why the run must not be recorded: blind, torn, killed.
     #: Causes, breaks and fallbacks that the baseline did not have and that have no reason.
     unexplained: tuple[str, ...]
     without_reason: tuple[str, ...]  #: What is allowed and still has no reason.

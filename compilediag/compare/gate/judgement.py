@@ -57,16 +57,14 @@ class Item(Struct, frozen=True):
     guard: str | None = None  #: The guard, with what it expected and what it met.
     fix: str | None = None  #: What to change.
     cost_s: float | None = None  #: Seconds it cost in this run; for information.
-    #: The finding of the receipt with the details: `compilediag explain 1` for "F1".
-    finding: str | None = None
+    finding: str | None = None  #: Its details: `compilediag explain 1` for "F1".
     reason: str | None = None  #: Why it is allowed, for what the baseline has.
     #: What tells apart two items of a function without a variable: torch's reason for a break.
     detail: str | None = None
     #: The call of the program's own that led there, where that place is in a library or in torch:
     #: the line to look at first. It is no part of what the item is.
     call: EnteredAt | None = None
-    #: The change that `compilediag fix` proved for the finding, and what it does.
-    proved: str | None = None
+    proved: str | None = None  #: The change that `compilediag fix` proved, and what it does.
 
     #: The same for the same fault after lines have moved: 32 hexadecimal digits, made here.
     fingerprint: str = ""
@@ -100,15 +98,11 @@ class Judgement(Struct, frozen=True, kw_only=True):
     limits: tuple[str, ...]  #: The limits that were given, as they were written.
     strict: bool = False  #: Improvements fail as well, until the baseline is updated.
     require_proved_fix: bool = False  #: Each finding of at least `warning` needs a proved change.
-    #: Every count: `before` is the baseline's, or the receipt's own without a baseline.
-    counts: tuple[CountChange, ...]
-    #: Most important first: the order in which formats with a limit cut.
-    failures: tuple[Item, ...]
+    counts: tuple[CountChange, ...]  #: Every count; without a baseline, `before` is the receipt's.
+    failures: tuple[Item, ...]  #: Most important first: formats with a limit cut the end.
     improvements: tuple[Item, ...] = ()
-    #: Causes, breaks and fallbacks that are there and that the baseline allows.
-    known: tuple[Item, ...] = ()
-    #: For information: another torch, an allowed cause without a reason, no timings.
-    notices: tuple[str, ...] = ()
+    known: tuple[Item, ...] = ()  #: Causes, breaks and fallbacks that the baseline allows.
+    notices: tuple[str, ...] = ()  #: For information: another torch, no reason, no timings.
 
     def __post_init__(self) -> None:
         """The answers that follow from the items."""

@@ -158,7 +158,6 @@ def target_of(write: Write) -> libcst.BaseAssignTargetExpression:
 
 
 def _places(source: Source, below: libcst.CSTNode, name: str) -> Iterator[NameOrAttribute]:
-    """Every place that names it: attributes, and variables."""
     for node in source.below(below, libcst.Attribute):
         if node.attr.value == name:
             yield node

@@ -186,7 +186,6 @@ def _binding(source: Source, name: libcst.Name) -> libcst.Assign | libcst.Functi
 
 
 def _is_compile(source: Source, node: libcst.BaseExpression) -> bool:
-    """Whether it is `torch.compile`, or a call of it."""
     function = node.func if isinstance(node, libcst.Call) else node
     return source.imported_name(function) == "torch.compile" or matchers.matches(
         function, matchers.Attribute(value=matchers.Name("torch"), attr=matchers.Name("compile"))
@@ -386,7 +385,6 @@ def _pairs(
 
 
 def _shared_lines(source: Source) -> list[libcst.SimpleStatementLine]:
-    """The lines of several statements."""
     lines = source.below(source.module, libcst.SimpleStatementLine)
     return [line for line in lines if len(line.body) > 1]
 
@@ -394,7 +392,6 @@ def _shared_lines(source: Source) -> list[libcst.SimpleStatementLine]:
 def _on_lines(
     line: libcst.SimpleStatementLine,
 ) -> libcst.FlattenSentinel[libcst.SimpleStatementLine]:
-    """A line each for its statements."""
     alone = [small.with_changes(semicolon=libcst.MaybeSentinel.DEFAULT) for small in line.body]
     made = [libcst.SimpleStatementLine([each]) for each in alone]
     made[0] = made[0].with_changes(leading_lines=line.leading_lines)

@@ -42,8 +42,7 @@ class Replacement:
     """Another node in place of one of the tree."""
 
     node: libcst.CSTNode
-    #: From the node, in which nodes below it may be replaced already. Equal ones are one.
-    make: Callable[[Any], Made]
+    make: Callable[[Any], Made]  #: From the node, which may hold new ones. Equal ones are one.
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,16 +35,14 @@ class Difference(NamedTuple):
     function: Location
     process: int
     shape: tuple[int, ...]
-    #: The last sampled call before it: what lies between was not looked at; None: there is none.
-    before: int | None
+    before: int | None  #: The last sampled call before it, if any: none between was looked at.
 
 
 class Numbers(NamedTuple):
     """What the comparison found."""
 
     section: NumbersSection
-    #: Those of the section, in the order in which they came.
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[Difference, ...] = ()  #: Those of the section, in their order.
 
     @property
     def same(self) -> bool | None:
@@ -226,8 +224,7 @@ class Judged:
     kind: Kind
     text: str = ""  #: The difference, or why nothing is told.
     largest: float | None = None  #: Greatest difference between two numbers that are written.
-    #: Root mean square of eager against float64, of the numbers that are written.
-    eager_error: float | None = None
+    eager_error: float | None = None  #: Root mean square of eager against float64, of the written.
     compiled_error: float | None = None
 
 

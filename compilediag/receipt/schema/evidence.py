@@ -12,7 +12,6 @@ Shape = TypeVar("Shape", bound="AnyEvidence")
 
 
 def _fits(kind: type[Record], name: str, value: Any) -> bool:
-    """Whether a value has the type of the field of its name."""
     try:
         msgspec.convert({name: value}, kind)
     except msgspec.ValidationError:
