@@ -34,8 +34,7 @@ from compilediag.rules.make_finding import make_finding, plural
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location
 
-ENDED_BY_CALLS = "call"
-"""Source of steps whose last one nothing ends but the process."""
+ENDED_BY_CALLS = "call"  #: Source of steps whose last one nothing ends but the process.
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,7 @@ def arm_of(timeline: Timeline, *, whole: bool = True) -> Arm:
     )
 
 
-MIN_STEPS = 4
-"""Steady steps of a pair below which nothing is compared, as in the cadence probe."""
-
+MIN_STEPS = 4  #: Steady steps of a pair below which nothing is compared, as in the cadence probe.
 STRETCHES = 15
 """Parts of a pair's steps, as many as `gate --ab` has pairs: where a busy machine spoils a few of
 them, the median and its interval stay."""
@@ -332,12 +329,8 @@ def _notes(pairs: Sequence[ArmPair], problems: Sequence[str], compiled_s: float)
 
 # --- findings ------------------------------------------------------------------------------------
 
-MIN_SHARE = 0.05
-"""Of a usual compiled step: a callable that loses less is not worth a line."""
-
-_ATTEMPT = re.compile(r"_\d+$")
-"""Of a compile id: which attempt reported the break."""
-
+MIN_SHARE = 0.05  #: Of a usual compiled step: a callable that loses less is not worth a line.
+_ATTEMPT = re.compile(r"_\d+$")  #: Of a compile id: which attempt reported the break.
 BRIEF_S = 0.0005
 """A compiled call as brief as this is mostly what torch.compile does around its graph: guards,
 wrapper and launch take tens of microseconds."""

@@ -102,9 +102,7 @@ def _paired(before: Iterable[Any], after: Iterable[Any]) -> dict[Any, ItemChange
     return {key: ItemChange(old.get(key), new.get(key)) for key in {**old, **new}}
 
 
-Place: TypeAlias = tuple[str, str]
-"""File and function."""
-
+Place: TypeAlias = tuple[str, str]  #: File and function.
 _GROUPS = ("causes", "breaks", "frames", "fallbacks")
 
 

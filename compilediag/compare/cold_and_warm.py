@@ -36,9 +36,7 @@ from compilediag_harness.wire import (
 )
 
 ANSWERS = ("hits", "misses", "bypasses", "disabled", "failed")
-AGAIN_KEPT, CHANGES_KEPT = 100, 20
-"""Most compiles listed, and components of each."""
-
+AGAIN_KEPT, CHANGES_KEPT = 100, 20  #: Most compiles listed, and components of each.
 OF_GRAPHS = (FX_GRAPH, AOT_AUTOGRAD)
 """The caches whose hit spares a compile. The first of them has components of its keys."""
 
@@ -124,8 +122,7 @@ def _problem(cold: Timeline, warm: Timeline, folder: str) -> str | None:
     return None
 
 
-_CompileKey = tuple[int, int, str]
-"""Rank or number of the process, epoch, compile id."""
+_CompileKey = tuple[int, int, str]  #: Rank or number of the process, epoch, compile id.
 _Lookups = list[tuple[ProcessCaches, CacheLookedUp]]
 
 
@@ -220,8 +217,7 @@ def _changes(lookups: _Lookups, before: _Lookups) -> tuple[KeyChange, ...]:
     return ()
 
 
-NAMED = 20
-"""Most components in the evidence of a finding."""
+NAMED = 20  #: Most components in the evidence of a finding.
 
 
 def changing_keys(warm: Timeline, found: ColdAndWarm) -> Iterable[Finding]:

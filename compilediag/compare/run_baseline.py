@@ -86,9 +86,7 @@ def finding_of_frame(receipt: Receipt, file: str, line: int, function: str) -> F
     return None
 
 
-_RECOMPILES = "CD1"
-"""How the codes of findings about recompiles begin."""
-
+_RECOMPILES = "CD1"  #: How the codes of findings about recompiles begin.
 Scalar: TypeAlias = str | int | float | bool | None
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 

@@ -29,8 +29,7 @@ _TOLERANCES = {
 
 _OUTPUT, _STATE = "output", "state"
 
-Key = tuple[object, ...]
-"""Process, function, output or state, which of them, and the path within."""
+Key = tuple[object, ...]  #: Process, function, output or state, which of them, and the path within.
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,7 @@ from compilediag.receipt.schema.compiles import ProofPoint
 from compilediag.rules.changes import NOTHING_DECLARED, Declared
 from compilediag.rules.make_finding import plural
 
-UNRESOLVED = 1.0
-"""Width of the interval of the step time's change from which it says nothing."""
+UNRESOLVED = 1.0  #: Width of the interval of the step time's change from which it says nothing.
 
 
 def judge(

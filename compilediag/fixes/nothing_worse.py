@@ -30,8 +30,7 @@ from compilediag.timeline.timeline import Timeline
 from compilediag_harness.shapes.padding_report import HARMFUL, HARMLESS, judged
 from compilediag_harness.wire import Location, resumed_function
 
-_GENERATED = "<eval_with_key>"
-"""How the files of captured graphs begin."""
+_GENERATED = "<eval_with_key>"  #: How the files of captured graphs begin.
 
 COUNTS = {
     "recompiles": "all recompiles",
@@ -41,12 +40,8 @@ COUNTS = {
 }
 """Of the whole run: none may grow."""
 
-Named = tuple[str | None, str | None, str]
-"""A variable by file and function."""
-
-_LATE_HOOK = "CD115"
-"""The rule for recompiles because of hooks."""
-
+Named = tuple[str | None, str | None, str]  #: A variable by file and function.
+_LATE_HOOK = "CD115"  #: The rule for recompiles because of hooks.
 _JUDGED = ("CD1", "CD2", "CD3")
 """Findings that are counted, not timed: a new one makes a change worse."""
 

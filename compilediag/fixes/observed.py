@@ -67,8 +67,7 @@ def finding_key(finding: FindingRecord) -> tuple[str, ...]:
     return (finding.rule, finding.variable or "", *where)
 
 
-Place = tuple[str | None, str | None]
-"""A file and a function, as keys have them."""
+Place = tuple[str | None, str | None]  #: A file and a function, as keys have them.
 
 
 def place_in(key: tuple[str, ...]) -> Place:

@@ -86,8 +86,7 @@ _OUT_OF_MEMORY = re.compile(
 )
 
 
-TAIL_BYTES = 8 * 1024
-"""Longest log tail and failure reason kept."""
+TAIL_BYTES = 8 * 1024  #: Longest log tail and failure reason kept.
 
 
 def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt:

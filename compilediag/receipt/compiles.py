@@ -45,9 +45,7 @@ EVENTS_KEPT = 5_000
 FALSE_GUARDS_KEPT = 5_000
 """Most false guards listed of all entries that did not fit, the first recompiles first."""
 
-FRAMES_KEPT = 50_000
-"""Most frames listed, so that `show` can read the receipt; counts stay whole."""
-
+FRAMES_KEPT = 50_000  #: Most frames listed, so that `show` can read the receipt; counts stay whole.
 FindingIds = Mapping[CauseId | BreakLine, str]
 
 

@@ -19,8 +19,7 @@ from compilediag_harness.wire import clip
 if TYPE_CHECKING:
     from compilediag.timeline.timeline import Timeline
 
-MAX_TEXT = 8 * 1024
-"""Longest text of any field, in characters."""
+MAX_TEXT = 8 * 1024  #: Longest text of any field, in characters.
 
 ABOUT_CODE = frozenset(
     (

@@ -14,17 +14,13 @@ from typing import Any, NamedTuple
 from compilediag.errors import UsageError
 
 ROUNDS = 15
-MIN_ROUNDS = 8
-"""With fewer pairs the interval of a median promises more than it holds."""
+MIN_ROUNDS = 8  #: With fewer pairs the interval of a median promises more than it holds.
 SLOWER = 0.01
 """B counts as slower where the lower bound is above this; less is within what any change costs."""
-LEVEL = 0.98
-"""Of the two-sided interval: a false alarm at most once in a hundred."""
+LEVEL = 0.98  #: Of the two-sided interval: a false alarm at most once in a hundred.
 RESAMPLES = 999
-_SEED = 20_261_121
-"""The same timings get the same verdict."""
-POWER = 0.8
-"""The share of slowdowns of the size `found` that this many pairs find."""
+_SEED = 20_261_121  #: The same timings get the same verdict.
+POWER = 0.8  #: The share of slowdowns of the size `found` that this many pairs find.
 
 
 class CommandRun(NamedTuple):

@@ -12,11 +12,8 @@ from compilediag.diagnosis.codes import info
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt
 
-CHANGED = "changed"
-"""In place of the digest of a file that was written while the run went on."""
-NO_FILE = ""
-"""The digest of a file that does not exist."""
-
+CHANGED = "changed"  #: In place of the digest of a file that was written while the run went on.
+NO_FILE = ""  #: The digest of a file that does not exist.
 _NAMED = 3
 _COMMIT_DIGITS = 10
 _TEXTS = (".md", ".rst", ".pyc", f"/{LOCK_NAME}")

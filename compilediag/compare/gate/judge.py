@@ -222,8 +222,7 @@ _ORDER = (
     *("not_judged", "cause", "fallback", "break", "frame", "recording", "count", "limit"),
     "unproved",
 )
-_MAX_NAMED = 5
-"""Items named in a notice; the rest is counted."""
+_MAX_NAMED = 5  #: Items named in a notice; the rest is counted.
 
 
 def judge(

@@ -114,8 +114,7 @@ class Judgement(Struct, frozen=True, kw_only=True):
 # --- items ---------------------------------------------------------------------------------------
 
 _MAX_STEPS = 5
-_MAX_CHARS = 300
-"""Longest text of the target in a message; the receipt has the rest."""
+_MAX_CHARS = 300  #: Longest text of the target in a message; the receipt has the rest.
 
 
 def item_of(receipt: Receipt, run: RunBaseline, known: Allowed, before: int | None) -> Item:

@@ -28,8 +28,7 @@ SECONDS = {
 NAMES = (*COUNTS, "recordings", "replays", "findings", *SECONDS)
 """What a limit can be about, beside the codes of rules."""
 
-_CEILINGS = (">", ">=")
-"""Operators of a limit on a time: no two runs take the same."""
+_CEILINGS = (">", ">=")  #: Operators of a limit on a time: no two runs take the same.
 
 _OPERATORS: dict[str, Callable[[float, int], bool]] = {
     ">": operator.gt,

@@ -129,8 +129,7 @@ def _calls(source: Source, line: int, text: str) -> list[libcst.Call]:
 # --- wrap ----------------------------------------------------------------------------------------
 
 _SHAPE = matchers.Name("FixedShape") | matchers.Attribute(attr=matchers.Name("FixedShape"))
-_BUCKETS = 2
-"""Place of `buckets` among the arguments of `FixedShape`."""
+_BUCKETS = 2  #: Place of `buckets` among the arguments of `FixedShape`.
 
 _REGISTER = matchers.Call(
     func=matchers.Attribute(

@@ -213,8 +213,7 @@ _FLOAT64_SHARE = 1e-6
 _MIN_CHANGED, _MIN_CHANGED_SHARE = 3, 0.1
 """Of sampled whole numbers and flags of a call that rounds: fewer may be ties that it decides."""
 
-_NEAR_OVERFLOW = {"float16": 3e4}
-"""Numbers so large may be infinite by rounding."""
+_NEAR_OVERFLOW = {"float16": 3e4}  #: Numbers so large may be infinite by rounding.
 
 
 @dataclass(frozen=True, slots=True)
