@@ -92,13 +92,10 @@ class CauseChange(Struct, frozen=True):
     call: EnteredAt | None = None
 
 
-class BreakChange(Struct, frozen=True):
-    """One graph-break site; the same if file, function, category and reason are."""
+class BreakChange(BreakKey, frozen=True):
+    """One graph-break site, with file and reason as the receipt has them."""
 
-    file: str
-    function: str
-    category: str | None
-    reason: str
+    reason: str = field(name="reason")
     before: int  #: Sites like this one.
     after: int
     line: int  #: Of one of them, in the later receipt that has it.

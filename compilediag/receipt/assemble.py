@@ -66,13 +66,7 @@ from compilediag.receipt.schema.receipt import (
 from compilediag.receipt.schema.record import Record, record_from
 from compilediag.receipt.schema.running import Overhead
 from compilediag.timeline.recorded import losses_finite
-from compilediag.timeline.timeline import (
-    Process,
-    Timeline,
-    lead_process,
-    ranks_present,
-    world_size,
-)
+from compilediag.timeline.timeline import Process, Timeline, lead_process, ranks_present, world_size
 from compilediag_harness.redaction.redactor import Redactor, secret_values
 from compilediag_harness.wire import plain
 

@@ -21,12 +21,7 @@ import msgspec
 from compilediag.errors import OutputUnwritable, ReceiptTooNew, ReceiptUnreadable
 from compilediag.readers.lines import map_json, without_surrogates
 from compilediag.receipt.locate import AnyPath, find_receipt
-from compilediag.receipt.schema.receipt import (
-    MIN_READER_VERSION,
-    SCHEMA,
-    SCHEMA_VERSION,
-    Receipt,
-)
+from compilediag.receipt.schema.receipt import MIN_READER_VERSION, SCHEMA, SCHEMA_VERSION, Receipt
 from compilediag_harness.base import atomic_write
 
 LARGEST_BYTES = 64 * 1024 * 1024  #: A larger file is not read: no receipt of ours comes near.

@@ -401,10 +401,7 @@ def recorded(
     added = [item for item in new.allowed if (type(item), item.key) not in known]
     return Recorded(
         lane=new,
-        inconclusive=(
-            *(code.reasons if code is not None else ()),
-            *inconclusive_reasons(receipt),
-        ),
+        inconclusive=(*(code.reasons if code is not None else ()), *inconclusive_reasons(receipt)),
         unexplained=tuple(describe(item) for item in added if item.reason is None),
         without_reason=tuple(describe(item) for item in new.allowed if item.reason is None),
         allowed=tuple(describe(item) for item in new.allowed),

@@ -18,11 +18,7 @@ from compilediag.errors import UsageError
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
 
-SECONDS = {
-    "compile_s": "total",
-    "first_compile_s": "first_compile",
-    "recompile_s": "recompile",
-}
+SECONDS = {"compile_s": "total", "first_compile_s": "first_compile", "recompile_s": "recompile"}
 """Times that a limit can be about, and their fields of `receipt.compile.time_s`."""
 
 NAMES = (*COUNTS, "recordings", "replays", "findings", *SECONDS)

@@ -353,14 +353,16 @@ class PartRecord(Record, frozen=True, kw_only=True):
     recompiles: int  #: In how many recompiles it had a part.
 
 
-class ActRecord(Record, frozen=True, kw_only=True):
+class QuotedLine(Place, frozen=True, kw_only=True):
+    """A line with its source."""
+
+    text: str  #: Its source text, of the call where that is known; empty where it is not.
+
+
+class ActRecord(QuotedLine, frozen=True):
     """The line of the program that changed all values of a finding."""
 
     evidence: str  #: witnessed: seen; probable: it calls by name functions that write the values.
-    file: str  #: Its file.
-    line: int  #: The line.
-    function: str  #: The function it is in.
-    text: str  #: Its source text, of the call where that is known; empty where it is not.
 
 
 class FindingRecord(Record, frozen=True, kw_only=True):

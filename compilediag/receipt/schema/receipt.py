@@ -14,11 +14,14 @@ from msgspec import field
 
 from compilediag.receipt.schema.caches import CacheSection, PrecompiledRecord
 from compilediag.receipt.schema.cadence import CadenceSection
-from compilediag.receipt.schema.comparisons import AgainstEagerSection, ColdAndWarmSection
+from compilediag.receipt.schema.comparisons import (
+    AgainstEagerSection,
+    ColdAndWarmSection,
+    RanksSection,
+)
 from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, WitnessSection
 from compilediag.receipt.schema.identity import Completeness, Environment, Header
 from compilediag.receipt.schema.invocations import Invocation, ShapesSection, Throughput
-from compilediag.receipt.schema.ranks import RanksSection
 from compilediag.receipt.schema.record import Record
 from compilediag.receipt.schema.running import (
     CudagraphSection,
