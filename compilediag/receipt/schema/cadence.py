@@ -1,9 +1,7 @@
 """What a cadence probe found: its variants, and what each group of periodic work costs."""
 
-from msgspec import field
-
 from compilediag.receipt.schema.compiles import VariantCounts
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 from compilediag.receipt.schema.running import ByPhase
 
 
@@ -39,16 +37,14 @@ class VariantRecord(Record, frozen=True, kw_only=True):
     name: str  #: configured, control, collision, or the name of the group that fires alone.
     kind: str  #: configured (as coded), control (no group), alone, collision (all in one step).
     groups_on: tuple[str, ...] = ()  #: The groups that fire.
-    #: What set the periods: variable or group to value.
-    settings: dict[str, str] = field(default_factory=dict[str, str])
+    settings: dict[str, str] = EMPTY  #: What set the periods: variable or group to value.
     receipt: str | None = None  #: Path of its receipt from this one's folder; null: there is none.
     status: str | None = None  #: How it ended, as in its receipt.
     exit_code: int | None = None  #: Its exit code.
     wall_s: float | None = None  #: Its wall time.
     steps: VariantSteps | None = None  #: Its step times; null when no step was seen.
     counts: VariantCounts | None = None  #: The counts of its own receipt.
-    #: Group to the steps in which it fired, as far as that is known.
-    fires: dict[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
+    fires: dict[str, tuple[int, ...]] = EMPTY  #: Group to its steps, as far as they are known.
     picture: Picture | None = None  #: Its step times after warm-up, to be drawn.
     problem: str | None = None  #: What went wrong with it; null when nothing did.
 

@@ -2,10 +2,8 @@
 
 from typing import Literal
 
-from msgspec import field
-
 from compilediag.receipt.schema.compiles import Place
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 
 NumbersLayer = Literal["backend", "decompositions", "aot_autograd", "dynamo"]
 """`backend`: graph passes and code generation of inductor, or a backend of the program's own.
@@ -144,9 +142,7 @@ class CompiledAgainRecord(Record, frozen=True, kw_only=True):
     seconds: float | None  #: What the compile took; null where that was not measured.
     #: Components of the key that differ, each with its value in both starts, in short; empty where
     #: the key is the same, or torch does not record of what it is made.
-    changes: dict[str, tuple[str | None, str | None]] = field(
-        default_factory=dict[str, tuple[str | None, str | None]]
-    )
+    changes: dict[str, tuple[str | None, str | None]] = EMPTY
 
 
 class ColdAndWarmSection(Record, frozen=True, kw_only=True):
@@ -157,10 +153,8 @@ class ColdAndWarmSection(Record, frozen=True, kw_only=True):
     problem: str | None = None  #: Why nothing is concluded; null otherwise.
     cold_s: float | None = None  #: Compile seconds of the first start; null: phases not seen.
     warm_s: float | None = None  #: Those of the second, whose receipt this is; null likewise.
-    #: Those of the first start by phase, as `compile.seconds.by_phase` has them of the second.
-    cold_by_phase: dict[str, float] = field(default_factory=dict[str, float])
-    #: By cache the hits, misses, bypasses, disabled and failed of the first start.
-    cold_answers: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    cold_by_phase: dict[str, float] = EMPTY  #: Those of the first, as `compile.seconds.by_phase`.
+    cold_answers: dict[str, dict[str, int]] = EMPTY  #: Of the first start, answers by cache.
     compiles: int = 0  #: Compiles of the second start that looked into a cache of graphs.
     again: tuple[CompiledAgainRecord, ...] = ()  #: Those of them that no cache had; at most 100.
     notes: tuple[str, ...] = ()  #: What the first start could not write.

@@ -2,9 +2,7 @@
 
 from typing import Any, Literal
 
-from msgspec import field
-
-from compilediag.receipt.schema.record import FrameName, Record
+from compilediag.receipt.schema.record import EMPTY, FrameName, Record
 
 
 class FrameGuards(Record, frozen=True, kw_only=True):
@@ -17,8 +15,7 @@ class FrameGuards(Record, frozen=True, kw_only=True):
     eval_us: float | None
     runs_per_step: float | None  #: Runs of its graph a step, by the warm calls looked at, or null.
     us_per_step: float | None  #: Both multiplied; null where one is.
-    #: What is evaluated by torch's names of it, the most frequent.
-    kinds: dict[str, int] = field(default_factory=dict[str, int])
+    kinds: dict[str, int] = EMPTY  #: What is evaluated by torch's names of it, the most frequent.
 
 
 class WarmRuns(Record, frozen=True, kw_only=True):
@@ -209,7 +206,7 @@ class FrameSeconds(Record, frozen=True, kw_only=True):
     frame: FrameName  #: The frame.
     attempts: int  #: Attempts to compile it, backward compiles among them.
     total: float  #: Their seconds.
-    by_phase: dict[str, float] = field(default_factory=dict[str, float])  #: Their seconds by phase.
+    by_phase: dict[str, float] = EMPTY  #: Their seconds by phase.
 
 
 class CompileSeconds(Record, frozen=True, kw_only=True):
@@ -222,7 +219,7 @@ class CompileSeconds(Record, frozen=True, kw_only=True):
     #: guards, backend, aot_autograd, graph_passes, lowering, code_generation, kernel_builds,
     #: autotuning, caches, garbage_collection; other is what torch does not time or has no known
     #: name.
-    by_phase: dict[str, float] = field(default_factory=dict[str, float])
+    by_phase: dict[str, float] = EMPTY
     frames: tuple[FrameSeconds, ...] = ()  #: The same by frame, the most expensive 200.
 
 
@@ -275,8 +272,7 @@ class CompileSection(Counts, frozen=True, kw_only=True):
     seconds: CompileSeconds | None = None
     guards: GuardsSection | None = None  #: Guards' cost in the process with steps; null: unseen.
     memory: CompileMemorySection | None = None  #: Host memory around its compiles; null: not read.
-    #: Recompiles by the family of their primary cause.
-    recompiles_by_family: dict[str, int] = field(default_factory=dict[str, int])
+    recompiles_by_family: dict[str, int] = EMPTY  #: Recompiles by family of their primary cause.
     events: tuple[CompileEvent, ...] = ()  #: Every compile with guarded code, in time order.
     breaks: tuple[GraphBreak, ...] = ()  #: Graph breaks by place.
     frames_detail: tuple[FrameDetail, ...] = ()  #: Every frame that was attempted.

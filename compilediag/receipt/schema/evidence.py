@@ -3,10 +3,9 @@
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import field
 
 from compilediag.receipt.schema.compiles import Writer
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 
 Shape = TypeVar("Shape", bound="AnyEvidence")
 
@@ -67,7 +66,7 @@ class BreakEvidence(AnyEvidence, frozen=True, kw_only=True):
     consequence_only: bool = False
     nothing_else: bool = False
     options: dict[str, str] | None = None
-    callee: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    callee: dict[str, str | None] = EMPTY
     recompiles_behind: tuple[str, ...] = ()
 
 

@@ -10,8 +10,6 @@ History
 
 from typing import Any, Literal
 
-from msgspec import field
-
 from compilediag.receipt.schema.caches import CacheSection, PrecompiledRecord
 from compilediag.receipt.schema.cadence import CadenceSection
 from compilediag.receipt.schema.comparisons import (
@@ -22,7 +20,7 @@ from compilediag.receipt.schema.comparisons import (
 from compilediag.receipt.schema.compiles import CompileSection, FindingRecord, WitnessSection
 from compilediag.receipt.schema.identity import Completeness, Environment, Header
 from compilediag.receipt.schema.invocations import Invocation, ShapesSection, Throughput
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 from compilediag.receipt.schema.running import (
     CudagraphSection,
     GoodputSection,
@@ -127,5 +125,4 @@ class Receipt(Record, frozen=True, kw_only=True):
     failure: Failure | None = None  #: Why the run did not end well; null when it did.
     overhead: Overhead | None = None  #: What measuring cost.
     artifacts: tuple[Artifact, ...] = ()  #: Files beside the receipt: linked, never inlined.
-    #: Anything else; every reader keeps it untouched.
-    extensions: dict[str, Any] = field(default_factory=dict[str, Any])
+    extensions: dict[str, Any] = EMPTY  #: Anything else; every reader keeps it untouched.

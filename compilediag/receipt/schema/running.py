@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from msgspec import field
-
-from compilediag.receipt.schema.record import Record
+from compilediag.receipt.schema.record import EMPTY, Record
 
 
 class SyncLineRecord(Record, frozen=True, kw_only=True):
@@ -58,12 +56,10 @@ class ByPhase(Record, frozen=True, kw_only=True):
 class Phases(ByPhase, frozen=True, kw_only=True):
     """Summed over the steps; `compile_s` is the compiling in each of them."""
 
-    #: Seconds of compiles inside a phase, by phase: a part of it.
-    compile_s: dict[str, float] = field(default_factory=dict[str, float])
+    compile_s: dict[str, float] = EMPTY  #: Seconds of compiles inside a phase: a part of it.
     #: Steps that these are of, if not all: of most brief steps only the ends are noted.
     steps: int | None = None
-    #: Phases that were measured in part, each with what is missing.
-    partial: dict[str, str] = field(default_factory=dict[str, str])
+    partial: dict[str, str] = EMPTY  #: Phases measured in part, and what is missing.
 
 
 class DeviceTiming(Record, frozen=True, kw_only=True):
@@ -155,9 +151,9 @@ class CudagraphSection(Record, frozen=True, kw_only=True):
     replays: int | None = None  #: Replays.
     #: Recordings by reason: `first`, `size`, `static_address`, `graph_output_address`,
     #: `outputs_alive`, `order`, `thread`, `unknown`.
-    recordings_by_reason: dict[str, int] = field(default_factory=dict[str, int])
+    recordings_by_reason: dict[str, int] = EMPTY
     #: Warnings of torch that a graph was left out, by reason; it warns of most once, of some never.
-    skips_by_reason: dict[str, int] = field(default_factory=dict[str, int])
+    skips_by_reason: dict[str, int] = EMPTY
     #: Distinct sizes of the inputs that were recorded, of those that each replay copies: not of
     #: parameters, nor of tensors marked static, as those of a `FixedShape` are.
     distinct_shapes: int | None = None
