@@ -19,7 +19,7 @@ from compilediag.compare.against_eager import conclude, not_concluded, slower_th
 from compilediag.compare.gate.ab import require_scipy
 from compilediag.errors import EXIT_INTERRUPTED, EXIT_USAGE, UsageError
 from compilediag.fixes.numbers.first_difference import Numbers
-from compilediag.fixes.numbers.record import MAX_RUNS, with_numbers
+from compilediag.fixes.numbers.record import MAX_RUNS, other_numbers
 from compilediag.receipt.assemble import amended
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
@@ -86,13 +86,13 @@ def run_against_eager(options: RunOptions) -> int:
         quiet=options.quiet,
     )
     payoff, numbers = _compared(made, first, receipt, options)
-    secrets = made.program.secrets
     kept = "kept" if options.keep_caches else "fresh"
     section = msgspec.structs.replace(payoff, caches=kept, runs=tuple(made.records))
-    slower = slower_than_eager(timeline, payoff)
-    concluded = amended(receipt, timeline, slower, secrets, against_eager=section)
+    findings = [*slower_than_eager(timeline, payoff)]
     if numbers is not None:
-        concluded = with_numbers(concluded, timeline, numbers, secrets)
+        section = msgspec.structs.replace(section, numbers=numbers.section)
+        findings += other_numbers(timeline, numbers)
+    concluded = amended(receipt, timeline, findings, made.program.secrets, against_eager=section)
     code = finish(with_receipt(outcome, concluded, latest=False), options)
     if first.interrupted or made.interrupted:
         return code or EXIT_INTERRUPTED

@@ -126,11 +126,7 @@ def receipt_from(content: bytes, name: str) -> Receipt:
 def _decoded(content: bytes, name: str) -> Any:
     """The JSON value, also of other writers: NaN, infinities and numbers too large for a float
     become null, and then `checks.values_finite` false; bytes that are not UTF-8 and lone surrogates
-    are replaced.
-
-    Raises:
-        ReceiptUnreadable: it is not JSON; the message names the reason, and what to do.
-    """
+    are replaced."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(content)
     lost: list[float] = []

@@ -48,8 +48,7 @@ class ClockComparison(NamedTuple):
 
 
 def timings(a: Sequence[CommandRun], b: Sequence[CommandRun]) -> tuple[ClockComparison, ...]:
-    """CPU and wall seconds compared, pair by pair. A clock that saw nothing in some run is left
-    out.
+    """CPU and wall seconds compared, pair by pair, but for a clock that saw nothing in some run.
 
     Raises:
         UsageError: scipy is not installed.

@@ -188,10 +188,8 @@ def _count_items(
 
 
 def enlarged(before: LaneBaseline | None, now: LaneBaseline, base: str) -> tuple[str, ...]:
-    """Sentences on what a lane allows that it does not allow in `base`; empty where it is no more.
-
-    Counts are named where no item says what they are of.
-    """
+    """Sentences on what a lane allows that it does not allow in `base`; counts are named where no
+    item says what they are of."""
     if before is None:
         return (
             f"this change adds the lane {now.name!r} to the baseline: it is not in that of {base}",

@@ -3,9 +3,6 @@
 The keys are fixed; what stands after "#:" is their meaning, of which docs/reference/receipt.md is
 made; it keeps the id of each.
 Units are in the names. None is null in JSON and means "not measured", never zero.
-
-History
-    1.0  the first version
 """
 
 from typing import Any, Literal
