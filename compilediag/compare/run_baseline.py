@@ -172,10 +172,6 @@ class RunBaseline(Struct, frozen=True):
     counts_file: FileFilter
     own_code_only: bool = False
 
-    def counts_recompile(self, event: CompileEvent) -> bool:
-        """Whether a recompile counts."""
-        return _counts_recompile(event, self.counts_file)
-
     def counts_finding(self, finding: FindingRecord) -> bool:
         """Whether a finding counts: as what it is about does."""
         files = [finding.location.file if finding.location is not None else None]
@@ -293,7 +289,7 @@ def _frames(receipt: Receipt, counted: FileFilter) -> dict[FrameKey, FrameDetail
     return totals
 
 
-def _counts_recompile(event: CompileEvent, counted: FileFilter) -> bool:
+def counts_recompile(event: CompileEvent, counted: FileFilter) -> bool:
     """Whether the frame, any of its causes or the call that led there is the user's."""
     causes = any(cause.file and counted(cause.file) for cause in event.causes)
     return counted(event.frame.file) or causes or event.entered_at is not None
@@ -309,7 +305,7 @@ def _own_counts(
         "frames": len(frames),
         "compiles": sum(item.compiles for item in frames),
         "recompiles": sum(
-            item.kind == "recompile" and _counts_recompile(item, counted)
+            item.kind == "recompile" and counts_recompile(item, counted)
             for item in receipt.compile.events
         ),
         "graphs": sum(

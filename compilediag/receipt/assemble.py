@@ -106,9 +106,7 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt
 def _unredacted(
     timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
-    time = goodput_section(
-        timeline, run.wall_s, complete=run.status == "complete", attempt=run.attempt
-    )
+    time = goodput_section(timeline, run.wall_s, complete=run.status == "complete")
     return Receipt(
         schema=SCHEMA,
         schema_version=SCHEMA_VERSION,
@@ -299,7 +297,6 @@ def header_of(timeline: Timeline, run: RunMetadata, redactor: Redactor) -> Heade
         provenance=run.provenance,
         lane=Lane(
             name=run.lane_name or _name_from(argv),
-            preset=run.preset,
             precision=None if precision is None else str(precision),
             numerics_flags=NumericsFlags(**_coerced(NumericsFlags, flags)),
         ),

@@ -60,10 +60,7 @@ class RunMetadata:
     secret_values: tuple[str, ...] = field(default=(), repr=False)
     provenance: Provenance = field(default_factory=Provenance)
     lane_name: str | None = None  #: None: the name of the script.
-    preset: str | None = None
     run_id: str | None = None
-    attempt: int = 1
-    parent_run_id: str | None = None
     ranks_expected: int | None = None  #: None: the world size that the processes report.
     ranks: RankComparison | None = None  #: Of all ranks, where the events are not of all.
     journal: JournalFacts | None = None  #: None: the events never passed through a journal.

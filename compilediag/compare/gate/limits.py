@@ -54,11 +54,6 @@ class Limit(NamedTuple):
         """Whether a count, or seconds, is what it must not be."""
         return _OPERATORS[self.operator](count, self.bound)
 
-    @property
-    def forbids_more(self) -> bool:
-        """Whether what was counted is to blame, and not that something is missing."""
-        return self.operator in (">", ">=", "!=", "==")
-
     def __str__(self) -> str:
         return f"{self.name}{self.operator}{self.bound}"
 
@@ -187,7 +182,7 @@ def broken(receipt: Receipt, run: RunBaseline, limits: Sequence[Limit]) -> list[
         count = _value(receipt, run, limit.name)
         if count is None or not limit.is_broken_by(count):
             continue
-        if limit.forbids_more:
+        if limit.operator not in ("<", "<="):  # what was counted is to blame
             about = _findings(receipt, run, limit.name)
             kinds = _SHOWN_BY.get(limit.name, ())
             items = [item_of(receipt, run, known, None) for known in run.lane.allowed]
