@@ -44,14 +44,12 @@ def to_json(receipt: Receipt) -> bytes:
     return msgspec.json.format(msgspec.json.encode(receipt), indent=1) + b"\n"
 
 
-def write_receipt(
-    receipt: Receipt, path: AnyPath, *, now_s: float | None = None, flushed: bool = True
-) -> int:
+def write_receipt(receipt: Receipt, path: AnyPath, *, flushed: bool = True) -> int:
     """Writes `receipt` to `path`, atomically, and returns its size in bytes.
 
-    Temporary files of killed writers in the same folder are removed when they are an hour old at
-    `now_s` (seconds since the epoch, as file times are). `flushed` makes it outlive a power
-    failure: without, it is to be one of many that can be made again from what they were made of.
+    Temporary files of killed writers in the same folder are removed when they are an hour old.
+    `flushed` makes it outlive a power failure: without, it is to be one of many that can be made
+    again from what they were made of.
 
     Raises:
         OutputUnwritable: the folder or the disk does not take it; an older file is left as it was.
@@ -59,11 +57,10 @@ def write_receipt(
     file = Path(path)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        now_s = time.time() if now_s is None else now_s
         start = glob.escape(atomic_write.temporary_start(file.name))
         for leftover in file.parent.glob(f"{start}*.tmp"):
             with contextlib.suppress(OSError):
-                if now_s - leftover.stat().st_mtime > STALE_S:
+                if time.time() - leftover.stat().st_mtime > STALE_S:
                     leftover.unlink()
         return atomic_write.write(file, [to_json(receipt)], flushed=flushed)
     except OSError as error:
