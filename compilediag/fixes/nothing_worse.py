@@ -237,7 +237,9 @@ def _calls(timeline: Timeline) -> int:
     `FixedShape` pads or splits is one; calls of its warm-up are none."""
     eager = sum(item.calls for item in timeline.stance_calls)
     called = sum(item.calls - item.padded for item in timeline.invocations)
-    return called + sum(map(batches, timeline.fixed_shapes)) - eager
+    fixed = timeline.fixed_shapes
+    batches = sum(sum(shape.asked.values()) + shape.other_batches for shape in fixed)
+    return called + batches - eager
 
 
 def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
@@ -288,11 +290,6 @@ def _shapes_of(function: Location, timeline: Timeline) -> list[FixedShapeRun]:
         and f"/{shape.function.file}".endswith(file)
         and shape.elements
     ]
-
-
-def batches(shape: FixedShapeRun) -> int:
-    """Batches that a `FixedShape` was called with."""
-    return sum(shape.asked.values()) + shape.other_batches
 
 
 def _waste(shapes: Sequence[FixedShapeRun]) -> float:

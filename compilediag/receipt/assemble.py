@@ -106,6 +106,8 @@ def build(timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata) -> Receipt
 def _unredacted(
     timeline: Timeline, diagnosis: Diagnosis, run: RunMetadata, redactor: Redactor
 ) -> Receipt:
+    lead = lead_process(timeline)
+    ends = [process.ended for process in timeline.processes if process.ended is not None]
     time = goodput_section(timeline, run.wall_s, complete=run.status == "complete")
     return Receipt(
         schema=SCHEMA,
@@ -142,7 +144,12 @@ def _unredacted(
         witness=witness_section(timeline),
         checks=checks_of(timeline, run),
         failure=_failure(timeline, run, redactor),
-        overhead=overhead_of(timeline, run),
+        overhead=record_from(
+            Overhead,
+            lead.ended if lead is not None else None,
+            bytes_written=run.bytes_written,
+            records_dropped=sum(end.records_dropped for end in ends) if ends else None,
+        ),
         artifacts=(*ablation_artifacts(timeline), *run.artifacts),
         extensions=plain(dict(run.extensions)),
     )
@@ -168,18 +175,6 @@ def _last(text: str) -> str:
     tail = encoded[-TAIL_BYTES:].decode("utf-8", "ignore")
     _, newline, rest = tail.partition("\n")
     return rest if newline and rest else tail
-
-
-def overhead_of(timeline: Timeline, run: RunMetadata) -> Overhead:
-    """What measuring cost: seconds of the lead process, records of all."""
-    ends = [process.ended for process in timeline.processes if process.ended is not None]
-    lead = lead_process(timeline)
-    return record_from(
-        Overhead,
-        lead.ended if lead is not None else None,
-        bytes_written=run.bytes_written,
-        records_dropped=sum(end.records_dropped for end in ends) if ends else None,
-    )
 
 
 def checks_of(timeline: Timeline, run: RunMetadata) -> Checks:

@@ -156,7 +156,14 @@ def wrap_in_fixed_shape(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 def _compiled(source: Source, name: str) -> libcst.Assign | libcst.FunctionDef:
     """The statement that, last of all, gives the name what `torch.compile` returns."""
-    statements = [_binding(source, each) for each in effects.bindings(source, name)]
+    statements: list[libcst.Assign | libcst.FunctionDef] = []
+    for each in effects.bindings(source, name):
+        parent = source.parent(each)
+        if isinstance(parent, libcst.AssignTarget):
+            parent = source.parent(parent)
+        if not isinstance(parent, (libcst.Assign, libcst.FunctionDef)):
+            raise EditImpossible(f"{name} gets other values too")
+        statements.append(parent)
     if not statements:
         raise EditImpossible(f"{name} is not set in the file")
     last = statements[-1]
@@ -173,15 +180,6 @@ def _compiled(source: Source, name: str) -> libcst.Assign | libcst.FunctionDef:
     if not alone or isinstance(_block_of(source, last), libcst.ClassDef):
         raise EditImpossible(f"{name} is set at several places, or in a class")
     return last
-
-
-def _binding(source: Source, name: libcst.Name) -> libcst.Assign | libcst.FunctionDef:
-    parent = source.parent(name)
-    if isinstance(parent, libcst.AssignTarget):
-        parent = source.parent(parent)
-    if not isinstance(parent, (libcst.Assign, libcst.FunctionDef)):
-        raise EditImpossible(f"{name.value} gets other values too")
-    return parent
 
 
 def _is_compile(source: Source, node: libcst.BaseExpression) -> bool:
