@@ -71,8 +71,7 @@ def not_concluded(problem: str) -> ColdAndWarm:
 
 def conclude(cold: Timeline, warm: Timeline, folder: str) -> ColdAndWarm:
     """What the second start pays again, with the caches that the first one left, which were empty
-    before. `folder`: where those of inductor are to lie; a program may choose another.
-    """
+    before. `folder`: where those of inductor are to lie; a program may choose another."""
     if problem := _problem(cold, warm, folder):
         return not_concluded(problem)
     cold_seconds, warm_seconds = compile_seconds(cold.compiles), compile_seconds(warm.compiles)

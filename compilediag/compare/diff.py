@@ -192,8 +192,7 @@ def document_of(found: Comparison) -> DiffDocument:
 
 
 def compare(before: Receipt, after: Receipt, *, other_data: bool = False) -> Comparison:
-    """What changed from `before` to `after`. `other_data`: the data, and what else a fix changes,
-    may differ.
+    """What changed. With `other_data` the data, and what else a fix changes, may differ.
 
     Raises:
         LanesNotComparable: they differ in a field of the lane, or in the work that was done; the

@@ -194,9 +194,8 @@ def _new_finding(
 
 
 def compiled_point(baseline: Observed, runs: Sequence[Observed], declared: Declared) -> ProofPoint:
-    """As much is compiled, and as often called: nothing recompiles in a program that
-    compiles nothing. Where a hook is left to Python, at least half of the operations must be there:
-    the change itself takes some, and how many is not known."""
+    """As much is compiled, and as often called: what compiles nothing recompiles nothing. Where a
+    hook is left to Python, half of the operations must be there: how many it takes is not known."""
     measures: tuple[tuple[str, float, Callable[[Timeline], float]], ...] = (
         ("graph operations", 0.5 if declared.disables else 1.0, _operations),
         ("compiled calls", 1.0, _calls),
@@ -260,9 +259,8 @@ def _with_graphs(timeline: Timeline) -> dict[tuple[str, str, int], str]:
 def padding_points(
     functions: Sequence[Location], baseline: Timeline, runs: Sequence[Timeline]
 ) -> Iterator[ProofPoint]:
-    """The point "padding" of a change that pads the arguments of functions, for each of them. It
-    fails where a check in any run found harm, where one could not tell, and where nothing was
-    padded or checked."""
+    """The point "padding" for each function whose arguments a change pads. It fails where a check
+    in any run found harm or could not tell, and where nothing was padded or checked."""
     for function in functions:
         by_run = [_shapes_of(function, run) for run in runs]
         waste = [_waste(shapes) for shapes in by_run if shapes]

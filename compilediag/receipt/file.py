@@ -33,11 +33,8 @@ brought each: receipts before it have no value of it."""
 
 
 def to_json(receipt: Receipt) -> bytes:
-    """The bytes of the file: JSON indented by one space, with a newline at the end.
-
-    Whatever version the receipt was read from, it is written as one of this version: it holds the
-    fields of no other.
-    """
+    """The bytes of the file: JSON indented by one space, with a newline at the end; written as one
+    of this version, whichever it was read from: it holds the fields of no other."""
     receipt = msgspec.structs.replace(
         receipt, schema_version=SCHEMA_VERSION, min_reader_version=MIN_READER_VERSION
     )

@@ -42,11 +42,8 @@ class JournalFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunMetadata:
-    """One run, by its parent process. Only the first two fields are required: everything else
-    defaults to "not measured".
-
-    Texts may hold secrets: `build` redacts every string before it becomes part of a receipt.
-    """
+    """One run, by its parent process; all but two fields default to "not measured". Texts may hold
+    secrets: `build` redacts every string before it becomes part of a receipt."""
 
     receipt_id: str  #: A ULID; see `compilediag.runs.pipeline`.
     created_at_utc: str  #: ISO 8601 with Z.

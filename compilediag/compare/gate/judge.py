@@ -236,14 +236,11 @@ def judge(
     enlarged: Sequence[str] = (),
     require_proved_fix: bool = False,
 ) -> Judgement:
-    """Judges a receipt.
-
-    `baseline_name` is the file of the baseline: with it and no `baseline` the receipt's lane is
-    absent there, which is an error and no pass. `lane` is the name to judge the receipt under, its
-    own by default. `code` is the receipt's code against the one that is checked out; None: it is
-    not compared. `enlarged` says what the change allows itself. With `require_proved_fix` each
-    finding needs a proved change, also one that the baseline allows.
-    """
+    """Judges a receipt. `baseline_name` is the file of the baseline: with it and no `baseline` the
+    receipt's lane is absent there, which is an error and no pass. `lane` is the name to judge the
+    receipt under, its own by default. `code` is the receipt's code against the one that is checked
+    out; None: it is not compared. `enlarged` says what the change allows itself. With
+    `require_proved_fix` each finding needs a proved change, also one that the baseline allows."""
     name = lane or receipt.header.lane.name
     whole = run_baseline(receipt, name)
     run = run_baseline(receipt, name, own_code_only=True) if own_code_only else whole
@@ -377,9 +374,8 @@ def recorded(
     lane: str | None = None,
     code: CodeComparison | None = None,
 ) -> Recorded:
-    """The receipt as the new baseline of its lane. `reason` is for everything that has none yet,
-    `reasons` are for the items with a name in their description, whatever they had; fields of newer
-    versions stay where they were."""
+    """The receipt as the new baseline of its lane. `reason` is for all that has none yet, `reasons`
+    for items with a name in their description; fields of newer versions stay where they were."""
     now = run_baseline(receipt, lane).lane
     old = baseline if baseline is not None else LaneBaseline(now.name, {}, {})
     old = moved(old, now).lane

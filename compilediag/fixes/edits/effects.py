@@ -46,8 +46,7 @@ def require_plain(source: Source, node: libcst.BaseExpression | libcst.Arg) -> N
 
 
 def require_first(source: Source, call: libcst.Call, statement: libcst.CSTNode) -> None:
-    """Raises unless a statement always evaluates a call, and nothing but plain expressions before
-    its arguments.
+    """Raises unless a statement always evaluates a call, after nothing but plain expressions.
 
     Raises:
         EditImpossible: that is not evident.

@@ -35,9 +35,8 @@ _NAME = "given"
 
 
 def edit_argument(source: Source, edit: Edit) -> Iterator[EditOfTree]:
-    """Kind "argument": passes something made of an argument. `code`: the call as `ast.unparse`
-    writes it, which of its arguments, and what is passed, with `_` for the argument:
-    "_.contiguous()"."""
+    """Kind "argument": passes something made of an argument. `code`: the call as `ast.unparse` has
+    it, which of its arguments, and what is passed, with `_` for it: "_.contiguous()"."""
     text, index, template = edit.code
     for call in _calls(source, edit.line, text):
         passed = call.args[int(index)]
@@ -77,8 +76,7 @@ def insert_before(source: Source, edit: Edit) -> Iterator[EditOfTree]:
 
 def assign_arguments(source: Source, edit: Edit) -> Iterator[EditOfTree]:
     """Kind "assigned": assigns arguments to variables, does something with each, and passes them.
-    `code`: the text of the call, then pairs of an argument's text and a statement with `{}` for
-    its variable."""
+    `code`: the call, then pairs of an argument and a statement with `{}` for its variable."""
     text = normalized(edit.code[0])
     call, *others = _calls(source, edit.line, text)
     if others:
