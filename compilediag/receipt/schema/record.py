@@ -17,7 +17,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 Kind = TypeVar("Kind", bound=Record)
 
 
-EMPTY: Any = msgspec.field(default_factory=dict)  #: Default of a field that is a mapping.
+EMPTY: Any = msgspec.field(default_factory=dict[Any, Any])  #: Default of a field that is a mapping.
 
 
 def record_from(kind: type[Kind], source: object, /, **fields: Any) -> Kind:
