@@ -32,7 +32,6 @@ CHANGED_BY_FIXES = frozenset(
 """Fields of the lane that a fix may change: the script (a copy with the fix), `dynamic=`, and the
 settings of CD111, which are set before the first compiled call or where autocast is entered."""
 
-
 COUNTS = (
     "frames",
     "compiles",

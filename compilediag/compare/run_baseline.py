@@ -32,6 +32,7 @@ from compilediag.receipt.schema.compiles import (
 )
 from compilediag.receipt.schema.evidence import BreakEvidence
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.receipt.schema.record import EMPTY
 from compilediag.timeline.ownership import ownership_of
 
 
@@ -94,8 +95,7 @@ Count: TypeAlias = Annotated[int, Meta(ge=0)]
 class Known(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One item of a baseline."""
 
-    #: Its fields of newer versions.
-    unknown: dict[str, Any] = field(default_factory=dict[str, Any])
+    unknown: dict[str, Any] = EMPTY  #: Its fields of newer versions.
 
 
 class KnownCause(Known, frozen=True):
@@ -150,7 +150,7 @@ class LaneBaseline(Struct, frozen=True):
     fallbacks: tuple[KnownFallback, ...] = ()
     recordings: int | None = None  #: Of CUDA graphs; None: not measured, or no device.
     torch: str | None = None  #: The version it was recorded with, without build, to inform.
-    unknown: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    unknown: Mapping[str, Any] = EMPTY
 
     @property
     def allowed(self) -> tuple[Allowed, ...]:

@@ -263,7 +263,6 @@ _SMALL, _SMALL_MULTIPLIER = 1000, 3.0
 judges its own backends, `same` in torch/_dynamo/utils.py (`get_multiplier`), without the tolerance
 that it adds. In small tensors noise outweighs the error."""
 
-
 _TRUSTED = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-3}
 """Largest error of eager by the size of the numbers from which anything can be told."""
 

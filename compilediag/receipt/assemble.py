@@ -79,7 +79,6 @@ _OUT_OF_MEMORY = re.compile(
     re.IGNORECASE,
 )
 
-
 TAIL_BYTES = 8 * 1024  #: Longest log tail and failure reason kept.
 
 

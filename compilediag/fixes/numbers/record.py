@@ -89,7 +89,6 @@ _STEPS: tuple[tuple[str, NumbersLayer], ...] = (("aot_eager", "backend"), ("eage
 
 WITH_DECOMPOSITIONS = "aot_eager_decomp_partition"
 
-
 Differs = Callable[[str], "bool | None"]
 """Whether a run with this value of the variable still differs; None where it shows nothing."""
 

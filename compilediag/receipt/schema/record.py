@@ -16,7 +16,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 Kind = TypeVar("Kind", bound=Record)
 
-
 EMPTY: Any = msgspec.field(default_factory=dict[Any, Any])  #: Default of a field that is a mapping.
 
 
