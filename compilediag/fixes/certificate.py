@@ -84,22 +84,18 @@ def _finding(
     has as many recompiles as before, the finding has another name now and is not gone."""
     before = count_in(subject, baseline.receipt)
     after = max(count_in(subject, run.receipt) for run in runs)
-    figures = (proof_figure(subject.unit, before, after),)
-    if before == 0:
-        return ProofPoint(
-            "finding", False, "the finding did not reappear without the change", figures
-        )
-    allowed = min(declared.left, before - 1)
-    if after > allowed:
-        remain = f"{after} of {before} {subject.unit} remain"
-        return ProofPoint("finding", False, remain, figures)
     total = baseline.receipt.compile.recompiles
     now = max(run.receipt.compile.recompiles for run in runs)
-    if subject.causes and now >= total and not declared.corrects:
+    why = ""
+    if before == 0:
+        why = "the finding did not reappear without the change"
+    elif after > min(declared.left, before - 1):
+        why = f"{after} of {before} {subject.unit} remain"
+    elif subject.causes and now >= total and not declared.corrects:
         rest = "calls that ran eager" if declared.unlimits else "the same calls"
         why = f"as many recompiles as before ({total} → {now}): {rest} have other causes"
-        return ProofPoint("finding", False, why, figures)
-    return ProofPoint("finding", True, f"{subject.unit} {before} → {after}", figures)
+    figures = (proof_figure(subject.unit, before, after),)
+    return ProofPoint("finding", not why, why or f"{subject.unit} {before} → {after}", figures)
 
 
 def time_point(baseline: Observed, runs: Sequence[Observed]) -> ProofPoint:

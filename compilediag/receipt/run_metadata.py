@@ -110,8 +110,7 @@ def provenance_from(variables: Mapping[str, str]) -> Provenance:
     blob = _blob(variables.get(BLOB, ""))
     ours = {key: variables.get(name) or blob.get(key) for key, name in OURS.items()}
     services = ({k: variables.get(name) for k, name in names.items()} for names in SERVICES)
-    service = next((values for values in services if values["commit"]), None)
-    service = service or {}
+    service = next((each for each in services if each["commit"]), dict[str, str | None]())
     branch = service.get("branch") or service.get("other_branch")
     return _provenance(ours) or _provenance({**service, "branch": branch}) or Provenance()
 
