@@ -55,7 +55,6 @@ class ForkServer:
                 if not name.startswith(("TORCH", "COMPILEDIAG")) or name.endswith("VEC_ISA_OK")
             },
         )
-        assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"ready\n"
         self.python = folder / "python"
         head = f"#!{sys.executable} -IS\nADDRESS = {str(address)!r}\nPYTHON = {sys.executable!r}\n"

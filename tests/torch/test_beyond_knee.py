@@ -56,7 +56,6 @@ def test_a_fixed_shape_measures_itself(clock: list[float]) -> None:
     assert [item.call_s for item in knee.measured] == pytest.approx(
         [cost * MS for cost in COST_MS.values()]
     )
-    assert seen.receipt.shapes is not None
     (record,) = seen.receipt.shapes.fixed
     assert [(item.run, item.calls) for item in record.sizes] == [((1024,), 1)]
     (finding,) = (item for item in seen.findings if item.rule == "CD409")

@@ -306,8 +306,7 @@ def test_seed_per_chunk_repeats_what_a_batch_draws() -> None:
     torch.manual_seed(3)
     first = fixed(rows)
     drawn = torch.rand(3)
-    second = fixed(rows)
-    assert torch.equal(first, second)
+    assert torch.equal(first, fixed(rows))
     assert not torch.equal(first[:4], first[4:])
     torch.manual_seed(3)
     assert torch.equal(drawn, torch.rand(3))
@@ -459,8 +458,7 @@ def test_a_callable_that_needs_certain_sizes_can_say_its_outputs() -> None:
 
     with pytest.raises(ShapeUnusable, match=r"fails at \{'rows': 7\}.* say it with out_dims"):
         FixedShape(fours, {"x": 0}, [8])(torch.ones(5))
-    fixed = FixedShape(fours, {"x": 0}, [8], out_dims={"": 0})
-    assert fixed(torch.ones(5)).shape == (5,)
+    assert FixedShape(fours, {"x": 0}, [8], out_dims={"": 0})(torch.ones(5)).shape == (5,)
 
 
 # --- sizes from what was seen -----------------------------------------------------------------
@@ -557,7 +555,6 @@ def test_a_run_at_fixed_sizes_is_planned_by_what_came(counted: Any) -> None:
     assert (padded.padded_calls, plain.padded_calls) == (padded.calls, 0)
     planned, unpadded = bucket_plans(seen.receipt, PlanLimits(graphs=3))
     assert planned.calls == dict.fromkeys(((size,) for size in sorted(sizes)), 1)
-    assert planned.fixed is not None
     assert planned.fixed.buckets == ((64, 512),)
     assert planned.buckets == (20, 90, 600)
     assert (unpadded.calls, unpadded.fixed) == ({(5,): 1, (6,): 1}, None)

@@ -73,9 +73,7 @@ def found_by(rule: Rule, timeline: Timeline, phase: str = "entire_frame_compile"
 @pytest.mark.parametrize(
     ("page", "rule"), [("CD601", find_repeated_blocks), ("CD602", find_restarts)]
 )
-def test_pages_of_long_compiles(
-    load: Load, page: str, rule: Rule, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_of_long_compiles(load: Load, page: str, rule: Rule, monkeypatch) -> None:
     """Twelve blocks are one graph, or a frame is traced once more; and not."""
     monkeypatch.setattr(collector, "WORTH_S", 0.0)
     for heading, expected in (("Bad", [page]), ("Good", [])):
@@ -85,9 +83,7 @@ def test_pages_of_long_compiles(
         assert found_by(rule, seen.timeline) == expected
 
 
-def test_page_of_caches_that_are_off(
-    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_of_caches_that_are_off(load: Load, tmp_path: Path, monkeypatch) -> None:
     """CD604: no cache is looked into."""
     config = pytest.importorskip("torch._inductor.config")
     for heading, expected in (("Bad", ["CD604"]), ("Good", [])):

@@ -110,9 +110,7 @@ def test_a_window_is_between_steps(
     ]
 
 
-def test_a_window_ends_by_itself(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_ends_by_itself(window: tuple[Profiling, list[Event]], monkeypatch) -> None:
     """After its steps; one signal is one window."""
     profiles, events = window
     ask(monkeypatch, True)
@@ -121,9 +119,7 @@ def test_a_window_ends_by_itself(
     assert told(events) == [(1, MAX_STEPS, True, None)]
 
 
-def test_a_window_ends_with_the_process(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_window_ends_with_the_process(window: tuple[Profiling, list[Event]], monkeypatch) -> None:
     """What was recorded is written; a second end writes nothing."""
     profiles, events = window
     ask(monkeypatch, True)
@@ -164,9 +160,7 @@ def test_a_trace_holds_no_secret(
     assert "ABCDEFGHIJ" not in text
 
 
-def test_windows_are_counted(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_are_counted(window: tuple[Profiling, list[Event]], monkeypatch) -> None:
     """A program that is sent signals for ever does not fill the disk."""
     monkeypatch.setattr(signals, "MAX_WINDOWS", 2)
     profiles, events = window
@@ -196,9 +190,7 @@ def test_the_program_s_own_profiler_is_left_alone(
     ]
 
 
-def test_a_fork_has_no_window(
-    window: tuple[Profiling, list[Event]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_has_no_window(window: tuple[Profiling, list[Event]], monkeypatch) -> None:
     """It is the parent's to end."""
     profiles, events = window
     ask(monkeypatch, True)

@@ -153,7 +153,6 @@ def test_a_recompile_in_an_unsampled_step(
     run = program()
     for _ in range(FIRST + 20):
         run(2)
-    assert step_hooks._unsampled is not None
     before = torch._dynamo.utils.counters["frames"]["ok"]
     session = step_hooks._unsampled._session
     run(3)

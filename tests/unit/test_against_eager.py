@@ -392,8 +392,7 @@ def test_the_verdict_is_one_line(payoff: AgainstEagerSection, words: str) -> Non
     """On the screen and in Markdown."""
     made = receipt_with(payoff)
     assert words in against_eager_sentence(section_of(made))
-    screen = " ".join(render(made).split())
-    assert words in screen
+    assert words in " ".join(render(made).split())
     assert "**Against eager:**" in render_markdown(made)
 
 

@@ -158,9 +158,7 @@ def test_a_run_that_fails_is_one_sentence(made: Runs, number: int) -> None:
         assert "1 of 3 pairs: the compiled run failed again: OutOfMemoryError" in payoff.notes[0]
 
 
-def test_no_more_runs_than_the_budget_has_room_for(
-    made: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_runs_than_the_budget_has_room_for(made: Runs, monkeypatch) -> None:
     """A run takes ten seconds of the clock."""
     clock = iter(range(0, 10_000, 10))
     monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -208,17 +206,13 @@ def test_one_sentence_for_what_cannot_be_used(typed: str, sentence: str, capsys:
 
 
 @pytest.mark.parametrize("flag", ["--budget 9m", "--rounds 2", "--yes", "--keep-caches"])
-def test_options_of_several_runs_belong_to_them(
-    flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_of_several_runs_belong_to_them(flag: str, capsys) -> None:
     """A plain run has no use for them."""
     assert main(["run", *flag.split(), "train.py"]) == 2
     assert "--against-eager" in " ".join(capsys.readouterr().err.split())
 
 
-def test_scipy_is_missed_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scipy_is_missed_before_anything_runs(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 

@@ -38,7 +38,6 @@ def _engine_run_backward() -> tuple[UserCall | None, str]:
 def test_the_call_that_waits() -> None:
     """The thread that waits in the engine's only call has the line."""
     call, thread = _engine_run_backward()
-    assert call is not None
     assert (call.function, call.text) == ("_engine_run_backward", "_in_an_engines_thread()")
     assert thread == ""
 

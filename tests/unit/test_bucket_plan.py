@@ -164,7 +164,6 @@ def test_the_receipt_keeps_what_a_plan_needs() -> None:
     """More shapes than are shown are kept as sizes; of more than that, the calls are counted."""
     many = batches(dict.fromkeys(range(1, MAX_SIZES + 4), 2))
     (item,) = receipt_with(many).invocations
-    assert item.varying is not None
     assert len(item.varying.sizes) == MAX_SIZES
     assert item.varying.other_calls == 3 * 2
     assert len(item.shapes) < 20
@@ -244,8 +243,7 @@ def test_calls_from_both_sides_are_said() -> None:
 
 def test_nothing_is_planned_of_a_fixed_shape_that_was_only_warmed_up() -> None:
     """The sizes of its recompiles are its buckets: they are no sizes that anybody needs."""
-    record = replace(fixed_shape({}), asked=None)
-    assert bucket_plans(padding(record), PlanLimits()) == ()
+    assert bucket_plans(padding(replace(fixed_shape({}), asked=None)), PlanLimits()) == ()
 
 
 # --- the finding ---
@@ -396,9 +394,7 @@ def test_the_command_prints_the_plan(saved: str, capsys: pytest.CaptureFixture[s
     assert (plan["buckets"], plan["counts"]) == ([8, 32], [30, 10, 2, 4, 1])
 
 
-def test_limits_that_leave_nothing_are_a_usage_error(
-    saved: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_limits_that_leave_nothing_are_a_usage_error(saved: str, capsys) -> None:
     """A cap below the multiple: exit code 2 and one sentence."""
     assert cli.main(["plan", saved, "--cap", "7", "--multiple", "8"]) == 2
     assert "no plan: no multiple of 8 from 2 to 7 exists" in capsys.readouterr().err

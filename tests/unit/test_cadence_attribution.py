@@ -268,7 +268,6 @@ def test_the_steps_of_a_template_are_found() -> None:
         (variant(None, [FIRST], seed=2), (), None),
     ):
         (found,) = conclude(PLAN, [group], {**at, Variant("alone", (group,)): evidence}).groups
-        assert found.cost is not None
         assert (found.cost.fires, found.fires_from) == (fires, known)
         assert not found.never_fired
     both = {Variant("control"): spiky, Variant("alone", (group,)): spiky}
@@ -309,12 +308,10 @@ def test_an_unknown_collision_is_unknown() -> None:
         Variant("collision", (A, B)): both,
     }
     found = conclude(PLAN, (A, B), runs).collision
-    assert found is not None
     extras = (found.extra_first_hit_s, found.extra_recurring_s, found.extra_recompiles)
     assert extras == (None, None, None)
     runs[Variant("alone", (B,))] = variant(dict.fromkeys(FIRES, 1e-3), [FIRST], fires={"b": FIRES})
     known = conclude(PLAN, (A, B), runs).collision
-    assert known is not None
     assert known.extra_recompiles == 1
     assert known.extra_recurring_s == pytest.approx(3e-3, rel=0.2)
 
@@ -362,8 +359,7 @@ def test_counts_that_differ_each_time_attribute_nothing() -> None:
     samples = tuple(
         replace(item, calls=item.number) if item.number in FIRES else item for item in steps.samples
     )
-    cost = attribute(replace(steps, samples=samples), None, FIRES, 3)
-    assert cost.work == {"reads": 0}
+    assert attribute(replace(steps, samples=samples), None, FIRES, 3).work == {"reads": 0}
 
 
 def test_the_steps_of_a_template_are_found_in_its_counts() -> None:
@@ -377,7 +373,6 @@ def test_the_steps_of_a_template_are_found_in_its_counts() -> None:
     }
     (found,) = conclude(PLAN, (template,), runs).groups
     assert found.fires_from == "counts"
-    assert found.cost is not None
     assert found.cost.fires == tuple(places)
     assert found.cost.work["calls"] == 1
     runs[Variant("control")] = counted(variant(seed=1, noise=5e-3), places, calls=1)

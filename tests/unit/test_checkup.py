@@ -22,9 +22,7 @@ ANSWER = {
 }
 
 
-def child_that(
-    monkeypatch: pytest.MonkeyPatch, stdout: str = "", stderr: str = "", code: int = 0
-) -> None:
+def child_that(monkeypatch, stdout: str = "", stderr: str = "", code: int = 0) -> None:
     """Replaces the child processes of the doctor by one that has answered."""
     done = subprocess.CompletedProcess([], code, stdout, stderr)
     monkeypatch.setattr(doctor, "_child", lambda *_: done)
@@ -34,9 +32,7 @@ def states(found: DoctorDocument) -> dict[str, str]:
     return {check.name: check.state for check in found.checks}
 
 
-def test_missing_hook_is_a_warning_with_what_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_hook_is_a_warning_with_what_is_lost(tmp_path: Path, monkeypatch) -> None:
     """A private name that this torch lacks lowers the evidence and does not forbid the use."""
     child_that(monkeypatch, f"noise\ncompilediag-probe {json.dumps(ANSWER)}\n")
     monkeypatch.setattr(doctor, "_injection", lambda: Check("attaching", "ok", "yes"))
@@ -71,9 +67,7 @@ def test_unusable_torch_is_a_failure_with_a_remedy(
     assert cli.main(["doctor"]) == 1
 
 
-def test_journal_that_does_not_appear_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_journal_that_does_not_appear_is_a_failure(tmp_path: Path, monkeypatch) -> None:
     """A child that runs but writes no journal means that attaching is defeated."""
     child_that(monkeypatch)
     assert states(doctor.examine(tmp_path))["attaching"] == "failed"

@@ -49,9 +49,7 @@ def test_others_are_replaced(kept_trace: Path, tmp_path: Path) -> None:
     assert [item.name for item in kept_trace.parent.iterdir()] == [kept_trace.name]
 
 
-def test_what_cannot_be_cleaned_goes(
-    kept_trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_cleaned_goes(kept_trace: Path, tmp_path: Path, monkeypatch) -> None:
     """Rather no trace than one with secrets, and a sentence about it."""
 
     def refuse(*_: object) -> None:

@@ -103,7 +103,6 @@ def test_spans_are_nested_and_counted_from_the_start_of_the_compile() -> None:
     replay(times, ("ended", "gc", 1300), ("began", "build_guards", 1300), ("began", "gc", 1400))
     replay(times, ("ended", "gc", 1401), ("ended", "build_guards", 1500), ("ended", FRAME, 2300))
     timed = times.take()
-    assert timed is not None
     assert dict(timed.own)["gc"] == pytest.approx(0.101)
     assert timed.spans == (
         ("entire_frame_compile", 0.0, 1.2),
@@ -245,7 +244,6 @@ def test_the_receipt_and_the_screen() -> None:
     backward = compiled("0/0", 1.0, 0, 1.0, phases=builds, forward=False, frame=nameless)
     receipt = built([started(), torch_seen(), forward, backward, ended()])
     seconds = receipt.compile.seconds
-    assert seconds is not None
     assert (seconds.attempts, seconds.total) == (2, pytest.approx(5.0))
     assert seconds.by_phase == pytest.approx({"dynamo": 1.0, "kernel_builds": 3.5, "other": 0.5})
     assert seconds.restarted == pytest.approx(0.5)

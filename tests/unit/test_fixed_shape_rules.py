@@ -92,9 +92,7 @@ def timeline(*events: wire.Event) -> Timeline:
 
 def recorded(run: Timeline) -> FixedShapeRecord:
     """What the receipt has of the first FixedShape."""
-    section = shapes_section(run)
-    assert section is not None
-    return section.fixed[0]
+    return shapes_section(run).fixed[0]
 
 
 def test_calls_are_added_up_by_size() -> None:
@@ -139,7 +137,6 @@ def test_the_receipt_has_a_verdict_of_three_values(
         probes=probes,
     )
     padding = recorded(timeline(event)).padding
-    assert padding is not None
     assert (padding.verdict, padding.safe) == (verdict, verdict == "safe")
     assert padding.unseen == unseen
 
@@ -158,7 +155,6 @@ def test_planned_sizes_never_pad_more(counts: dict[int, int], buckets: set[int])
     ]
     (item,) = fixed_shapes_of(0, [used(*calls, buckets=chosen)])
     planned = planned_padding(item)
-    assert planned is not None
     (sizes,) = planned.buckets
     assert len(sizes) <= len(chosen)
     assert sizes[-1] >= max(counts)

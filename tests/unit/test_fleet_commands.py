@@ -204,9 +204,7 @@ def test_what_was_undone_and_what_just_began(tmp_path: Path, run: Run) -> None:
     assert "until 2025-10-11 00:53 r00040.json" in " ".join(full.split())
 
 
-def test_progress_is_shown_on_a_terminal(
-    receipts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_progress_is_shown_on_a_terminal(receipts: Path, monkeypatch, capsys) -> None:
     """While files are read for the first time, and wiped when that is over; nothing in a pipe."""
     monkeypatch.setattr(options, "_EVERY", 20)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

@@ -53,7 +53,6 @@ def ours(recompiles: range) -> Account:
         processes=(Process(0, None, None, {}, ended),), steps=tuple(steps), compiles=tuple(compiles)
     )
     found = account(timeline, None)
-    assert found is not None
     assert (found.goodput_ns or 0) + sum(part or 0 for part in found.badput_ns.values()) == (
         found.wall_ns
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import imported_file
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 llms = imported_file.load(ROOT / "tools" / "llms.py")
 
 

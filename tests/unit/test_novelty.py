@@ -87,8 +87,7 @@ class TestCombinations:
 
     def test_three_values(self) -> None:
         """No two of them keep all entries off."""
-        c = flag("c", novel=False)
-        assert named((A,), (B,), (c,)) == [("CD120", "a, b, c")]
+        assert named((A,), (B,), (flag("c", novel=False),)) == [("CD120", "a, b, c")]
 
     @pytest.mark.parametrize("novel", [True, None])
     def test_not_where_a_value_is_new_or_may_be(self, novel: bool | None) -> None:

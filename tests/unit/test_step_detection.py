@@ -294,9 +294,7 @@ def test_a_limit_does_not_cut_what_follows(
     assert drive(lambda _: None) == 2
 
 
-def test_a_limit_stops_a_plain_loop(
-    monkeypatch: pytest.MonkeyPatch, source: tuple[StepSource, list[Event]]
-) -> None:
+def test_a_limit_stops_a_plain_loop(monkeypatch, source: tuple[StepSource, list[Event]]) -> None:
     """Like `sys.exit(0)` after the last step allowed: `except Exception` lets it pass."""
     monkeypatch.setattr(step_hooks, "step_limit", 3)
     done: list[int] = []

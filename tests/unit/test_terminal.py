@@ -45,8 +45,7 @@ def run(encoding: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tupl
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "stderr", stream)
-    code = cli.main(arguments)
-    return code, stream.buffer.getvalue().decode(encoding)
+    return cli.main(arguments), stream.buffer.getvalue().decode(encoding)
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
@@ -78,9 +77,7 @@ def test_json_is_printable_ascii_in_every_encoding(
 
 
 @pytest.mark.parametrize("name", ["stats", "trend"])
-def test_json_of_many_receipts_is_printable_ascii(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_of_many_receipts_is_printable_ascii(name: str, tmp_path: Path, monkeypatch) -> None:
     """As above, for a folder of receipts."""
     lane = {"header__lane__name": EVIL, "header__provenance__git_message_short": EVIL}
     folder = written(tmp_path / "many", range(3), lambda index: measured(**lane))

@@ -111,6 +111,5 @@ def test_a_library_below_a_trainer() -> None:
     above = "".join(f"iter {n}: loss 2.5, time 250.00ms, mfu 12.50%\n" for n in range(0, 300, 100))
     both = above.encode() + (DATA / "deepspeed.log").read_bytes()
     log = train_log_of([both], built_in())
-    assert log is not None
     assert (log.trainer, log.step_lines) == ("nanogpt", 3)
     assert log.notes[-1] == "other step lines are not in the figures: deepspeed"

@@ -108,9 +108,7 @@ def test_a_folder_without_receipt_says_what_to_type(tmp_path: Path, capsys: Any)
         find_receipt(cwd=tmp_path)
 
 
-def test_the_latest_receipt_is_not_shown_as_the_newest_run(
-    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_latest_receipt_is_not_shown_as_the_newest_run(tmp_path, capsys, monkeypatch) -> None:
     """A later run that has none is named beside it; an earlier one is not."""
     monkeypatch.chdir(tmp_path)
     runs = tmp_path / ".compilediag"

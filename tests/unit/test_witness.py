@@ -67,7 +67,6 @@ class Slotted:
 
 def reached(source: str, root: object) -> Any:
     path = path_of(source)
-    assert path is not None
     value = root
     for hop in path.hops:
         value = read(hop, value)
