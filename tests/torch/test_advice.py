@@ -10,26 +10,24 @@ import re
 from typing import Any
 
 import pytest
+import torch
+from advice import containers as _containers
+from advice import modes as _modes
+from advice import packages, tensors, values
+from advice.case import CASES, Case, X, compiled, rows
+from torch._dynamo import utils
 
-torch = pytest.importorskip("torch")
-
-from advice import containers as _containers  # noqa: E402
-from advice import modes as _modes  # noqa: E402
-from advice import packages, tensors, values  # noqa: E402
-from advice.case import CASES, Case, X, compiled, rows  # noqa: E402
-from torch._dynamo import utils  # noqa: E402
-
-import compilediag  # noqa: E402
-from compilediag.diagnosis.findings import Finding  # noqa: E402
-from compilediag.rules import modes  # noqa: E402
-from compilediag.rules import objects as containers  # noqa: E402
-from compilediag.rules import tensors as tensor_rules  # noqa: E402
-from compilediag.rules import values as value_rules  # noqa: E402
-from compilediag.rules.make_finding import Advice  # noqa: E402
-from compilediag.rules.recompiles import WAYS  # noqa: E402
-from compilediag.rules.sizes import advice as sizes  # noqa: E402
-from compilediag.rules.sizes import lines as size_lines  # noqa: E402
-from compilediag.rules.sizes.advice import PAD  # noqa: E402
+import compilediag
+from compilediag.diagnosis.findings import Finding
+from compilediag.rules import modes
+from compilediag.rules import objects as containers
+from compilediag.rules import tensors as tensor_rules
+from compilediag.rules import values as value_rules
+from compilediag.rules.make_finding import Advice
+from compilediag.rules.recompiles import WAYS
+from compilediag.rules.sizes import advice as sizes
+from compilediag.rules.sizes import lines as size_lines
+from compilediag.rules.sizes.advice import PAD
 
 _ = _containers, _modes, packages, tensors, values
 FAMILIES = (containers, modes, size_lines, sizes, tensor_rules, value_rules)

@@ -9,19 +9,20 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+import torch
+import torch._dynamo.convert_frame as convert_frame
+import torch._dynamo.guards as guards
+import torch._dynamo.utils as dynamo_utils
 from foreign_library import installed
+from torch.nn.modules import container
 
-torch = pytest.importorskip("torch")
-
-import torch._dynamo.utils as dynamo_utils  # noqa: E402
-
-from compilediag.timeline.fold import fold  # noqa: E402
-from compilediag_harness import attach  # noqa: E402
-from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors import false_guards, recompiles  # noqa: E402
-from compilediag_harness.steps import steps  # noqa: E402
-from compilediag_harness.torch_internals import torch_guards  # noqa: E402
-from compilediag_harness.wire import (  # noqa: E402
+from compilediag.timeline.fold import fold
+from compilediag_harness import attach
+from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import false_guards, recompiles
+from compilediag_harness.steps import steps
+from compilediag_harness.torch_internals import torch_guards
+from compilediag_harness.wire import (
     Compiled,
     EvidenceLost,
     FaultOccurred,
@@ -337,9 +338,6 @@ def test_a_failing_sink_never_reaches_the_users_compile():
 
 def test_uninstalling_leaves_torch_as_it_was(capfd):
     """No wrapper, handler, artifact or list of ours stays, and nothing new goes to the terminal."""
-    import torch._dynamo.convert_frame as convert_frame
-    import torch._dynamo.guards as guards
-
     before = (
         convert_frame.get_and_maybe_log_recompilation_reasons,
         guards.CheckFunctionManager.__init__,
@@ -396,7 +394,6 @@ def test_of_too_many_entries_those_used_last_are_examined(monkeypatch):
 
 def test_modules_of_torch_that_dynamo_runs_as_they_are():
     """Their forward is recorded, once a process; of other skipped frames of torch nothing is."""
-    from torch.nn.modules import container
 
     class Sequential(torch.nn.Sequential):
         forward = types.FunctionType(  # a code object that this process has not skipped yet

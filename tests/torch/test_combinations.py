@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+import torch
+from torch._dynamo import utils
 
-torch = pytest.importorskip("torch")
-
-from torch._dynamo import utils  # noqa: E402
-
-import compilediag  # noqa: E402
+import compilediag
 
 X = torch.arange(4.0)
 MET = [(False, False), (True, False), (False, True), (True, True), (False, True)]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from compilediag_harness.shapes.compaction import ActiveCount  # noqa: E402
-from compilediag_harness.shapes.dims import ShapeUnusable  # noqa: E402
-from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
+from compilediag_harness.shapes.compaction import ActiveCount
+from compilediag_harness.shapes.dims import ShapeUnusable
+from compilediag_harness.shapes.fixed import FixedShape
 
 
 class State(NamedTuple):

@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rule_pages import run_code_of
+from torch._dynamo import utils
+from torch._functorch import config as functorch_config
+from torch._inductor import codecache, config, remote_cache
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch.compiler import _cache as artifacts
+from torch.utils import checkpoint as checkpoints
 
-torch: Any = pytest.importorskip("torch")
-
-from torch._dynamo import utils  # noqa: E402
-from torch._functorch import config as functorch_config  # noqa: E402
-from torch._inductor import codecache, config, remote_cache  # noqa: E402
-from torch.compiler import _cache as artifacts  # noqa: E402
-from torch.utils import checkpoint as checkpoints  # noqa: E402
-
-from compilediag.runs.watch import watch  # noqa: E402
-from compilediag_harness.torch_internals import torch_caches  # noqa: E402
-from compilediag_harness.wire import CacheLookedUp  # noqa: E402
+from compilediag.runs.watch import watch
+from compilediag_harness.torch_internals import torch_caches
+from compilediag_harness.wire import CacheLookedUp
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 """torch warns of itself while inductor is imported."""
@@ -271,8 +270,6 @@ def _with_pass(custom: Any) -> Any:
 
 
 def _hashed_pass() -> Any:
-    from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
-
     class Pass(CustomGraphPass):
         """Changes nothing."""
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from compilediag.diagnosis.figures.compile_costs import OTHER, compile_seconds, phase_of
 from compilediag.readers.torch_trace.read import read_trace
 from compilediag.runs.watch import watch
 from compilediag_harness.wire import Compiled
-
-torch: Any = pytest.importorskip("torch")
-
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 

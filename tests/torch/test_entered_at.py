@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from foreign_library import installed, line_of
 
 import compilediag as cd
@@ -17,8 +18,6 @@ from compilediag.receipt.schema.compiles import EnteredAt, FindingRecord
 from compilediag.views.finding import render_finding
 from compilediag.views.style import RenderOptions
 from compilediag.views.verdict import render
-
-torch = pytest.importorskip("torch")
 
 
 @pytest.fixture

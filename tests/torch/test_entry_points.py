@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-
 PROGRAM = Path(__file__).parents[1] / "support" / "offered_frames.py"
 
 

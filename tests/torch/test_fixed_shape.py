@@ -10,19 +10,20 @@ from collections import Counter, OrderedDict
 from typing import Any, NamedTuple
 
 import pytest
+import torch
+import torch._dynamo
+from torch._dynamo.testing import CompileCounter
 
-torch = pytest.importorskip("torch")
-
-from compilediag.rules.bucket_plan import PlanLimits, bucket_plans  # noqa: E402
-from compilediag.runs.watch import watch  # noqa: E402
-from compilediag.timeline.fixed_shapes import fixed_shapes_of  # noqa: E402
-from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.shapes import shape_log  # noqa: E402
-from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable  # noqa: E402
-from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
-from compilediag_harness.shapes.side_effects import restored_eager  # noqa: E402
-from compilediag_harness.torch_internals import torch_calls  # noqa: E402
-from compilediag_harness.wire import FixedShapeUsed  # noqa: E402
+from compilediag.rules.bucket_plan import PlanLimits, bucket_plans
+from compilediag.runs.watch import watch
+from compilediag.timeline.fixed_shapes import fixed_shapes_of
+from compilediag_harness.base.session import Session
+from compilediag_harness.shapes import shape_log
+from compilediag_harness.shapes.dims import CompiledAfterWarmup, ShapeUnusable
+from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.side_effects import restored_eager
+from compilediag_harness.torch_internals import torch_calls
+from compilediag_harness.wire import FixedShapeUsed
 
 nn = torch.nn
 WIDTH = 4
@@ -181,8 +182,6 @@ def test_threads_have_buffers_of_their_own() -> None:
 def test_trials_in_two_threads_leave_compiling_as_it_was() -> None:
     """torch has one stance for all threads: trials that overlap once left `force_eager` behind,
     and nothing in the process compiled again."""
-    import torch._dynamo
-
     before = torch_calls.stance()
     first, second = restored_eager(torch, torch.sin), restored_eager(torch, torch.cos)
     first.__enter__()
@@ -521,8 +520,6 @@ def test_sessions_are_told_the_real_sizes_and_whether_calls_have_a_price() -> No
 @pytest.fixture
 def counted() -> Any:
     """A backend that counts what it compiles."""
-    from torch._dynamo.testing import CompileCounter
-
     torch._dynamo.reset()
     yield CompileCounter()
     torch._dynamo.reset()

@@ -11,14 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+from compilediag.rules import costs as guard_cost
 from compilediag.runs.watch import watch
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.torch_internals import torch_guards
-
-torch: Any = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
 
 config = torch._dynamo.config
 TAGS = "use_recursive_dict_tags_for_guards"
@@ -208,8 +207,6 @@ def test_modules_that_did_not_change_are_skipped() -> None:
 
 def test_the_ways_of_the_advice_are_tested_here() -> None:
     """A new way needs a test."""
-    from compilediag.rules import costs as guard_cost
-
     texts = (guard_cost._COMPUTE_ONCE, guard_cost._DICT_TAGS, guard_cost._UNSAFE)
     named = {name for text in texts for name in re.findall(r"\w*guard\w*", text)}
     assert named == {

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from attached import watched as watching
+from torch._dynamo import utils
 
 from compilediag.timeline.fold import fold
 from compilediag_harness import attach
@@ -15,8 +17,6 @@ from compilediag_harness.steps import disabled_calls
 from compilediag_harness.wire import DisabledCallsEnded, Event
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-torch = pytest.importorskip("torch")
 
 
 @pytest.fixture
@@ -64,8 +64,6 @@ def test_hooks_are_told_with_what_can_be_timed(session: tuple[Session, list[Even
 def test_the_hooks_stay_the_program_s_own(session: tuple[Session, list[Event]]) -> None:
     """A compiled frame is guarded on them: the objects in the tables are those registered, nothing
     recompiles, and the gradient is what it is without us."""
-    from torch._dynamo import utils
-
     model = torch.nn.Linear(2, 1, bias=False)
     model.register_forward_hook(traced)
     model.weight.register_hook(gradient)

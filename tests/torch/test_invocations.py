@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from built_receipt import built
 from msgspec.structs import replace
 from timelines import timeline
+from torch.overrides import TorchFunctionMode
 
 from compilediag.compare.diff import compare
 from compilediag.diagnosis.figures.invocations import (
@@ -33,10 +35,9 @@ from compilediag_harness.collectors.invocations import (
     samples,
     to_text,
 )
+from compilediag_harness.shapes.side_effects import restored_eager
 from compilediag_harness.torch_internals import torch_calls
 from compilediag_harness.wire import CompiledCallsMade, Location, StepsEnded
-
-torch: Any = pytest.importorskip("torch")
 
 MODEL = Location("/home/user/app.py", 7, "Model.forward")
 LOSS = Location("/home/user/app.py", 30, "loss")
@@ -87,8 +88,6 @@ def test_samples_and_elements_are_of_the_first_tensor_with_sizes() -> None:
 
 def test_nobody_s_code_is_asked() -> None:
     """Neither the program's torch-function modes nor its subclasses see that a shape is read."""
-    from torch.overrides import TorchFunctionMode
-
     asked: list[Any] = []
 
     class Mode(TorchFunctionMode):
@@ -366,9 +365,6 @@ def test_the_process_that_tells() -> None:
 def test_the_programs_stance_stays_its_own_beside_a_trial_of_ours() -> None:
     """A trial of `FixedShape` runs eager for itself, and puts back what the program had set: calls
     after it are the program's under its own stance."""
-    from compilediag_harness.collectors import invocations
-    from compilediag_harness.shapes.side_effects import restored_eager
-
     remove = torch_calls.on_stance_set(invocations.stance_set)
     assert remove is not None
     try:

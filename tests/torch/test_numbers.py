@@ -9,15 +9,14 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from attached import watched
 
-torch = pytest.importorskip("torch")
-
-from compilediag.fixes.numbers.first_difference import numbers_of, still_differs  # noqa: E402
-from compilediag.fixes.numbers.record import VARIABLE, narrowing  # noqa: E402
-from compilediag.rules.variables import export_line  # noqa: E402
-from compilediag.timeline.fold import fold  # noqa: E402
-from compilediag_harness.wire import SettingChange, TrialPlan  # noqa: E402
+from compilediag.fixes.numbers.first_difference import numbers_of, still_differs
+from compilediag.fixes.numbers.record import VARIABLE, narrowing
+from compilediag.rules.variables import export_line
+from compilediag.timeline.fold import fold
+from compilediag_harness.wire import SettingChange, TrialPlan
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from compilediag_harness.steps import optimizer_registry
 from compilediag_harness.steps.optimizer_registry import OptimizerRegistry
 
@@ -15,7 +17,6 @@ class Optimizer:
 
 def test_torch_tells_whether_an_optimizer_was_ever_made() -> None:
     """The short cut for programs that only infer: torch marks the class of every optimizer made."""
-    import torch
 
     class Mine(torch.optim.SGD):
         """A class of our own: no other test makes one."""

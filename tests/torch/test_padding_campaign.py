@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("torch")
-
 from padding_pieces import HARMLESS, NAMES, PIECES, Padding, campaign
 
 CASES, PARTS = 300, 4

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from compilediag_harness.shapes import reachable, side_effects  # noqa: E402
-from compilediag_harness.shapes.dims import PaddingContaminates, ShapeUnusable  # noqa: E402
-from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
-from compilediag_harness.shapes.padding_check import PaddingReport  # noqa: E402
+from compilediag_harness.shapes import reachable, side_effects
+from compilediag_harness.shapes.dims import PaddingContaminates, ShapeUnusable
+from compilediag_harness.shapes.fixed import FixedShape
+from compilediag_harness.shapes.padding_check import PaddingReport
 
 nn = torch.nn
 ROWS, WIDTH = 11, 8

@@ -11,27 +11,25 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from rule_pages import run_code_of
+from torch import distributed
 
-torch: Any = pytest.importorskip("torch")
-
-from torch import distributed  # noqa: E402
-
-from compilediag.diagnosis.findings import Rule  # noqa: E402
-from compilediag.fixes.numbers.first_difference import numbers_of  # noqa: E402
-from compilediag.rules.costs import (  # noqa: E402
+from compilediag.diagnosis.findings import Rule
+from compilediag.fixes.numbers.first_difference import numbers_of
+from compilediag.rules.costs import (
     find_builds_without_cache,
     find_repeated_blocks,
     find_restarts,
 )
-from compilediag.runs.watch import watch  # noqa: E402
-from compilediag.timeline.fold import fold  # noqa: E402
-from compilediag.timeline.timeline import Compile, Timeline  # noqa: E402
-from compilediag_harness import attach  # noqa: E402
-from compilediag_harness.base.session import Session  # noqa: E402
-from compilediag_harness.collectors import compiles as collector  # noqa: E402
-from compilediag_harness.trials.trial import ActiveTrial  # noqa: E402
-from compilediag_harness.wire import Event, TrialPlan  # noqa: E402
+from compilediag.runs.watch import watch
+from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import Compile, Timeline
+from compilediag_harness import attach
+from compilediag_harness.base.session import Session
+from compilediag_harness.collectors import compiles as collector
+from compilediag_harness.trials.trial import ActiveTrial
+from compilediag_harness.wire import Event, TrialPlan
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_dynamo"),

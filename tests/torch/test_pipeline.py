@@ -6,18 +6,16 @@ import os
 from collections.abc import Iterator
 
 import pytest
+import torch
 from pipeline_pieces import Listening, listening_to_pipelines
 
+from compilediag import watch
 from compilediag_harness.extensions.pipeline import pipeline as module
 from compilediag_harness.extensions.pipeline.pipeline import pipeline
 
 
 def test_compiled_code_holds_nothing_of_it() -> None:
     """Inside of a compiled function a loop breaks no graph, and a session changes no guard."""
-    import torch
-
-    from compilediag import watch
-
     loop = pipeline()
 
     @torch.compile(backend="eager", fullgraph=True)

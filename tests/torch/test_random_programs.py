@@ -8,9 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-
 from random_programs import HOSTS, VALUES, judged, program_of, shown
 
 PROGRAMS = range(18)

@@ -8,12 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from torch._dynamo import utils
 
-torch = pytest.importorskip("torch")
-
-from torch._dynamo import utils  # noqa: E402
-
-import compilediag  # noqa: E402
+import compilediag
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 

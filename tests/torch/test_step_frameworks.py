@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from attached import Events, watched
 
 from compilediag.timeline.fold import fold
@@ -18,8 +19,6 @@ from compilediag.timeline.timeline import Timeline
 from compilediag_harness import attach
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-torch = pytest.importorskip("torch")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from compilediag.timeline.fold import fold
 from compilediag.timeline.timeline import Step, Timeline
@@ -21,8 +22,6 @@ from compilediag_harness.user_api.spans import span
 from compilediag_harness.wire import Event
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
-
-torch = pytest.importorskip("torch")
 
 
 class Program:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
+from torch._dynamo import eval_frame
 
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
@@ -24,8 +26,6 @@ from compilediag_harness.wire import (
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
-torch = pytest.importorskip("torch")
-eval_frame = pytest.importorskip("torch._dynamo.eval_frame")
 
 FIRST = 32
 STEPS = 400

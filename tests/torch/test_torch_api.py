@@ -7,12 +7,13 @@ its counters or its own printed text.
 from __future__ import annotations
 
 import pytest
+import torch
+import torch._dynamo.convert_frame as convert_frame
+import torch._dynamo.utils as dynamo_utils
+import torch.export._trace
+from torch.utils import _pytree
 
-torch = pytest.importorskip("torch")
-
-import torch._dynamo.utils as dynamo_utils  # noqa: E402
-
-from compilediag_harness.torch_internals import (  # noqa: E402
+from compilediag_harness.torch_internals import (
     torch_api,
     torch_calls,
     torch_compiles,
@@ -195,8 +196,6 @@ def test_compile_start_reset_and_calls_are_told():
 
 def test_replaced_names_are_restored():
     """Removing a hook puts torch's own function back."""
-    import torch._dynamo.convert_frame as convert_frame
-
     before = convert_frame.get_and_maybe_log_recompilation_reasons
     remove = torch_guards.on_recompile_reasons(lambda *_: None)
     assert convert_frame.get_and_maybe_log_recompilation_reasons is not before
@@ -376,8 +375,6 @@ class Exported(torch.nn.Module):
 @pytest.mark.parametrize("strict", [True, False])
 def test_exports_are_announced_and_their_rows_recognised(strict):
     """A row that torch makes while it exports says so nowhere; what is at work does."""
-    import torch.export._trace
-
     begun: list[None] = []
     exporting: list[bool] = []
 
@@ -403,8 +400,6 @@ def test_exports_are_announced_and_their_rows_recognised(strict):
 
 def test_an_export_that_fails_has_no_frame_of_ours_in_its_traceback():
     """What the user reads is what torch alone would print."""
-    import torch.export._trace
-
     remove = torch_compiles.on_export(lambda: None)
     assert remove is not None
     try:
@@ -417,8 +412,6 @@ def test_an_export_that_fails_has_no_frame_of_ours_in_its_traceback():
 
 def test_registered_containers_are_taken_apart_as_torch_does():
     """The same members, and a container of the same class from them."""
-    from torch.utils import _pytree
-
     result = torch.randn(3, 2).sort(0)
     members = torch_api.members_of(result)
     assert members.names == ("0", "1")

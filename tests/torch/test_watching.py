@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import compilediag as cd
+from compilediag.receipt.file import read_receipt
 from compilediag_harness.base import process_options
-
-torch = pytest.importorskip("torch")
 
 
 def fresh() -> Any:
@@ -102,8 +102,6 @@ def test_a_watch_in_use_is_not_entered_again() -> None:
 
 def test_it_is_written_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`save` writes one file that every command can read."""
-    from compilediag.receipt.file import read_receipt
-
     monkeypatch.chdir(tmp_path)
     with cd.watch() as seen:
         pass
