@@ -1,7 +1,5 @@
 """What a whole cadence probe costs against the plain runs it is made of."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

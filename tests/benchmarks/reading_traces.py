@@ -2,8 +2,6 @@
 of every graph too; into memory where it can: on a disk, most of tlparse's seconds are the system's.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import tempfile

@@ -5,8 +5,6 @@ process where they can, in fresh processes where not. A result is "not resolved"
 wider than the goal. Each module of benchmarks lists its own in BENCHMARKS.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

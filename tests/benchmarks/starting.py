@@ -1,7 +1,5 @@
 """CPU seconds of short commands, the start of the interpreter included."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence

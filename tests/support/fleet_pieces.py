@@ -1,7 +1,5 @@
 """Folders of receipts, for the tests of the index."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

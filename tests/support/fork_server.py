@@ -11,8 +11,6 @@ interpreter has imported: those start Python itself, and so does the client wher
 differ (options of Python, variables that torch reads when it is imported).
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """Imports a file that is in no package, as a module."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

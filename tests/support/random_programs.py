@@ -9,8 +9,6 @@ which are known alone and new together. torch's own count of recompiles must be 
 the program is no witness; the causes and findings of compilediag must be the model's too.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """The code that a page about a rule shows: the bad has what the page is about, the good has not."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

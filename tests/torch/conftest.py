@@ -1,7 +1,5 @@
 """What every test with torch starts from: no time limit of a collector ends its work early."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import pytest

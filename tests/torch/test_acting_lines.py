@@ -1,7 +1,5 @@
 """Which lines of the program probably changed a guarded value, and which causes they make one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

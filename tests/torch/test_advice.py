@@ -4,8 +4,6 @@ A case is a program, the sentence that its finding must have, and the same progr
 sentence taken. The pages of the rules have more: `test_rule_pages.py` runs their code.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

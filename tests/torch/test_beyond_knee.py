@@ -1,7 +1,5 @@
 """Batches past the knee: measured by `FixedShape.knee`, told, and found where they were used."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`due` inside compiled code: it answers, and torch compiles what it compiles without us."""
 
-from __future__ import annotations
-
 import torch
 
 from compilediag.runs.watch import watch

@@ -1,7 +1,5 @@
 """Checkpoints seen without a word of the program's."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path

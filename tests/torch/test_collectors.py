@@ -1,7 +1,5 @@
 """The collectors against live torch: what they tell is compared with torch's own metrics."""
 
-from __future__ import annotations
-
 import logging
 import logging.config
 import types

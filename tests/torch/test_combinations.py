@@ -1,7 +1,5 @@
 """The advice on combinations of known values is code: it is followed, and torch counts."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any

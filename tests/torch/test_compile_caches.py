@@ -1,7 +1,5 @@
 """Lookups of torch's compile caches, held against torch's own counts, and the advice about them."""
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

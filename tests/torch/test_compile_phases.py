@@ -1,7 +1,5 @@
 """Phases of real compiles: they add up to torch's own total, and nothing is left behind."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a size was made a constant twice no mark helps; where it only looks so, one does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

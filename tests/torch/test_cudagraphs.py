@@ -1,7 +1,5 @@
 """CUDA graphs, watched where torch's own trees decide, with only CUDA itself replaced."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Memory of CUDA devices, with allocators made by hand: there is no GPU where the tests run."""
 
-from __future__ import annotations
-
 import sys
 import types
 from typing import Any

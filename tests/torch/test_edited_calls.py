@@ -1,7 +1,5 @@
 """Edits of calls, followed literally: counted by a backend of its own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

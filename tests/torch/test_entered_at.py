@@ -1,7 +1,5 @@
 """The program's own line above what is compiled, recorded while torch compiles it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ Where W&B, MLflow or TensorBoard are installed they are the real ones; what happ
 is shown with stand-ins for the program's own modules.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import types

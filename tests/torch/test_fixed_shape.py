@@ -1,7 +1,5 @@
 """`FixedShape`: batches of any size at a few sizes, with the results of the callable itself."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

@@ -3,8 +3,6 @@
 What it saves is counted: guards that torch evaluates before a call. Nothing is timed here.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The program's hooks on its compiled modules: found, told, and left as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls of compiled callables: how often in a step, with which shapes, and what work that was."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Compiled calls beside the same calls eager: other numbers are found at their callable, correct
 ones are none, and the program computes what it computes without."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Optimizers that exist but have not stepped in our sight."""
 
-from __future__ import annotations
-
 import torch
 
 from compilediag_harness.steps import optimizer_registry

@@ -1,7 +1,5 @@
 """What a `FixedShape` takes apart and puts together again, and what it refuses."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Buffers that are filled and overwritten: what source and samples tell, when it is a finding."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

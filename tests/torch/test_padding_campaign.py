@@ -1,7 +1,5 @@
 """Callables of known truth, and what the check of padding says of them."""
 
-from __future__ import annotations
-
 import pytest
 from padding_pieces import HARMLESS, NAMES, PIECES, Padding, campaign
 

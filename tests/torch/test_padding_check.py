@@ -1,8 +1,6 @@
 """`FixedShape.check`: kinds of functions, and what padding does to each of them. What the campaign
 of random callables judges (`test_padding_campaign.py`) is not repeated here."""
 
-from __future__ import annotations
-
 import queue
 import random
 import threading

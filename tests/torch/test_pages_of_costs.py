@@ -1,8 +1,6 @@
 """The code on the pages about what compiling costs: the bad has what the page is about, and the
 good has not. Nothing is timed: a rule that asks for seconds is given the same seconds for both."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Profiles on demand: a window between two signals, bounded, and nothing without being asked."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

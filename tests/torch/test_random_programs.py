@@ -3,8 +3,6 @@
 `make programs` runs many more.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

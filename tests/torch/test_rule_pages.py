@@ -1,8 +1,6 @@
 """The code on the pages of recompiles and graph breaks is run: the bad has the fault, the good has
 none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

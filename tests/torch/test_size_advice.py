@@ -1,8 +1,6 @@
 """Sizes that were declared dynamic (CD154), and lines that need their number: each is named, and
 the advice, followed, compiles once."""
 
-from __future__ import annotations
-
 import linecache
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 What is counted is what torch hands to a backend, and its own count of graph breaks.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

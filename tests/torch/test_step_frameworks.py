@@ -4,8 +4,6 @@ No figure depends on the machine: what is asked is that every phase was seen in 
 the phases are the whole of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Each part of a program says how long it takes: the figures are exact, on any machine.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,8 +1,6 @@
 """Brief steps of real programs: torch's own functions are back in unsampled steps, and nothing
 that must be known of an unsampled step is lost. The clock is the test's own."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any

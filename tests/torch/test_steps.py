@@ -1,7 +1,5 @@
 """Steps found in real programs, and our hooks unseen by Dynamo."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Synchronisations against live torch: what is counted, and that nothing of torch notices."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

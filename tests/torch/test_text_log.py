@@ -1,7 +1,5 @@
 """torch_logs.txt: what is left out of a long message, and of a long log, is counted in it."""
 
-from __future__ import annotations
-
 import logging
 
 from compilediag.readers.torch_logs import read_text_log

@@ -4,8 +4,6 @@ Each test uses torch itself as the witness: what a hook tells is compared with t
 its counters or its own printed text.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch._dynamo.convert_frame as convert_frame

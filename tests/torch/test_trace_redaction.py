@@ -1,7 +1,5 @@
 """torch's own trace without secrets, where the run switched it on; elsewhere as torch writes it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,8 +1,6 @@
 """Compiled functions behind a `FixedShape` from outside: the same answers at few sizes, and a check
 of their padding that finds harm where there is some."""
 
-from __future__ import annotations
-
 import runpy
 
 import pytest

@@ -1,7 +1,5 @@
 """What a trial does to optimizers and hooks is what the line says that a user would write."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

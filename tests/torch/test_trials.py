@@ -1,8 +1,6 @@
 """What a trial changes in this process, the answers it records, and that a plan without changes
 changes nothing."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import enum

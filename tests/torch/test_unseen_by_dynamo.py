@@ -3,8 +3,6 @@
 That all else is as in a plain run is shown by `tests/end_to_end/test_plain_run.py`.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from attached import attached

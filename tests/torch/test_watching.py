@@ -1,7 +1,5 @@
 """`watch()`: the whole way from a compiled call to a receipt, in one process."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Who changes a guarded value, as it is seen in this process: the line, its callers, and nothing
 else disturbed."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import sys

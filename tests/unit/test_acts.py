@@ -1,7 +1,5 @@
 """Causes of one act are one finding with parts; causes that only coincide stay apart."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Does compiling pay: what of a run is steady, what pairs of runs show, how it is said."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which runs `run --against-eager` makes, what ends them, and what of its input cannot be used."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

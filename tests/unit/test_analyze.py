@@ -1,7 +1,5 @@
 """`compilediag analyze` as a user types it: receipts of traces, logs and folders of them."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 from pathlib import Path

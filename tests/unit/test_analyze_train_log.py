@@ -1,7 +1,5 @@
 """`compilediag analyze train.log`: the receipt and the screen of a run that never heard of us."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

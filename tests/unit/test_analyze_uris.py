@@ -1,7 +1,5 @@
 """`compilediag analyze` at URIs: what a folder of this machine gives, and every loss counted."""
 
-from __future__ import annotations
-
 import binascii
 import gzip
 import io

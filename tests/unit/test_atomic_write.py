@@ -1,7 +1,5 @@
 """Files written in one move."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A backward that the autograd engine runs in a thread of its own is entered where it is called."""
 
-from __future__ import annotations
-
 import _thread
 import threading
 from typing import Any

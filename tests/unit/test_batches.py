@@ -1,7 +1,5 @@
 """Batches of spans taken apart: the same spans, and nothing a doctored journal can break."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

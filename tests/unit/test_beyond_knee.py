@@ -1,7 +1,5 @@
 """Batches past the knee: measured by `FixedShape.knee` and found where they were used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """Reports of graph breaks, read: 139 recorded ones of three versions, and each of their traps."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

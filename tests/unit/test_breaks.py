@@ -1,7 +1,5 @@
 """Graph-break findings: one per place, blamed on the line to change, as severe as what it costs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """`compilediag plan`: from the sizes of a receipt to buckets, a picture and code."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

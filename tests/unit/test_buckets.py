@@ -1,7 +1,5 @@
 """Buckets: the choice is the best there is, its limits hold, it wastes less than rules of thumb."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Cadences: the program's own period, and what a probe makes of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag_harness.user_api.cadence import cadence, read_setting, variable

@@ -1,7 +1,5 @@
 """Costs attributed from variants built by hand: planted ones are found, noise is none."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

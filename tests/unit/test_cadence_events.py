@@ -1,7 +1,5 @@
 """Every session receives the groups and the steps in which they fired."""
 
-from __future__ import annotations
-
 import weakref
 from binascii import crc32
 from collections.abc import Iterator

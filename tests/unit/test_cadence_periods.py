@@ -1,7 +1,5 @@
 """Rhythms in step times: planted ones are found, and none is found in noise of any shape."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

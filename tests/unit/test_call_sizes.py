@@ -1,7 +1,5 @@
 """The sizes that change from call to call, out of the shapes that the harness writes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

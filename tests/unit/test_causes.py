@@ -1,7 +1,5 @@
 """Causes of a recompile from facts of the process: families, consequences, the nearest entry."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

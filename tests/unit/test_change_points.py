@@ -1,7 +1,5 @@
 """Lasting steps: found where there are some, and hardly ever where there are none."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """`compilediag doctor`: what makes it fail, what only warns, and how it is shown."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Cleaned copies of torch's traces: for tlparse, and of processes that compilediag was not attached
 to, when the run has ended."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

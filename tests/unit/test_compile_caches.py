@@ -1,7 +1,5 @@
 """Lookups of compile caches: torch's records read, counted, and judged."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

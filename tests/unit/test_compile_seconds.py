@@ -1,7 +1,5 @@
 """Where compile seconds go: phases without those within them, their names, their sum."""
 
-from __future__ import annotations
-
 import json
 import threading
 

@@ -1,7 +1,5 @@
 """Plain, gzip and Zstandard files as pieces of bytes, damaged ones too."""
 
-from __future__ import annotations
-
 import gzip
 import importlib
 import os

@@ -1,7 +1,5 @@
 """CUDA graphs from events to receipt, gate and findings; torch's texts as torch writes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

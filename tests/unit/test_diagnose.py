@@ -1,7 +1,5 @@
 """The diagnosis: cause and symptom are one finding, the dearest first, and never a false clean."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

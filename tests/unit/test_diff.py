@@ -1,7 +1,5 @@
 """Two receipts compared: what must be equal, what changed, and what is only advisory."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`show`, `explain` and `diff` as commands: which view is drawn, from which receipt."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

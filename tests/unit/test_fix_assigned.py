@@ -1,7 +1,5 @@
 """What a call computes is assigned to a variable, where nothing is computed in another order."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag.fixes.edits.rewrite import rewrite

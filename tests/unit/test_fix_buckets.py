@@ -1,8 +1,6 @@
 """A few sizes to pad to as a change: what is proposed, how it is written into a program, and the
 point of the certificate that padding is harmless."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What calls of the program may pass, or find set, so that one graph serves all of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

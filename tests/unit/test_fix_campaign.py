@@ -1,7 +1,5 @@
 """Which runs a campaign makes, and what is known when it is stopped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What may be tried for a finding: only what exists in its version of torch and may help."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """The six points of a certificate, each of which can fail."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

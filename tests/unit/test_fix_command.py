@@ -1,7 +1,5 @@
 """The command line of `fix`: what it says of input that it cannot use."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Something else passed for an argument: what is offered, and the edit of the call."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Fixed shapes outside the process: records folded, findings, the receipt, in batches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`compilediag stats` and `compilediag trend`, as typed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

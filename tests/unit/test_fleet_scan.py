@@ -1,7 +1,5 @@
 """Which files of a folder count, and what the others are: named, counted, never fatal."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Events of a run folded into one Timeline; events built by hand, no torch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the gate says: what fails, what is allowed, what is better, and what cannot be judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

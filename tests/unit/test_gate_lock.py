@@ -1,7 +1,5 @@
 """The baseline's file: one text for one content, merged by git, refused where it is not ours."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

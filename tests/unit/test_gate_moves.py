@@ -1,7 +1,5 @@
 """What moved is no new fault: files and functions that have another name, and their old place."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

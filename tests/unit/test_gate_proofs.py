@@ -1,7 +1,5 @@
 """A gate that demands a proved change for each finding."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ it was taken from the npm package `@microsoft/jest-sarif` (MIT). Run this file t
 files again.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

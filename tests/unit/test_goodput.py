@@ -1,7 +1,5 @@
 """Wall time taken apart: every nanosecond once, and each in the right place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

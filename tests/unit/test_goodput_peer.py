@@ -3,8 +3,6 @@
 The run is made up, so that the truth is known. The peer is compared only where it is installed.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """CD621 and what it stands on: guards of a frame, how often it runs in a step, the step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

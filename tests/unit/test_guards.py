@@ -1,7 +1,5 @@
 """Guard text: the grammar of reasons, the reading of expressions, names, and the golden strings."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path as File
 

@@ -1,7 +1,5 @@
 """Pages: whole without a network, small, and inert whatever the target's texts are."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Which files of its modules a process records when it ends."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The JSON of every command: valid by its schema, with no field that the schema does not name, and
 none of a released version lost or retyped."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import json

@@ -3,8 +3,6 @@
 Those of plain integers, floats, sizes and breaks are in recorded runs (`make frozen`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

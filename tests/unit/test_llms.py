@@ -1,7 +1,5 @@
 """docs/llms.txt: what becomes of a page. That the file is fresh: end_to_end/test_docs.py."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Traces of many ranks, read a few to a task: the receipts of a run that is held as a whole."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is new at a recompile: one value, a combination of known ones, or not known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

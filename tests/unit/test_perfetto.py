@@ -1,7 +1,5 @@
 """`show --perfetto`: valid Chrome trace JSON, every process and thread apart, slices nested."""
 
-from __future__ import annotations
-
 import binascii
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Phases of a step: every second once, nested or not, and never more than the step took."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

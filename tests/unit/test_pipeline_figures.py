@@ -1,7 +1,5 @@
 """Producer-consumer loops: what each side could do, and which of them is the bottleneck."""
 
-from __future__ import annotations
-
 import pytest
 from timelines import process, timeline
 

@@ -1,7 +1,5 @@
 """What a run cost: by a table that was given, where it is known what ran; else not at all."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

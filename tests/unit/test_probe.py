@@ -1,7 +1,5 @@
 """The probe over programs that only tests know: variants, caches, wrong input, and what is left."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The command line of the probe, its table in pyproject.toml, and its screen."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 from typing import Any

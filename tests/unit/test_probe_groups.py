@@ -1,7 +1,5 @@
 """Groups and templates of the cadence probe, and the plan made from them."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag.errors import UsageError

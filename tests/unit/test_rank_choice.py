@@ -1,7 +1,5 @@
 """More ranks than a receipt has room for: which are listed, and that the others are counted."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ratchets: no number is above the stored one, and each count finds what it is about."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import click

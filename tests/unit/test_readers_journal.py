@@ -1,7 +1,5 @@
 """The reader of journals: nothing it is given makes it raise, and every loss has a number."""
 
-from __future__ import annotations
-
 import binascii
 import os
 from pathlib import Path

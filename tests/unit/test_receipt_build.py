@@ -1,7 +1,5 @@
 """The receipt of a run, from values made by hand: counts, causes, seconds, checks, no secrets."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

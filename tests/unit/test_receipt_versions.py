@@ -1,7 +1,5 @@
 """Older and newer: every released version is read, and a newer major is refused."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recompile rules: grouping, cost, place and words; and the register of codes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

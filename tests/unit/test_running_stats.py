@@ -1,7 +1,5 @@
 """Series of numbers: exact figures, what is not finite, and a median in bounded memory."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

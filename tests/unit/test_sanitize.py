@@ -1,7 +1,5 @@
 """Receipts made safe to write: redacted, bounded, finite."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which line made a dynamic size a number, and how, from what torch recorded of its conditions."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

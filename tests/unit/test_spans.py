@@ -1,7 +1,5 @@
 """Spans: nesting, threads, batches, and nothing without a session."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 

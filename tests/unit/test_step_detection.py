@@ -1,7 +1,5 @@
 """What ends a step, decided from marks alone: no torch, no clock."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """CD301 to CD307 over timelines built by hand: what they say, and where they must stay silent."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The steps section of a receipt, its timings, and the view of both."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

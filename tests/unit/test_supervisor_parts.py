@@ -1,7 +1,5 @@
 """The parts of the supervisor that need no child: target, timetable, environment, ending."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """A run that goes on: at every moment the figures of all events so far, or none."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

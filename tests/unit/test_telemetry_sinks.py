@@ -1,7 +1,5 @@
 """Sinks that are down, slow or hang, and what real ones understand; nothing here is mocked."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import urllib.request

@@ -1,7 +1,5 @@
 """Every command writes to any stdout, and no text of the target acts on the terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """TORCH_TRACE files in, events out: recorded traces give what torch itself counted."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TORCH_TRACE bytes taken apart: what is read, what is lost, and that nothing raises."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -4,8 +4,6 @@
 each program is told by its scenario, for the version of torch.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

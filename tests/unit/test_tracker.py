@@ -1,7 +1,5 @@
 """`cd.tracker`: figures of runs, with and without a session; what sessions receive; the file."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """How a run ended, as its output tells it."""
 
-from __future__ import annotations
-
 import pytest
 
 from compilediag.extensions.train_logs.ending import TAIL_LINES, EndingReader

@@ -4,8 +4,6 @@ Each file was made by executing the print or log expressions of the project's so
 docs/howto/trainlog.md names, with figures chosen here: 0.25 s a step, and a slow first one.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

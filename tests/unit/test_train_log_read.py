@@ -1,7 +1,5 @@
 """What trainers print, read: every shape, many ranks, and bytes that are no line at all."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pattern files: templates become bounded expressions, and an error message names what is wrong."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

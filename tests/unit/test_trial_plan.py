@@ -1,7 +1,5 @@
 """The plan of a trial: what is read from its file, and what is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

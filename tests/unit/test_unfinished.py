@@ -1,7 +1,5 @@
 """A run that is not whole is never headlined as good, on any view; and what to type for it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The call of the program's own above compiled code: its text, and what it passes for what."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import types

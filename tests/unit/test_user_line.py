@@ -1,8 +1,6 @@
 """The program's own line comes first wherever a place is shown, and decides whose a recompile
 is."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

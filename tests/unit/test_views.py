@@ -5,8 +5,6 @@ other views. After a deliberate change run this file (with tests/support on PYTH
 screens anew; read the difference before you commit it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser

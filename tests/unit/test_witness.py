@@ -1,8 +1,6 @@
 """Witnessed changes: how guards' values are reached and compared, how a change becomes a writer, a
 field of the receipt and words on the screen, and what an earlier run makes worth following."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types
