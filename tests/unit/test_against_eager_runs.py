@@ -263,9 +263,7 @@ def test_the_command_says_whether_it_pays(first_runs: FirstRuns, capsys: Any) ->
         (trial("eager", 0.1), 2, "the program compiled nothing"),
     ],
 )
-def test_what_the_first_run_may_already_show(
-    first: Trial, code: int, words: str, first_runs: FirstRuns, made: Runs, capsys: Any
-) -> None:
+def test_what_the_first_run_may_already_show(first, code, words, first_runs, made, capsys) -> None:
     """No other run is made; the exit code is the program's, or 2."""
     receipt = first_runs(first)
     assert main(["run", "--against-eager", "--yes", "train.py"]) == code

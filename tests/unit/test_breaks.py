@@ -97,9 +97,7 @@ REARRANGE = Location(PACKAGE_FILE, 7, "rearrange")
         (INNER, replace(INNER, line=1800), INNER, "torch", "info"),
     ],
 )
-def test_whose_a_break_is(
-    broke: Location, frame: Location, blamed: Location, owner: str, severity: str
-) -> None:
+def test_whose_a_break_is(broke, frame, blamed, owner, severity) -> None:
     text = item_at(broke.file, broke.line, broke.function)
     met = site(text, file=broke.file, line=broke.line, function=broke.function)
     finding = only(timeline([attempt("0/0", where=frame)], breaks=(met,)))

@@ -101,9 +101,7 @@ def test_the_ledger_gives_sizes_counts_and_names() -> None:
         ("y = (", {"obs": "batch"}, None),
     ],
 )
-def test_the_code_names_what_the_program_calls(
-    text: str, arguments: dict[str, str], held_by: str | None
-) -> None:
+def test_the_code_names_what_the_program_calls(text, arguments, held_by) -> None:
     """The name of the compiled code may be torch's, `inner`: the program's call has the variable
     that holds it, where it calls that code itself."""
     given = receipt_with(batches())

@@ -172,9 +172,7 @@ def test_the_level_of_the_likelihood_ratio_is_right() -> None:
     ],
     ids=str,
 )
-def test_lasting_counts_are_levels(
-    series: list[int], levels: list[tuple[int, int, int]], began: int | None
-) -> None:
+def test_lasting_counts_are_levels(series, levels, began) -> None:
     """A count that stays at another value has changed, be it by one and for three receipts; a
     single receipt changes nothing, and the newest ones are kept apart until there are enough."""
     found = count_levels.levels_of(series)

@@ -50,9 +50,7 @@ def test_missing_hook_is_a_warning_with_what_is_lost(tmp_path: Path, monkeypatch
         (f"compilediag-probe {json.dumps({**ANSWER, 'torch': '2.6.0'})}", "", "older than 2.7"),
     ],
 )
-def test_unusable_torch_is_a_failure_with_a_remedy(
-    stdout: str, stderr: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_torch_is_a_failure_with_a_remedy(stdout, stderr, message, tmp_path, monkeypatch):
     """No torch, a broken one or an old one: code 1, with the reason and what to do."""
     child_that(monkeypatch, stdout, stderr, 1)
     found = doctor.examine(tmp_path)

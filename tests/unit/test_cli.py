@@ -61,9 +61,7 @@ def test_wrong_use_is_one_sentence(arguments: list[str], said: str, capsys: Any)
     ],
     ids=["torn", "of another lane"],
 )
-def test_a_receipt_that_cannot_be_used_is_one_sentence(
-    text: str, command: tuple[str, ...], said: str, tmp_path: Path, capsys: Any
-) -> None:
+def test_a_receipt_that_cannot_be_used_is_one_sentence(text, command, said, tmp_path, capsys):
     (tmp_path / "bad.json").write_text(text, encoding="utf-8")
     assert cli.main([*command, str(tmp_path / "bad.json")]) == EXIT_USAGE
     err = capsys.readouterr().err
@@ -124,9 +122,7 @@ def test_what_the_group_prints(words: list[str], code: int, out: str, capsys: An
         (SystemExit(None), 0, ""),
     ],
 )
-def test_what_a_command_raises_becomes_its_code(
-    error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_what_a_command_raises_becomes_its_code(error, code, said, monkeypatch, capsys) -> None:
     """Errors on purpose, Ctrl-C and exits end with their codes and at most one sentence."""
     monkeypatch.setattr(cli.LazyGroup, "resolve_command", lambda *_: ("show", raising(error), []))
     assert cli.main(["show"]) == code

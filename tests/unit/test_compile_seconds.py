@@ -74,9 +74,7 @@ FRAME = "entire_frame_compile"
         ),
     ],
 )
-def test_a_phase_has_not_what_was_within_it(
-    events: list[tuple[str, str, int]], phases: dict[str, float]
-) -> None:
+def test_a_phase_has_not_what_was_within_it(events, phases) -> None:
     times = seen()
     replay(times, *events)
     assert dict(own(times) or ()) == phases

@@ -100,9 +100,7 @@ def test_a_choice_of_none_is_another_one(given: str, made: str | None) -> None:
         ([WITHOUT, WITH], SHAPES, {"values": [["None", "Cache"]]}),
     ],
 )
-def test_where_it_cannot_be_written_nothing_is_offered(
-    calls: list[EnteredAt | None], shapes: list[str], evidence: dict[str, Any]
-) -> None:
+def test_where_it_cannot_be_written_nothing_is_offered(calls, shapes, evidence) -> None:
     assert not masks(calls, shapes, **evidence)
 
 

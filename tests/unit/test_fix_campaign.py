@@ -330,9 +330,7 @@ def test_edits_that_need_libcst_are_one_line() -> None:
         (1, 2, "! none of them works: compilediag explain 1 says what to edit"),
     ],
 )
-def test_the_screen_says_what_to_do_where_nothing_is_proved(
-    runs: Runs, tried: int, candidates: int, sentence: str
-) -> None:
+def test_the_screen_says_what_to_do_where_nothing_is_proved(runs, tried, candidates, sentence):
     refused = run_campaign(campaign())[0].tried[0]
     listed = Listed((refused.change,) * candidates, ())
     text = screen(Result(FIRST, (refused,) * tried, listed))

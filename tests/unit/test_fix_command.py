@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +96,7 @@ def test_one_sentence_for_what_cannot_be_used(typed: str, sentence: str, capsys)
         ),
     ],
 )
-def test_a_run_that_cannot_be_repeated(
-    change: Callable[[Path], Any], sentence: str, latest: Path, capsys: Any
-) -> None:
+def test_a_run_that_cannot_be_repeated(change, sentence, latest, capsys) -> None:
     change(latest)
     assert main(["fix", "--yes"]) == 2
     assert sentence in capsys.readouterr().err
@@ -164,12 +161,7 @@ def test_options_of_pyproject(latest: Path, campaigns: CampaignCalls, capsys) ->
     assert "unknown key 'step' in [tool.compilediag.fix]" in capsys.readouterr().err
 
 
-def test_uncommitted_changes_are_said_before_anything_runs(
-    latest: Path,
-    campaigns: CampaignCalls,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_uncommitted_changes_are_said_before_anything_runs(latest, campaigns, monkeypatch, capsys):
     """Without git, too; --force runs."""
     monkeypatch.setattr(command, "editable_files", lambda campaign: [str(latest / "train.py")])
     for status, sentence in ((None, "is in no git repository"), (" M train.py", "not committed")):

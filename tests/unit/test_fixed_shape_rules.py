@@ -125,9 +125,7 @@ def test_contamination_names_the_output_and_the_fix() -> None:
         (("unknown", "state"), ("global q (queue.Queue)",), ("zeros",), "unsafe"),
     ],
 )
-def test_the_receipt_has_a_verdict_of_three_values(
-    kinds: tuple[str, ...], unseen: tuple[str, ...], probes: tuple[str, ...], verdict: str
-) -> None:
+def test_the_receipt_has_a_verdict_of_three_values(kinds, unseen, probes, verdict) -> None:
     """Safe only where everything was looked into and something was tried; what was not is named."""
     event = replace(
         checked(*((str(index), kind) for index, kind in enumerate(kinds))),

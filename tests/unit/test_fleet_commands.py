@@ -118,13 +118,7 @@ def test_a_lane_from_the_index(run: Run) -> None:
         (("stats", "--lane", "x"), "there is no .compilediag here"),
     ],
 )
-def test_an_error_is_one_sentence(
-    arguments: tuple[str, ...],
-    message: str,
-    receipts: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_is_one_sentence(arguments, message, receipts, capsys, monkeypatch) -> None:
     """Exit code 2, and what to do instead."""
     monkeypatch.chdir(receipts.parent)
     assert main(list(arguments)) == 2

@@ -161,13 +161,7 @@ NAMES = st.sampled_from(["eval", "checkpoint", "metrics", "data", "own name", "t
     wall_s=st.none() | st.floats(0.0, 100.0),
     orderly=st.booleans(),
 )
-def test_goodput_plus_badput_is_wall(
-    compiles: list[Compile],
-    steps: list[Step],
-    spans: list[SpanEnded],
-    wall_s: float | None,
-    orderly: bool,
-) -> None:
+def test_goodput_plus_badput_is_wall(compiles, steps, spans, wall_s, orderly) -> None:
     """Exactly, and nothing is negative, however events overlap, nest or contradict."""
     timeline = Timeline(
         compiles=tuple(compiles),

@@ -24,9 +24,7 @@ from compilediag.runs.offline.sources import find_sources, rank_named, read_sour
 
 
 @pytest.mark.parametrize(("kept", "read_again"), [(0, [0, 1]), (4096, [1])])
-def test_only_listed_ranks_are_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, read_again: list[int]
-) -> None:
+def test_only_listed_ranks_are_read_again(tmp_path, monkeypatch, kept, read_again) -> None:
     """Each trace once; those of the listed ranks, unless they are few events of a low rank; and for
     what differs, the rank that does and one that it is compared with."""
     for module in (choice, many_ranks):

@@ -177,9 +177,7 @@ def test_the_configured_variants_failure_is_the_probes(probing: Probing) -> None
         (Program({"entropy": 4}, asked=False), (), "group 'entropy' never fired: due() was never"),
     ],
 )
-def test_wrong_input_ends_with_2_and_loses_nothing(
-    program: Program, groups: tuple[str, ...], message: str, probing: Probing
-) -> None:
+def test_wrong_input_ends_with_2_and_loses_nothing(program, groups, message, probing) -> None:
     """What did run is in a receipt that can be shown, with the reason in it."""
     outcome, found = probing(program, *groups)
     assert outcome.exit_code == 2

@@ -114,9 +114,7 @@ def test_a_wrong_table_is_an_error(text: str, message: str, tmp_path: Path) -> N
         (["probe", "-"], "only once"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    typed: list[str], message: str, tmp_path: Path, monkeypatch, capsys
-) -> None:
+def test_mistakes_are_one_sentence(typed, message, tmp_path, monkeypatch, capsys) -> None:
     """Exit code 2, one line on stderr, nothing started, nothing left behind."""
     monkeypatch.chdir(tmp_path)
     Path("x.py").write_text("open('ran', 'w')")

@@ -189,9 +189,7 @@ def test_frames_without_room_are_counted_and_not_judged(monkeypatch: pytest.Monk
     assert "only 3 of 5 frames are listed in the receipt" in inconclusive_reasons(cut)
 
 
-def test_what_no_told_rank_does_makes_the_verdict_blind(
-    little_room: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_no_told_rank_does_makes_the_verdict_blind(little_room, tmp_path) -> None:
     """Nothing is called clean that the receipt does not list."""
     little_room.setattr(choice, "MAX_RANKS", 1)
     folder = folder_of_ranks(tmp_path / "in", every=True)
@@ -201,9 +199,7 @@ def test_what_no_told_rank_does_makes_the_verdict_blind(
     assert said in made.completeness.reasons
 
 
-def test_losses_of_ranks_that_are_not_listed_are_counted(
-    little_room: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_losses_of_ranks_that_are_not_listed_are_counted(little_room, tmp_path) -> None:
     """A cut trace, a damaged record: by their kinds, and in the receipt's words."""
     little_room.setattr(choice, "MAX_RANKS", 1)
     folder = folder_of_ranks(tmp_path / "in", every=True)

@@ -283,9 +283,7 @@ def test_marks_of_the_function_are_not_doubled(source: tuple[StepSource, list[Ev
     assert one.clock.session.step == 4
 
 
-def test_a_limit_does_not_cut_what_follows(
-    monkeypatch: pytest.MonkeyPatch, source: tuple[StepSource, list[Event]]
-) -> None:
+def test_a_limit_does_not_cut_what_follows(monkeypatch, source) -> None:
     """With `--steps N` the loop ends by itself, and the lines after it run."""
     monkeypatch.setenv(VARIABLE, '{"steps": 2}')
     monkeypatch.setattr(step_hooks, "step_limit", 2)

@@ -10,10 +10,9 @@ import pytest
 from ended_runs import ended, journal
 
 from compilediag.errors import UsageError
-from compilediag.readers.journal import ProcessJournal
 from compilediag.runs.run_directory import make_run_dir
 from compilediag.runs.supervised.assemble import recorded_variables
-from compilediag.runs.supervised.child import ExitInfo, bootstrap_dir, child_environment
+from compilediag.runs.supervised.child import bootstrap_dir, child_environment
 from compilediag.runs.supervised.exit_status import exit_status_of, notes_on_attachment
 from compilediag.runs.supervised.signals import KillSchedule, SignalInbox
 from compilediag.runs.supervised.target import Target, parse_target
@@ -272,9 +271,7 @@ def test_a_fork_goes_on_with_the_clock_of_its_parent() -> None:
         ),
     ],
 )
-def test_endings_of_a_script(
-    how: ExitInfo, journals: list[ProcessJournal], status: str, reason: str | None
-) -> None:
+def test_endings_of_a_script(how, journals, status, reason) -> None:
     """Signals by name; a shell's spelling of one is explained. An exception was handled where the
     exit code is 0, and the script's own comes before that of a helper that failed earlier."""
     ending = exit_status_of(how, SCRIPT, journals)

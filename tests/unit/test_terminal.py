@@ -61,9 +61,7 @@ def run(encoding: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tupl
     ],
     ids=" ".join,
 )
-def test_json_is_printable_ascii_in_every_encoding(
-    arguments: tuple[str, ...], encoding: str, receipt: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_is_printable_ascii_in_every_encoding(arguments, encoding, receipt, monkeypatch):
     """C0, C1, DEL and bidi characters of the target are escaped, and the text is still there."""
     code, printed = run(encoding, monkeypatch, *arguments)
     assert code == 0
@@ -100,9 +98,7 @@ def test_json_of_many_receipts_is_printable_ascii(name: str, tmp_path: Path, mon
     ],
     ids=" ".join,
 )
-def test_screens_survive_every_encoding(
-    arguments: tuple[str, ...], encoding: str, receipt: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_screens_survive_every_encoding(arguments, encoding, receipt, monkeypatch) -> None:
     """What an encoding lacks is written as an escape; nothing of the target acts on a terminal."""
     code, printed = run(encoding, monkeypatch, *arguments)
     assert code == 0
