@@ -1,5 +1,7 @@
 """The collectors of the harness, attached to this process for a while."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar

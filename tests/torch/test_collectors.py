@@ -362,21 +362,6 @@ def test_uninstalling_leaves_torch_as_it_was(capfd):
     assert seen.of(FaultOccurred) == []
 
 
-def test_nothing_of_torchs_logs_reaches_the_terminal_while_attached(capfd):
-    """Recompiles and breaks are heard, the user's terminal is as in a plain run."""
-
-    def scale(x, n):
-        torch._dynamo.graph_break()
-        return x * n
-
-    function = compiled(scale, dynamic=False)
-    with observed() as seen:
-        function(torch.ones(2), 1)
-        function(torch.ones(2), 2)
-    assert seen.of(GraphBroke)
-    assert capfd.readouterr().err == ""
-
-
 def test_of_too_many_entries_those_used_last_are_examined(monkeypatch):
     """Then it is not known whether a value is new: nothing is claimed about it."""
     monkeypatch.setattr(recompiles, "_EXAMINED", 3)

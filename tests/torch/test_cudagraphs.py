@@ -6,20 +6,22 @@ from typing import Any
 
 import pytest
 import torch
-from cudagraph_stubs import Model, trees_without_cuda
-from timelines import attempt, process, timeline
-from torch._inductor import cudagraph_trees as trees
 
-from compilediag.diagnosis.findings import Finding
-from compilediag.rules import cudagraphs as rules
-from compilediag.timeline.devices import CudagraphRun
-from compilediag.timeline.fold import fold
-from compilediag_harness.base.session import Session
-from compilediag_harness.collectors.cudagraphs import MAX_RECORDED, CudagraphCollector
-from compilediag_harness.shapes import shape_log
-from compilediag_harness.shapes.fixed import FixedShape
-from compilediag_harness.torch_internals import torch_cudagraphs
-from compilediag_harness.wire import CudagraphRecorded, Event, FaultOccurred
+trees: Any = pytest.importorskip("torch._inductor.cudagraph_trees")
+
+from cudagraph_stubs import Model, trees_without_cuda  # noqa: E402 - it needs torch
+from timelines import attempt, process, timeline  # noqa: E402
+
+from compilediag.diagnosis.findings import Finding  # noqa: E402
+from compilediag.rules import cudagraphs as rules  # noqa: E402
+from compilediag.timeline.devices import CudagraphRun  # noqa: E402
+from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag_harness.base.session import Session  # noqa: E402
+from compilediag_harness.collectors.cudagraphs import MAX_RECORDED, CudagraphCollector  # noqa: E402
+from compilediag_harness.shapes import shape_log  # noqa: E402
+from compilediag_harness.shapes.fixed import FixedShape  # noqa: E402
+from compilediag_harness.torch_internals import torch_cudagraphs  # noqa: E402
+from compilediag_harness.wire import CudagraphRecorded, Event, FaultOccurred  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(

@@ -78,14 +78,6 @@ def test_the_hooks_stay_the_program_s_own(session: tuple[Session, list[Event]]) 
     assert model.weight.grad.tolist() == [[4.0, 4.0]]
 
 
-def test_a_program_without_hooks_tells_nothing(session: tuple[Session, list[Event]]) -> None:
-    """No record, and no row of the receipt."""
-    compiled = torch.compile(torch.nn.Linear(2, 1), backend="eager")
-    compiled(torch.ones(2))
-    attach.finish(session[0])
-    assert fold([session[1]]).hooks == ()
-
-
 def test_a_fork_leaves_calls_to_its_parent() -> None:
     """What was not written when the process forked is written by the parent, and only once."""
     events: list[Event] = []

@@ -77,21 +77,6 @@ def test_a_correct_program_has_no_difference():
     assert numbers.section.calls == 6
 
 
-def test_another_backend_for_the_frame_removes_the_difference():
-    """As `--bisect-numerics` looks for it; that of another frame does not."""
-    config = pytest.importorskip("torch._dynamo.config")
-    if not hasattr(config, "debug_backend_override"):
-        pytest.skip("this torch has no such option")
-    first = numbers_of(shadowed(wrong)[0]).differences[0]
-    before = config.debug_backend_override
-    try:
-        for value, differs in (("1:aot_eager", False), ("0:aot_eager", True)):
-            change = SettingChange("torch._dynamo.config", "debug_backend_override", value)
-            assert still_differs(first, shadowed(wrong, change)[0]) is differs
-    finally:
-        config.debug_backend_override = before
-
-
 WRONG_PASS = """
 import torch
 import torch._inductor.config as config

@@ -108,9 +108,7 @@ mark = torch._dynamo.mark_dynamic
         (even, "% 2", in_range, 1),
     ],
 )
-def test_the_line_that_breaks_a_promise(
-    function: Callable[..., Any], text: str, mark: Callable[..., None], count: int
-) -> None:
+def test_the_line_that_breaks_a_promise(function, text, mark, count) -> None:
     """Of the arguments the first one is marked."""
     broken = [torch.arange(16.0).reshape(4, 4) for _ in range(count)]
     mark(broken[0], 0)
@@ -133,9 +131,7 @@ def test_the_line_that_breaks_a_promise(
         (checked, torch._dynamo.maybe_mark_dynamic, (4, 4)),
     ],
 )
-def test_a_promise_kept_as_advised(
-    fixed: Callable[..., Any], mark: Callable[..., None], sizes: tuple[int, ...]
-) -> None:
+def test_a_promise_kept_as_advised(fixed, mark, sizes) -> None:
     """torch compiles once."""
     call = compiled(fixed)
     for size in sizes:
@@ -155,9 +151,7 @@ def test_a_promise_kept_as_advised(
         (four_apart, "== 4", "each side of the branch"),
     ],
 )
-def test_a_size_that_stays_a_number(
-    function: Callable[..., Any], text: str, advice: str, dynamic: bool | None
-) -> None:
+def test_a_size_that_stays_a_number(function, text, advice, dynamic) -> None:
     """Automatic dynamic and dynamic=True try, and the line that undoes it is named, not a mark."""
     with compilediag.watch() as seen:
         call = torch.compile(function, backend="eager", dynamic=dynamic)

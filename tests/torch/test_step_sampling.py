@@ -113,12 +113,7 @@ def marked() -> Callable[[int], Any]:
         (marked, EXPLICIT, [False, False]),
     ],
 )
-def test_a_loop(
-    told: list[Event],
-    program: Callable[[], Callable[[int], Any]],
-    source: str,
-    while_noted: list[bool],
-) -> None:
+def test_a_loop(told, program, source, while_noted) -> None:
     """Every step is reported once; most are unsampled, with torch's own functions in place; the
     calls of the sampled ones are reported, each in its step."""
     run = program()
@@ -144,9 +139,7 @@ def test_a_loop(
 
 
 @pytest.mark.parametrize("program", [training, inference, marked])
-def test_a_recompile_in_an_unsampled_step(
-    told: list[Event], program: Callable[[], Callable[[int], Any]]
-) -> None:
+def test_a_recompile_in_an_unsampled_step(told, program) -> None:
     """It has the number of its step, and all its false guards."""
     run = program()
     for _ in range(FIRST + 20):

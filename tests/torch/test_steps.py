@@ -90,25 +90,3 @@ def test_our_functions_are_never_compiled_frames(session: tuple[Session, list[Ev
     assert [batch.source for batch in told(session)] == ["step()"] * len(told(session))
     assert session[0].step == 3
     assert len(ended(session)) == 3
-
-
-def test_marks_in_compiled_code_break_no_graph(session: tuple[Session, list[Event]]) -> None:
-    """Traced, they are nothing: one graph, no step, no span, and no recompile when sessions go."""
-    dynamo_utils.clear_compilation_metrics()
-
-    @span("decorated")
-    def decorated(x: Any) -> Any:
-        return x + 1
-
-    @torch.compile(backend="eager", fullgraph=True)
-    def whole(x: Any) -> Any:
-        with span("inside"):
-            y = decorated(x)
-        steps.step()
-        return y * 2
-
-    for _ in range(3):
-        whole(torch.ones(2))
-    assert len(dynamo_utils.get_compilation_metrics()) == 1
-    assert ended(session) == []
-    assert not any(batch.source == "step()" for batch in told(session))

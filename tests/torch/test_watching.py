@@ -108,16 +108,6 @@ def test_it_is_written_only_on_request(tmp_path: Path, monkeypatch: pytest.Monke
     assert read_receipt(path).receipt_id == seen.receipt.receipt_id
 
 
-def test_torch_is_given_back(tmp_path: Path) -> None:
-    """After the block nothing of ours listens: further compiles reach no session."""
-    double = fresh()
-    with cd.watch() as seen:
-        double(torch.ones(2))
-    before = seen.events
-    double(torch.ones(3))
-    assert seen.events == before
-
-
 def test_what_was_seen_snapshot() -> None:
     """A part of the block, read while it goes on; the block itself goes on undisturbed."""
     double = fresh()
