@@ -98,9 +98,7 @@ def payoff_of(campaign: Pairs) -> AgainstEagerSection:
 
 
 def section_in(receipt: Path) -> AgainstEagerSection:
-    section = read_receipt(str(receipt)).against_eager
-    assert section is not None
-    return section
+    return read_receipt(str(receipt)).against_eager
 
 
 def test_both_arms_have_the_same_collectors(made: Runs) -> None:

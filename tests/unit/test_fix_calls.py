@@ -40,9 +40,7 @@ def case(rule: str, calls: list[EnteredAt | None], shapes: list[str], **evidence
     )
     compiled = msgspec.structs.replace(whole.compile, events=events)
     whole = of_files(whole, "train.py", compile=compiled, invocations=(called,))
-    made = case_of(finding(rule, **evidence), whole)
-    assert made is not None
-    return made
+    return case_of(finding(rule, **evidence), whole)
 
 
 def codes(changes: list[Change]) -> list[tuple[str, ...]]:

@@ -202,7 +202,6 @@ SOURCE = "one\ntwo\nthree\nkey = 'sk-proj-abcdefghijklmnopqrstuvwxyz0123456789AB
 def with_file(found: Receipt, file: str, digests: dict[str, str]) -> Receipt:
     """The first finding at line 3 of a file, of which the receipt has a digest."""
     finding = found.findings[0]
-    assert finding.location is not None
     place = msgspec.structs.replace(finding.location, file=file, line=3)
     finding = msgspec.structs.replace(finding, location=place, entered_at=None, act=None)
     provenance = Provenance(source_sha256=digests)

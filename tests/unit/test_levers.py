@@ -20,7 +20,6 @@ OVERRIDES = "TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS"
 
 def on(version: str) -> Process:
     seen = process()
-    assert seen.torch is not None
     return replace(seen, torch=replace(seen.torch, torch=version))
 
 

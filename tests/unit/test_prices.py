@@ -72,9 +72,7 @@ def receipt_of(
 
 def cost_of(*, ranks: int = 1, wall_s: float | None = 1800.0, **facts: Any) -> CostSection:
     """The cost with the table above."""
-    found = receipt_of(facts, prices=table(), ranks=ranks, wall_s=wall_s).cost
-    assert found is not None
-    return found
+    return receipt_of(facts, prices=table(), ranks=ranks, wall_s=wall_s).cost
 
 
 def test_a_device_a_rank() -> None:

@@ -55,9 +55,7 @@ def compiled(t: float, seconds: float, *, forward: bool = True) -> Compile:
 
 
 def section(timeline: Timeline, findings: tuple[Finding, ...] = ()) -> StepsSection:
-    made = steps_section(timeline, findings, 0)
-    assert made is not None
-    return made
+    return steps_section(timeline, findings, 0)
 
 
 def why(
@@ -68,7 +66,6 @@ def why(
     timeline = Timeline(steps=(*steps[:5], replace(long, number=5), *steps[5:]), spans=spans)
     (spike,) = section(timeline, findings).spikes
     assert spike.step == 5
-    assert spike.why is not None
     return spike.why
 
 

@@ -81,9 +81,7 @@ SAID = {
 
 
 def log_of(name: str) -> TrainLog:
-    log = train_log_of([(DATA / f"{name}.log").read_bytes()], built_in())
-    assert log is not None
-    return log
+    return train_log_of([(DATA / f"{name}.log").read_bytes()], built_in())
 
 
 @pytest.mark.parametrize("name", SAID)
