@@ -14,22 +14,18 @@ from pathlib import Path
 import fixing
 import in_process
 import observing
-import probing
 import reading_logs
-import reading_traces
-import starting
 import trending
+import whole_commands
 from bench import Bench, Benchmark
 
 BENCHMARKS: dict[str, Benchmark] = {
     **observing.BENCHMARKS,
     **in_process.BENCHMARKS,
-    **starting.BENCHMARKS,
-    **probing.BENCHMARKS,
+    **whole_commands.BENCHMARKS,
     **fixing.BENCHMARKS,
     **trending.BENCHMARKS,
     **reading_logs.BENCHMARKS,
-    **reading_traces.BENCHMARKS,
 }
 
 
