@@ -1,11 +1,10 @@
 """`cd.pipeline`: blocks, threads, tasks, the progress line, and nothing without a session."""
 
 import os
-from collections.abc import Iterator
 
 import pytest
 import torch
-from pipeline_pieces import Listening, listening_to_pipelines
+from pipeline_pieces import listening_to_pipelines
 
 from compilediag import watch
 from compilediag_harness.extensions.pipeline import pipeline as module
@@ -36,30 +35,17 @@ def test_compiled_code_holds_nothing_of_it() -> None:
     assert seen.receipt.pipeline.loops[0].trained == 4
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, as the test sets it."""
-    now = [0.0]
-    monkeypatch.setattr(module, "_monotonic", lambda: now[0])
-    return now
-
-
-@pytest.fixture
-def listening(clock: list[float]) -> Iterator[Listening]:
-    with listening_to_pipelines() as listening:
-        yield listening
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_fork_tells_nothing_twice(listening: Listening) -> None:
+def test_a_fork_tells_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the parent has not written yet is not the child's to write."""
-    session, events = listening
-    with pipeline().train():
-        pass
-    assert events == []
-    pid = os.fork()
-    if pid == 0:
-        module.sinks.finish(session)
-        os._exit(len(events))
-    _, status = os.waitpid(pid, 0)
+    monkeypatch.setattr(module, "_monotonic", lambda: 0.0)
+    with listening_to_pipelines() as (session, events):
+        with pipeline().train():
+            pass
+        assert events == []
+        pid = os.fork()
+        if pid == 0:
+            module.sinks.finish(session)
+            os._exit(len(events))
+        _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
