@@ -22,19 +22,19 @@ from compilediag.fixes.numbers.first_difference import Numbers
 from compilediag.fixes.numbers.record import MAX_RUNS, with_numbers
 from compilediag.receipt.schema.comparisons import AgainstEagerSection
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.runs.supervised.child import Outcome, with_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
-from compilediag.runs.supervised.supervised_run import Outcome, with_receipt
 from compilediag.runs.trials.against_eager import (
     COMPILED,
     FOLDER,
     PAIRS,
     Pairs,
+    compare_numbers,
     folder_of,
     run_pairs,
 )
 from compilediag.runs.trials.campaign import why_not
-from compilediag.runs.trials.numbers import compare_numbers
 from compilediag.runs.trials.one import Trial, first_run
 from compilediag.runs.work_progress import WorkProgress
 

@@ -18,7 +18,7 @@ from compilediag.receipt.schema.compiles import (
     Place,
 )
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import ownership_of
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import Location, UserCall, ValueChange

@@ -35,7 +35,7 @@ from compilediag.rules.offers import with_levers
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, absorb, analysis_of
 from compilediag.rules.sizes import advice as sizes
 from compilediag.rules.sizes import lines as size_lines
-from compilediag.timeline.breaks import BreakLine
+from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.timeline import Timeline
 from compilediag_harness.wire import UserCall
 

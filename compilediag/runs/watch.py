@@ -131,7 +131,7 @@ class WatchResult:
         """Made when it is first read, and not before: the block may still go on."""
         from compilediag.receipt.run_metadata import RunMetadata
         from compilediag.runs.pipeline import receipt_identity, receipt_of
-        from compilediag.timeline.fold import fold
+        from compilediag.timeline.timeline import fold
         from compilediag_harness.redaction.redactor import secret_values
 
         status = "complete" if self._failure is None else "failed"

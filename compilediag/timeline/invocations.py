@@ -6,8 +6,9 @@ mask."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from compilediag.receipt.schema.invocations import VaryingSizesRecord
 from compilediag_harness.wire import (
@@ -16,7 +17,6 @@ from compilediag_harness.wire import (
     EagerStanceCalls,
     Location,
     StateRead,
-    TrialApplied,
 )
 
 _TENSOR = re.compile(r"(?:(?P<path>[^\[\]]+)=)?\[(?P<sizes>[^\[\]]*)\](?:, |$)")
@@ -33,17 +33,17 @@ def varying_sizes(
         names: the tensors by argument, where that is known.
     """
     # Only calls that have the same tensors, in number, name and rank, can be compared.
-    kinds: dict[tuple[tuple[str, int], ...], dict[tuple[tuple[int, ...], ...], int]] = {}
+    kinds: dict[tuple[tuple[str, int], ...], Counter[tuple[tuple[int, ...], ...]]] = {}
     all_calls = 0
     for text, count in shapes:
         all_calls += count
         tensors = None if text is None else _tensors(text)
         if tensors is not None:
-            of_kind = kinds.setdefault(tuple((path, len(sizes)) for path, sizes in tensors), {})
-            key = tuple(sizes for _, sizes in tensors)
-            of_kind[key] = of_kind.get(key, 0) + count
-    kind = max(kinds, key=lambda each: sum(kinds[each].values()), default=())
-    calls = kinds.get(kind, {})
+            ranks = tuple((path, len(sizes)) for path, sizes in tensors)
+            of_kind = kinds.setdefault(ranks, Counter())
+            of_kind[tuple(sizes for _, sizes in tensors)] += count
+    kind = max(kinds, key=lambda each: kinds[each].total(), default=())
+    calls = kinds.get(kind, Counter[tuple[tuple[int, ...], ...]]())
     if len(calls) < 2:
         return None
     # By argument where that is known, else the name it was given by, else its index.
@@ -56,16 +56,13 @@ def varying_sizes(
             column = tuple(sizes[index][dim] for sizes in calls)
             if len(set(column)) > 1:
                 columns.setdefault(column, []).append(f"{label}:{dim}")
-    counts: dict[tuple[int, ...], int] = {}
+    counts = Counter[tuple[int, ...]]()
     for changing, count in zip(zip(*columns, strict=True), calls.values(), strict=True):
-        counts[changing] = counts.get(changing, 0) + count
-    ordered = sorted(counts)
-    return VaryingSizesRecord(
-        dims=tuple(tuple(places) for places in columns.values()),
-        sizes=tuple(ordered),
-        counts=tuple(counts[sizes] for sizes in ordered),
-        other_calls=all_calls - sum(calls.values()),
-    )
+        counts[changing] += count
+    sizes, of_sizes = zip(*sorted(counts.items()), strict=True)
+    dims = tuple(map(tuple, columns.values()))
+    other = all_calls - sum(calls.values())
+    return VaryingSizesRecord(dims=dims, sizes=sizes, counts=of_sizes, other_calls=other)
 
 
 def _tensors(text: str) -> list[tuple[str, tuple[int, ...]]] | None:
@@ -138,70 +135,58 @@ class StanceCalls:
 
 def stance_calls_of(process: int, batches: Iterable[EagerStanceCalls]) -> list[StanceCalls]:
     """The calls of one process, added up by callable, stance and where it was set."""
-    sums: dict[tuple[Location, str, Location | None], int] = {}
+    sums = Counter[tuple[Location, str, "Location | None"]]()
     for batch in batches:
         columns = (batch.functions, batch.stances, batch.set_at)
         for key, count in zip(zip(*columns, strict=False), batch.counts, strict=False):
-            sums[key] = sums.get(key, 0) + count
+            sums[key] += count
     return [
         StanceCalls(process, function, stance, calls, set_at)
         for (function, stance, set_at), calls in sums.items()
     ]
 
 
-@dataclass(slots=True)
-class _Sum:
-    """The calls of one callable so far."""
-
-    function: Location
-    shapes: dict[Shape, int] = field(default_factory=dict[Shape, int])
-    at: list[tuple[float, int | None, int | None]] = field(
-        default_factory=list[tuple[float, "int | None", "int | None"]]
-    )
-    tensors: tuple[str, ...] = ()
-    padded: int = 0
-
-
 def invocations_of(process: int, batches: Iterable[CompiledCallsMade]) -> list[Calls]:
     """Each callable of one process once, in the order they were first called."""
-    sums: dict[int, _Sum] = {}
+    functions: dict[int, Location] = {}
+    tensors: dict[int, tuple[str, ...]] = {}
+    counts: dict[int, Counter[Shape]] = {}
+    padded = Counter[int]()
+    begun: dict[int, list[tuple[float, int | None, int | None]]] = {}
     for batch in batches:
-        functions = dict(zip(batch.numbers, batch.functions, strict=False))
-        tensors = dict(zip(batch.numbers, batch.tensors, strict=False))
+        named = dict(zip(batch.numbers, batch.functions, strict=False))
+        seen = dict(zip(batch.numbers, batch.tensors, strict=False))
         kinds = list(zip(batch.shapes, batch.samples, batch.elements, strict=False))
         rows: list[tuple[int, Shape]] = []
         columns = (batch.callables, batch.shape_places, batch.counts)
         for number, index, count in zip(*columns, strict=False):
             shape = kinds[index] if 0 <= index < len(kinds) else (None, None, None)
             rows.append((number, shape))
-            item = sums.setdefault(number, _Sum(functions.get(number, OTHERS)))
-            item.tensors = item.tensors or tensors.get(number, ())
-            item.shapes[shape] = item.shapes.get(shape, 0) + count
-        for number, padded in zip(batch.numbers, batch.padded, strict=False):
-            if number in sums:
-                sums[number].padded += padded
+            functions.setdefault(number, named.get(number, OTHERS))
+            tensors[number] = tensors.get(number) or seen.get(number, ())
+            counts.setdefault(number, Counter())[shape] += count
+        for number, count in zip(batch.numbers, batch.padded, strict=False):
+            padded[number] += count if number in functions else 0
         for index, at in zip(batch.order, batch.at, strict=False):
             if 0 <= index < len(rows):
                 number, (_, samples, elements) = rows[index]
-                sums[number].at.append((at, samples, elements))
+                begun.setdefault(number, []).append((at, samples, elements))
     return [
         Calls(
             process=process,
-            function=item.function,
-            calls=sum(item.shapes.values()),
+            function=function,
+            calls=counts[number].total(),
             shapes=tuple(
                 ShapeCount(shapes, count, samples, elements)
-                for (shapes, samples, elements), count in sorted(
-                    item.shapes.items(), key=lambda pair: -pair[1]
-                )
+                for (shapes, samples, elements), count in counts[number].most_common()
             ),
-            at=tuple(at for at, _, _ in item.at),
-            samples_at=tuple(samples for _, samples, _ in item.at),
-            elements_at=tuple(elements for _, _, elements in item.at),
-            tensors=item.tensors,
-            padded=item.padded,
+            at=tuple(at for at, _, _ in begun.get(number, ())),
+            samples_at=tuple(samples for _, samples, _ in begun.get(number, ())),
+            elements_at=tuple(elements for _, _, elements in begun.get(number, ())),
+            tensors=tensors[number],
+            padded=padded[number],
         )
-        for item in sums.values()
+        for number, function in functions.items()
     ]
 
 
@@ -229,11 +214,6 @@ def timed_calls_of(process: int, events: Iterable[CallsTimed]) -> list[TimedCall
         )
         if 0 <= index < len(event.functions)
     ]
-
-
-def outcomes_of(_: int, events: Iterable[TrialApplied]) -> Iterable[TrialApplied]:
-    """The last outcome of each part of the plan in one process."""
-    return {event.change: event for event in events}.values()
 
 
 def held_states_of(_: int, events: Iterable[StateRead]) -> Iterable[StateRead]:

@@ -62,9 +62,7 @@ def _ownership(file: str, roots: tuple[str, ...]) -> Ownership:
         return _of_installed(file, installed, roots)
     if _STANDARD_LIBRARY.search(file) or _OURS.search(file) or is_generated(file):
         return "third_party"
-    if _belongs_to_torch_source(file, roots):
-        return "torch"
-    return "user"
+    return "torch" if _belongs_to_torch_source(file, roots) else "user"
 
 
 def _of_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership:
@@ -73,10 +71,10 @@ def _of_installed(file: str, packages: int, roots: tuple[str, ...]) -> Ownership
     if package in _TORCH_PACKAGES:
         return "torch"
     # A user may develop inside site-packages; the folder site-packages itself is no project.
-    for root in roots:
-        if len(root) > packages and (file + "/").startswith(root.rstrip("/") + "/"):
-            return "user"
-    return "third_party"
+    developed = any(
+        len(root) > packages and f"{file}/".startswith(f"{root.rstrip('/')}/") for root in roots
+    )
+    return "user" if developed else "third_party"
 
 
 def _belongs_to_torch_source(file: str, roots: tuple[str, ...]) -> bool:

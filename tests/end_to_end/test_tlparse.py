@@ -21,7 +21,7 @@ from tlparse_pieces import GOOD, ids, one, record, stand_in, trace
 
 from compilediag import cli
 from compilediag.receipt.file import read_receipt
-from compilediag.runs.artifacts import report_files, role_of
+from compilediag.runs.run_directory import report_files, role_of
 from compilediag.runs.tools.tlparse import (
     NO_TRACE,
     Limits,

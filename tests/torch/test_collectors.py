@@ -14,7 +14,7 @@ import torch._dynamo.utils as dynamo_utils
 from foreign_library import installed
 from torch.nn.modules import container
 
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import false_guards, recompiles

@@ -15,7 +15,7 @@ from timelines import attempt, process, timeline  # noqa: E402
 from compilediag.diagnosis.findings import Finding  # noqa: E402
 from compilediag.rules import cudagraphs as rules  # noqa: E402
 from compilediag.timeline.devices import CudagraphRun  # noqa: E402
-from compilediag.timeline.fold import fold  # noqa: E402
+from compilediag.timeline.timeline import fold  # noqa: E402
 from compilediag_harness.base.session import Session  # noqa: E402
 from compilediag_harness.collectors.cudagraphs import MAX_RECORDED, CudagraphCollector  # noqa: E402
 from compilediag_harness.shapes import shape_log  # noqa: E402

@@ -8,7 +8,7 @@ import torch
 from attached import watched as watching
 from torch._dynamo import utils
 
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
 from compilediag_harness.steps import disabled_calls

@@ -13,7 +13,7 @@ from attached import watched
 from compilediag.fixes.numbers.first_difference import numbers_of, still_differs
 from compilediag.fixes.numbers.record import VARIABLE, narrowing
 from compilediag.rules.variables import export_line
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.wire import SettingChange, TrialPlan
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from attached import attached
 
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import syncs, tensor_reads
 from compilediag_harness.steps import steps

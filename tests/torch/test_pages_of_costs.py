@@ -21,8 +21,7 @@ from compilediag.rules.costs import (
     find_restarts,
 )
 from compilediag.runs.watch import watch
-from compilediag.timeline.fold import fold
-from compilediag.timeline.timeline import Compile, Timeline
+from compilediag.timeline.timeline import Compile, Timeline, fold
 from compilediag_harness import attach
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import compiles as collector

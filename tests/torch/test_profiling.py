@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from compilediag.diagnosis.figures.recorded import profiles_section
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.collectors import signals
 from compilediag_harness.collectors.signals import MAX_STEPS, Profiling

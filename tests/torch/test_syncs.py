@@ -15,7 +15,7 @@ import pytest
 import torch
 from attached import attached
 
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame.writes_in_source import loop_around
 from compilediag_harness.collectors import syncs, tensor_reads

@@ -14,7 +14,7 @@ from compilediag.fixes.edits.rewrite import rewrite
 from compilediag.fixes.nothing_worse import batches, padding_points
 from compilediag.fixes.observed import Observed, Subject, Without
 from compilediag.rules.changes import Edit
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness.blame.source_locations import definition_of
 from compilediag_harness.trials.settings import IS_METHOD
 from compilediag_harness.wire import (

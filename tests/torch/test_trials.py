@@ -20,7 +20,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from compilediag.fixes.answers import compare, exact_answers
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag_harness import wire
 from compilediag_harness.blame.source_locations import definition_of
 from compilediag_harness.torch_internals import torch_calls, torch_open_calls

@@ -25,10 +25,9 @@ from compilediag.rules.offers import why_unchangeable
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program
 from compilediag.runs.trials import one
-from compilediag.runs.trials.campaign import run_campaign
+from compilediag.runs.trials.campaign import Campaign, run_campaign
 from compilediag.runs.trials.one import Trial, campaign_folder
 from compilediag.runs.trials.results import NAME, as_json, environment_lines, save
-from compilediag.runs.trials.state import Campaign
 from compilediag.views.fix import render_candidates, render_fixes
 from compilediag.views.style import RenderOptions
 from compilediag_harness.wire import TrialPlan

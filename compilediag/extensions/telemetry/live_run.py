@@ -25,9 +25,8 @@ from compilediag.diagnosis.figures.goodput import (
 )
 from compilediag.extensions.telemetry.labels import OTHER, Labels
 from compilediag.extensions.telemetry.metrics import MetricsSnapshot
-from compilediag.timeline.fold import fold
 from compilediag.timeline.process import unbatch
-from compilediag.timeline.timeline import Compile, Step, Timeline
+from compilediag.timeline.timeline import Compile, Step, Timeline, fold
 from compilediag_harness.wire import (
     Compiled,
     Event,

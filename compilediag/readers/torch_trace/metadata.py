@@ -1,125 +1,16 @@
-"""The metadata of a trace's records as values: their compile, torch's metrics of it, and lookups of
-compile caches, which are artifacts that are named for what they found."""
+"""The metadata of a trace's records as values: their compile, torch's metrics of it, stacks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from sys import intern
 from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from compilediag.readers.lines import parse_json, parse_object
-from compilediag_harness.wire import (
-    AOT_AUTOGRAD,
-    BYPASS,
-    FX_GRAPH,
-    HIT,
-    MISS,
-    CacheLookedUp,
-    CacheSettingsRead,
-    CacheWritten,
-    Compiled,
-    Event,
-    Location,
-    clip,
-    lookup_of,
-    plain_text,
-)
-
-LOOKUPS_WITH_COMPONENTS = 200
-"""Lookups of a process whose keys are kept by component, the first ones."""
-
-UNSAVED = "aotautograd_cache_pickle_failure"
-
-_NAMES: dict[str, tuple[str, str]] = {
-    **{f"fx_graph_cache_{outcome}": (FX_GRAPH, outcome) for outcome in (HIT, MISS, BYPASS)},
-    **{f"aotautograd_cache_{outcome}": (AOT_AUTOGRAD, outcome) for outcome in (HIT, MISS, BYPASS)},
-    "fx_graph_bundled_cache_hit": (FX_GRAPH, HIT),
-    "get_local_code_state": ("pgo_local", HIT),
-    "get_remote_code_state": ("pgo_remote", HIT),
-}
-"""Cache and outcome by torch's name of the artifact. A profile of sizes that is not there has
-none."""
-
-_OF_CACHES = tuple(name.encode() for name in (*_NAMES, UNSAVED))
-
-_KEY = re.compile(rb'"key": ?"(\w{1,200})"')
-_STATUS = re.compile(rb'"cache_status_detailed": ?"(\w{1,40})"')
-
-At = tuple[float, str, int]
-"""Time, compile id, epoch."""
-
-
-class CacheRecords:
-    """The lookups of one process."""
-
-    def __init__(self) -> None:
-        self._with_components = 0
-        self._settings: set[str] = set()
-        self._graphs: list[tuple[tuple[int, str], int]] = []
-        """Lookups of graphs since AOTAutograd's last one: their compile, and their place among the
-        process's events."""
-
-    def take(self, name: str, payload: bytes, at: At, events: list[Event]) -> None:
-        """Appends what an artifact tells."""
-        t, compile_id, epoch = at
-        if name == UNSAVED:
-            said = _info(payload)
-            field = plain_text(said.get("field"), 100)
-            problem = plain_text(said.get("error"), 400) + (f" (field {field})" if field else "")
-            events.append(CacheWritten(t, 0, AOT_AUTOGRAD, compile_id, epoch, problem))
-            return
-        cache, outcome = _NAMES[name]
-        read = lookup_of({} if cache.startswith("pgo") else _info(payload))
-        if read.digest and read.digest not in self._settings:
-            self._settings.add(read.digest)
-            events.append(CacheSettingsRead(t, read.digest, read.settings))
-        self._with_components += bool(read.components)
-        kept = self._with_components <= LOOKUPS_WITH_COMPONENTS
-        if cache == FX_GRAPH:
-            self._graphs.append(((epoch, compile_id), len(events)))
-        elif cache == AOT_AUTOGRAD:
-            # An entry of AOTAutograd refers to a graph for the forward and, where it trains, one
-            # for the backward, which are looked up just before.
-            found = outcome == HIT or (outcome == MISS and read.status == HIT)
-            for owner, index in self._graphs[-2:] if found else ():
-                graph = events[index]
-                if owner == (epoch, compile_id) and isinstance(graph, CacheLookedUp):
-                    events[index] = replace(graph, within=AOT_AUTOGRAD)
-            self._graphs.clear()
-        events.append(
-            CacheLookedUp(
-                t=t,
-                step=0,
-                cache=cache,
-                outcome=outcome,
-                compile_id=compile_id,
-                epoch=epoch,
-                key=read.key,
-                status=read.status,
-                reason=read.reason,
-                saved_s=read.saved_s,
-                components=read.components if kept else (),
-                components_left_out=read.components_left_out
-                + (0 if kept else len(read.components)),
-                settings=read.digest,
-            )
-        )
-
-
-def _info(payload: bytes) -> Mapping[str, Any]:
-    """torch's dictionary; of one that is cut what stands at its beginning."""
-    found = parse_object(payload)
-    if found is not None:
-        return found
-    key, status = _KEY.search(payload, 0, 2_000), _STATUS.search(payload, 0, 2_000)
-    read = {"key": key, "cache_status_detailed": status}
-    return {name: match[1].decode() for name, match in read.items() if match is not None}
-
+from compilediag.readers.lines import parse_json
+from compilediag_harness.wire import Compiled, Location, clip
 
 MAX_TEXT_CHARS = 4096
 """Longest reason kept from a metrics row."""
@@ -172,21 +63,18 @@ class Metrics(msgspec.Struct):
         return self.recompile_reason is msgspec.UNSET and self.guard_latency_us is msgspec.UNSET
 
 
-class Start(msgspec.Struct):
-    """The stack at which a compile began; its last entry is the frame itself."""
+class About(msgspec.Struct):
+    """What other records tell: the start of a compile its stack, whose last entry is the frame
+    itself; an artifact its name; the others of a symbol that was made, of a condition on symbols,
+    or of a symbol that became a constant."""
 
+    name: Any = None
     stack: Any = None
-
-
-class SizeGuardRecord(msgspec.Struct):
-    """A symbol that was made, a condition on symbols, or a symbol that became a constant."""
-
     expr: Any = None
     symbol: Any = None
     source: Any = None
     sources: Any = None
     user_stack: Any = None
-    stack: Any = None
 
 
 class StackEntry(NamedTuple):
@@ -198,23 +86,17 @@ class StackEntry(NamedTuple):
     text: Any
 
 
-class Named(msgspec.Struct):
-    """An artifact's name."""
-
-    name: Any = None
-
-
 class Metadata(msgspec.Struct):
     """One line of metadata; the field of the event is the one that is set."""
 
     compilation_metrics: Metrics | None = None
     bwd_compilation_metrics: Metrics | None = None
     aot_autograd_backward_compilation_metrics: Metrics | None = None
-    dynamo_start: Start | None = None
-    artifact: Named | None = None
-    create_symbol: SizeGuardRecord | None = None
-    guard_added_fast: SizeGuardRecord | None = None
-    symbolic_shape_specialization: SizeGuardRecord | None = None
+    dynamo_start: About | None = None
+    artifact: About | None = None
+    create_symbol: About | None = None
+    guard_added_fast: About | None = None
+    symbolic_shape_specialization: About | None = None
     str: Any = None
     rank: Any = None
     compiled_autograd_id: Any = None
@@ -244,14 +126,6 @@ WANTED = (
     b"chromium_event",
 )
 """Kinds that are decoded, beside artifacts; rows of what happens at run time are no attempts."""
-
-ARTIFACTS = (
-    b"recompile_reasons",
-    b"dynamo_graph_break_reason",
-    b"torch_version",
-    b"inductor_collective_schedule",
-    *_OF_CACHES,
-)
 
 _DECODER = msgspec.json.Decoder(Metadata)
 
@@ -326,17 +200,6 @@ def compiled_of(metrics: Metrics, line: bytes, t: float, epoch: int) -> Compiled
         cache_misses=_cache_count(metrics, "miss"),
         restarted_s=seconds_of(metrics.dynamo_compile_time_before_restart_us),
     )
-
-
-def frame_of_start(start: Start) -> tuple[int, int, str] | None:
-    """The frame a compile began with: index of its interned file, first line, name."""
-    entries = items_of(start.stack)
-    frame = entries[-1] if entries else None
-    if not isinstance(frame, dict):
-        return None
-    fields = cast(dict[str, Any], frame)
-    file, line = count_of(fields.get("filename")), count_of(fields.get("line"))
-    return None if file is None or line is None else (file, line, text_of(fields.get("name")) or "")
 
 
 def calls_of_stack(stack: Any) -> list[StackEntry]:

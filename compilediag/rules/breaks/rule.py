@@ -14,8 +14,8 @@ from compilediag.rules.breaks.text import CODES, BreakReport, read_break
 from compilediag.rules.make_finding import make_finding, pick, plural, short_place, shorten
 from compilediag.rules.recompiles import TEMPORARY
 from compilediag.rules.rule import Absorption, Analysis, AnalysisRule, compile_ids
-from compilediag.timeline.breaks import BreakLine
 from compilediag.timeline.compiles import CompileId
+from compilediag.timeline.frames import BreakLine
 from compilediag.timeline.ownership import Ownership, ownership_of
 from compilediag.timeline.timeline import BreakSite, Frame, Timeline
 from compilediag_harness.wire import Location, resumed_function

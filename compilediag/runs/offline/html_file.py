@@ -16,7 +16,7 @@ from compilediag.readers.lines import unix_s
 from compilediag.readers.storage import open_regular, sha256_of
 from compilediag.receipt.user_line import leading_call
 from compilediag.runs.run_directory import PAGE, check_file
-from compilediag.timeline.fold import fold
+from compilediag.timeline.timeline import fold
 from compilediag.views import html
 from compilediag.views.document import Excerpt, SourceLine
 from compilediag.views.html.page import Assets

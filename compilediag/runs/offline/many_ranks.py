@@ -24,19 +24,17 @@ from compilediag.readers.parallel import map_ordered
 from compilediag.receipt.file import write_receipt
 from compilediag.receipt.locate import receipt_in
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.runs.offline.rank_choice import (
+from compilediag.runs.offline.receipts import (
     Journals,
     RankPart,
     choice_of,
+    fingerprint_and_receipt,
     journals_of,
+    listed_receipt,
+    merged_receipt,
     parts_in,
     parts_of,
     summaries_in,
-)
-from compilediag.runs.offline.receipts import (
-    fingerprint_and_receipt,
-    listed_receipt,
-    merged_receipt,
 )
 from compilediag.runs.offline.sources import (
     LoadedSources,

@@ -18,9 +18,9 @@ from compilediag.compare.cold_and_warm import (
 from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RECEIPT_NAME
 from compilediag.runs.run_directory import save_receipt
+from compilediag.runs.supervised.child import Outcome, with_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program, caches, fault_note, program_in_own_folder
-from compilediag.runs.supervised.supervised_run import Outcome, with_receipt
 
 COLD = "cold"
 """Folder of the first start, below the directory of the second."""

@@ -15,29 +15,26 @@ from typing import Any
 from compilediag.errors import EXIT_INTERNAL, OutputUnwritable, UsageError
 from compilediag.receipt.locate import RUNS_FOLDER
 from compilediag.runs.checkout import ProvenanceProbe, digest_script
-from compilediag.runs.run_directory import ARTIFACTS, TRACES, make_run_dir, save_receipt
+from compilediag.runs.run_directory import ARTIFACTS, TRACES, KeptFiles, make_run_dir, save_receipt
 from compilediag.runs.supervised.assemble import assemble
 from compilediag.runs.supervised.child import (
     PASSED_ON,
     STDERR,
+    CommandLine,
     ExitInfo,
+    Outcome,
+    SupervisedRun,
+    TelemetryReport,
+    begin_export,
     child_environment,
     start,
     supervise,
 )
 from compilediag.runs.supervised.depyf import decompile
-from compilediag.runs.supervised.kept_files import KeptFiles
 from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.repeat import limited
 from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
-from compilediag.runs.supervised.supervised_run import (
-    CommandLine,
-    Outcome,
-    SupervisedRun,
-    TelemetryReport,
-    begin_export,
-)
 from compilediag.runs.supervised.target import parse_target
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan

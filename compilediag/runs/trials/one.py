@@ -18,9 +18,9 @@ from compilediag.fixes.certificate import results_in
 from compilediag.fixes.observed import Observed
 from compilediag.rules.changes import plan_of
 from compilediag.rules.variables import added
+from compilediag.runs.supervised.child import Outcome
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import Program, caches, run
-from compilediag.runs.supervised.supervised_run import Outcome
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.wire import TrialPlan, clip
 

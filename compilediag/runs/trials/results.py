@@ -26,9 +26,9 @@ from compilediag.receipt.schema.compiles import (
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.rules.changes import Change, EditImpossible
 from compilediag.rules.variables import export_line, joined
+from compilediag.runs.trials.campaign import Campaign
 from compilediag.runs.trials.one import SEED
 from compilediag.runs.trials.sources import as_patch
-from compilediag.runs.trials.state import Campaign
 
 
 class TriedRecord(ProofRecord, frozen=True, kw_only=True):
