@@ -103,7 +103,7 @@ class Attachment:
         invocations.sinks.install(session)  # after the steps: their clock reads first
         for sinks in (*self._recorded.values(), shape_log.sinks):
             sinks.install(session)
-        signals.install(session, torch)
+        signals.install(session)
         collectors.steps_installed()
         if session.trial is not None:
             # After those that measure: its own cost is in no step's begin.
@@ -142,8 +142,7 @@ class Attachment:
         )
 
     def _read_environment(self) -> None:
-        facts = environment.read(self._torch)
-        self.session.emit(EnvironmentRead(self.session.now(), facts))
+        self.session.emit(EnvironmentRead(self.session.now(), environment.read(self._torch)))
 
     def forked(self) -> None:
         """This process is a fork of the one that the collectors were installed in."""
@@ -164,7 +163,7 @@ class Attachment:
             *((name, partial(sinks.finish, session)) for name, sinks in self._recorded.items()),
             ("fixed shapes", partial(shape_log.sinks.finish, session)),
             ("invocations", partial(invocations.sinks.finish, session)),
-            ("profiling", partial(signals.finish, session)),
+            ("profiling", partial(signals.sinks.finish, session)),
             *(collectors.last_actions() if collectors is not None else ()),
             ("environment", self._torch and self._read_environment),
         ):
@@ -193,7 +192,6 @@ class Attachment:
         )
 
     def uninstall(self) -> None:
-        """Puts torch back as it was."""
         session = self.session
         self._imports.withdraw()
         while self._undo:
@@ -201,11 +199,10 @@ class Attachment:
         if self._collectors is not None:
             self._collectors.uninstall()
         steps.uninstall(session)
-        for sinks in (*self._recorded.values(), shape_log.sinks):
+        for sinks in (*self._recorded.values(), shape_log.sinks, signals.sinks):
             sinks.uninstall(session)
         trace_redaction.uninstall(session)
         invocations.uninstall(session)
-        signals.uninstall(session)
         if session.trial is not None:
             session.trial.uninstall()
 

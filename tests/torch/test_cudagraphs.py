@@ -38,7 +38,6 @@ class Watched:
         self.events: list[Event] = []
         self.session = Session(self.events.append)
         self.collector = CudagraphCollector(self.session)
-        self.collector.install()
 
     def run(self) -> CudagraphRun:
         """Everything so far, folded; the counts are told as at the end of a process."""

@@ -78,7 +78,7 @@ def default_signals() -> Iterator[None]:
 def test_signals_are_the_program_s_unless_asked_for(default_signals: None) -> None:
     """Where they were not taken over, no session watches a step."""
     session = Session(lambda _: None)
-    signals.install(session, None)
+    signals.install(session)
     assert session.step_listeners == []
 
 
@@ -185,7 +185,7 @@ def test_a_fork_has_no_window(window: tuple[Profiling, list[Event]], monkeypatch
     profiles, events = window
     ask(monkeypatch, True)
     profiles.step_ended(0, False)
-    profiles.forget()
+    profiles.discard()
     profiles.end(1)
     assert events == []
 

@@ -9,7 +9,7 @@ import sys
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -30,6 +30,17 @@ TABLES = ("_parameters", "_buffers", "_modules")
 
 _OF_FUNCTIONS = frozenset({"__closure__", "__code__", "__defaults__", "__kwdefaults__"})
 _OF_METHODS = frozenset({"__func__", "__self__"})
+
+
+def frames_from(
+    frame: types.FrameType | None, most: int = sys.maxsize
+) -> Iterator[types.FrameType]:
+    """The calls in progress from a frame outwards, at most so many."""
+    for _ in range(most):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
 
 
 class Hop(NamedTuple):

@@ -16,10 +16,12 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from compilediag_harness.base import process_options
 from compilediag_harness.wire import Event, FaultOccurred, clip
+
+Fields = ParamSpec("Fields")
 
 
 class TrialPart(Protocol):
@@ -101,6 +103,15 @@ class Session:
         except Exception:
             self.records_dropped += 1
 
+    def record(
+        self,
+        kind: Callable[Concatenate[float, int, Fields], Event],
+        *args: Fields.args,
+        **kwargs: Fields.kwargs,
+    ) -> None:
+        """Emits an event of this moment and of the step in progress, with these other fields."""
+        self.emit(kind(self.now(), self.step, *args, **kwargs))
+
     def end_step(self) -> None:
         """Closes the step in progress and opens the next: `steps.py` alone calls this."""
         finished, compiled = self.step, self.compiled_in_step
@@ -114,7 +125,6 @@ class Session:
                 self.fault("step listener", error)
 
     def charge(self, seconds: float) -> None:
-        """Adds to the measured cost of our own code."""
         self.collector_s += seconds
 
     @contextlib.contextmanager
@@ -203,7 +213,6 @@ class SessionSinks(Generic[Sink]):
         self.all = tuple(sink for sink in self.all if sink.session is not session)
 
     def discard(self) -> None:
-        """Drops what is not written, of every session."""
         for sink in self.all:
             sink.discard()
 

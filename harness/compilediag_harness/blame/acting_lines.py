@@ -80,7 +80,6 @@ class _Call:
 
     @functools.cached_property
     def at(self) -> UserCall:
-        """Its place and text."""
         code, text = self._inside, clip(ast.unparse(self._node), _TEXT_CHARS)
         return UserCall(code.co_filename, self._node.lineno, code.co_name, text)
 

@@ -43,15 +43,12 @@ class LineListener(Protocol):
 
     def entered(self, frame: types.FrameType) -> None:
         """A function of the user's begins or goes on."""
-        ...
 
     def line(self, frame: types.FrameType, line: int) -> None:
         """It is about to run a line."""
-        ...
 
     def left(self, frame: types.FrameType) -> None:
         """It returns, yields or raises."""
-        ...
 
 
 class TraceFunction:
@@ -100,7 +97,6 @@ class TraceFunction:
             threading.settrace(None)  # pyright: ignore[reportArgumentType] - as it was
 
     def close(self) -> None:
-        """Takes everything out."""
         self._closed = True
         self.stop()
         if sys.gettrace() is self._function:
@@ -128,8 +124,8 @@ class _Paused(threading.local):
 
 
 class Monitoring:
-    """By `sys.monitoring`, with a tool id of our own: other tools are not touched. Lines are
-    switched on for the code objects of the user's files alone."""
+    """The same by `sys.monitoring`, with a tool id of our own: other tools are not touched. Lines
+    are switched on for the code objects of the user's files alone."""
 
     def __init__(self, listener: LineListener, monitoring: Any = None) -> None:
         self._listener = listener
@@ -169,12 +165,10 @@ class Monitoring:
         return True
 
     def pause(self) -> bool:
-        """As of `TraceFunction`."""
         self._paused.here = True
         return True
 
     def stop(self) -> None:
-        """As of `TraceFunction`."""
         if self._running:
             self._running = False
             self._api.set_events(self._tool, 0)
@@ -183,7 +177,6 @@ class Monitoring:
             self._followed.clear()
 
     def close(self) -> None:
-        """As of `TraceFunction`."""
         self.stop()
         if self._tool is not None:
             self._api.free_tool_id(self._tool)
@@ -213,11 +206,3 @@ class Monitoring:
         # A call that raises reports it whether it is followed or not.
         if not self._paused.here and code in self._followed:
             self._listener.left(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-
-
-LineEvents = TraceFunction | Monitoring
-
-
-def line_events(listener: LineListener) -> LineEvents:
-    """The way of this Python."""
-    return TraceFunction(listener) if sys.version_info < (3, 12) else Monitoring(listener)

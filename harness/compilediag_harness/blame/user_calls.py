@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.object_graph import MISSING, plain_attribute
 from compilediag_harness.base.session import Session
+from compilediag_harness.blame.guard_sources import parsed
 from compilediag_harness.blame.source_locations import is_ours, is_own_frame, is_torch
 from compilediag_harness.redaction.recognise import is_secret_name
 from compilediag_harness.torch_internals import torch_compiles
@@ -137,10 +138,7 @@ def _running_segment(frame: types.FrameType) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def _as_call(segment: str) -> ast.Call | None:
-    try:
-        found = ast.parse(f"({segment}\n)", mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    found = parsed(f"({segment}\n)")
     return found if isinstance(found, ast.Call) else None
 
 
@@ -336,7 +334,9 @@ def _is_certain(call: ast.Call, passed: list[_Passed], names: _Names) -> bool:
         given = names.value(item.expression)
         if given is MISSING or item.value is MISSING:
             continue
-        if given is not item.value and not _is_equal_number_or_text(given, item.value):
+        # Constants of source text are other objects than those of its byte code.
+        plain = type(given) in (bool, int, float, str, bytes) and type(given) is type(item.value)
+        if given is not item.value and not (plain and given == item.value):
             return False
         confirmed = confirmed or not _is_shared(given)
     callee = names.value(call.func)
@@ -347,12 +347,6 @@ def _is_certain(call: ast.Call, passed: list[_Passed], names: _Names) -> bool:
     inner = callee if inner is MISSING else inner
     is_module = type(plain_attribute(callee, "_modules")) is dict
     return is_module or isinstance(inner, (types.FunctionType, types.MethodType))
-
-
-def _is_equal_number_or_text(given: object, got: object) -> bool:
-    """Constants of source text are other objects than those of its byte code."""
-    plain = type(given) in (bool, int, float, str, bytes)
-    return plain and type(given) is type(got) and given == got
 
 
 def _is_shared(value: Any) -> bool:
@@ -385,17 +379,12 @@ def entered(session: Session) -> tuple[UserCall | None, str]:
         found = user_call(torch_compiles.frame_being_compiled(), here)
         if found is None and (waiting := torch_compiles.frame_waiting_for_backward()) is not None:
             found = user_call(None, waiting)
-        return found, "" if found is not None else _thread(here)
+        if found is not None:
+            return found, ""
+        # A thread by its name and its first call, which `threading` itself does not count as.
+        while here.f_back is not None and here.f_back.f_code.co_filename != threading.__file__:
+            here = here.f_back
+        file = "/".join(here.f_code.co_filename.split(os.sep)[-2:])
+        where = f"{file}:{here.f_lineno} in {here.f_code.co_name}"
+        return None, f"thread {threading.current_thread().name} ({where})"
     return None, ""
-
-
-def _thread(frame: types.FrameType) -> str:
-    """A thread by its name and its first call, which `threading` itself does not count as."""
-    while frame.f_back is not None:
-        if frame.f_back.f_code.co_filename == threading.__file__:
-            break
-        frame = frame.f_back
-    code = frame.f_code
-    file = "/".join(code.co_filename.split(os.sep)[-2:])
-    where = f"{file}:{frame.f_lineno} in {code.co_name}"
-    return f"thread {threading.current_thread().name} ({where})"

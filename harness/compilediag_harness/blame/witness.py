@@ -19,11 +19,7 @@ from compilediag_harness.base.process_options import WitnessPlan
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import guard_sources
 from compilediag_harness.blame.guard_sources import SourcePath, path_of
-from compilediag_harness.blame.line_events import (
-    LineEvents,
-    line_events,
-    own_frames,
-)
+from compilediag_harness.blame.line_events import Monitoring, TraceFunction, own_frames
 from compilediag_harness.blame.user_calls import locals_of
 from compilediag_harness.blame.watches import Look, Seen, WatchedValue, Watches, look_at, text_of
 from compilediag_harness.torch_internals import torch_api, torch_calls, torch_guards
@@ -42,7 +38,6 @@ deletes stays alive in them: reading them once more empties them."""
 _OF_TORCH = frozenset({"MODULE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "DUPLICATE_INPUT"})
 """Kinds of guards on what torch itself put there, or on what another guard is about."""
 _TENSOR_ASPECT = re.compile(r"\b(requires_grad|dtype|device|stride|size|rank)\b")
-_KEY = re.compile(r"(?:contains\((?P<a>'[^']*'), |, (?P<b>'[^']*')\))")
 
 
 class _Thread(threading.local):
@@ -78,7 +73,7 @@ class Witness:
         self._stopped: str | None = None
         self._stopped_step = 0
         self._forked = False
-        self._events: LineEvents = line_events(self)
+        self._events = TraceFunction(self) if sys.version_info < (3, 12) else Monitoring(self)
         if self._events.problem is not None:
             self._stop(self._events.problem)
         self._remove = torch_calls.on_every_call(self._call_begins, self._call_ended)
@@ -97,7 +92,7 @@ class Witness:
             for source in self._sources(guards):
                 path = path_of(source)
                 root = None if path is None else self._root(path, code, scope)
-                if path is not None and root is not None:
+                if root is not None:
                     self._watches.add(*root)
 
     def _sources(self, guards: Iterable[Any]) -> set[str]:
@@ -184,13 +179,13 @@ class Witness:
     # --- lines -------------------------------------------------------------------------------
 
     def entered(self, frame: types.FrameType) -> None:
-        """As of `LineListener`: what changed was changed by the line that called it."""
+        """What changed was changed by the line that called it."""
         if self._stopped is None:
             self._look(_stack(frame.f_back, None))
             self._thread.lines[id(frame)] = frame.f_lineno
 
     def line(self, frame: types.FrameType, line: int) -> None:
-        """As of `LineListener`: what changed was changed by the line before."""
+        """What changed was changed by the line before."""
         if self._stopped is not None:
             return
         self._lines += 1
@@ -203,7 +198,6 @@ class Witness:
             self._stop(f"after {MAX_SECONDS:g} seconds of looking at values")
 
     def left(self, frame: types.FrameType) -> None:
-        """As of `LineListener`."""
         if self._stopped is None:
             self._look(None, frame, self._thread.lines.pop(id(frame), None))
 
@@ -330,7 +324,6 @@ class Witness:
         self._events.close()
 
     def uninstall(self) -> None:
-        """Follows nothing any more."""
         self._events.close()
         self._remove()
 
@@ -376,8 +369,8 @@ def _mode_look(value: Any) -> Look:
 def _aspect(kind: str, text: str) -> str | None:
     """What of a value a guard is about, as `values.differ` names it."""
     if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
-        found = _KEY.search(text)
-        return f"key {found['a'] or found['b']}" if found else None
+        key = guard_sources.key_of(text)
+        return f"key {key}" if key else None
     if kind in ("DICT_LENGTH", "LENGTH_CHECK"):
         return "length"
     if kind == "TENSOR_MATCH":

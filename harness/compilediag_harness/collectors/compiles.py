@@ -101,17 +101,8 @@ class SizeGuardCollector:
         """An attempt to compile ended: its conditions are reported."""
         attempt = self._attempts.pop(compile_id, None)
         if attempt is not None and attempt.guards:
-            session = self._session
-            session.emit(
-                SizesGuarded(
-                    session.now(),
-                    session.step,
-                    compile_id,
-                    session.epoch,
-                    tuple(attempt.guards),
-                    attempt.left_out,
-                )
-            )
+            epoch, guards = self._session.epoch, tuple(attempt.guards)
+            self._session.record(SizesGuarded, compile_id, epoch, guards, attempt.left_out)
 
     def finish(self) -> None:
         """Reports what has no end: exports, and a compile that ended the program."""
@@ -162,16 +153,9 @@ def _until_traced(frames: Iterable[tuple[types.CodeType, int]]) -> Iterable[str]
 
 FEWEST = 4
 """Fewer blocks save too little to be worth another way of compiling."""
-
 WORTH_S = 1.0
 """Modules are looked at for compiles that took longer: counting takes a thousandth of that."""
-
-MAX_MODULES = 20_000
-
-MAX_VALUES = 200
-
-_MAX_OPEN = 256
-
+MAX_MODULES, MAX_VALUES, _MAX_OPEN = 20_000, 200, 256
 _RECORDING = "CUDAGRAPH_RECORDING"
 _REASON_CHARS = 2048
 _CACHES = ("inductor_fx_local", "inductor_fx_remote", "aotautograd_local", "aotautograd_remote")
@@ -220,6 +204,8 @@ class CompileCollector:
         """Host memory when they began. Those that torch does not announce, because another is in
         progress, have no record."""
         self.rows = 0
+        self.phases_seen = False
+        """Whether torch's timing reaches `phases`."""
 
     def started(self, trigger: str, compile_id: str) -> None:
         """A compile began (live view only: nothing is counted from it)."""
@@ -232,17 +218,8 @@ class CompileCollector:
             memory = resident()
             if memory is not None and len(self._before) < _MAX_OPEN:
                 self._before[compile_id] = memory
-        session.emit(
-            CompileStarted(
-                session.now(),
-                session.step,
-                trigger,
-                compile_id,
-                session.epoch,
-                source_locations.location_of(compiled.code) if compiled is not None else None,
-                *found,
-            )
-        )
+        where = source_locations.location_of(compiled.code) if compiled is not None else None
+        session.record(CompileStarted, trigger, compile_id, session.epoch, where, *found)
 
     def row(self, metrics: Any) -> None:
         """torch recorded a compile; never raises."""
@@ -257,18 +234,13 @@ class CompileCollector:
             after = resident() if before is not None else None
             if before is None or after is None:
                 return
-            session.emit(
-                CompileMemoryRead(
-                    t=session.now(),
-                    step=session.step,
-                    compile_id=made.compile_id,
-                    epoch=session.epoch,
-                    forward=made.forward,
-                    before=before.now,
-                    after=after.now,
-                    peak_before=before.peak,
-                    peak_after=after.peak,
-                )
+            session.record(
+                CompileMemoryRead,
+                *(made.compile_id, session.epoch, made.forward),
+                before=before.now,
+                after=after.now,
+                peak_before=before.peak,
+                peak_after=after.peak,
             )
 
     def reset(self) -> None:
@@ -278,7 +250,7 @@ class CompileCollector:
         session.epoch += 1
         for by_id in (self._entered, self._before, self._recompiles.analysis_s):
             by_id.clear()
-        session.emit(DynamoReset(session.now(), session.step, session.epoch))
+        session.record(DynamoReset, session.epoch)
 
     def leave_out(self, compile_id: str, seconds: float) -> None:
         """Time of our own inside a compile in progress: it is no part of its cost."""
@@ -299,7 +271,8 @@ class CompileCollector:
         # Our own analysis of a recompile lies within torch's times.
         seconds -= self._recompiles.analysis_s.pop(compile_id, 0.0)
         compiled = torch_compiles.frame_being_compiled() if seconds >= WORTH_S else None
-        timed, reason = self._phases.take(), row.field("recompile_reason")
+        timed = self._phases.take() if self.phases_seen else None
+        reason = row.field("recompile_reason")
         restarts = row.field("restart_reasons") or ()
         return Compiled(
             t=session.now(),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from compilediag_harness.base.object_graph import MISSING
 from compilediag_harness.blame import guard_sources, source_locations, writers
-from compilediag_harness.blame.reached_by_name import Reach
+from compilediag_harness.blame.writers import Reach
 from compilediag_harness.blame.writes_in_source import branches_on, store_beside_read
 from compilediag_harness.collectors import guard_facts, leaf_checks
 from compilediag_harness.collectors.guard_facts import Baselines
@@ -217,13 +217,11 @@ class _Entry:
 @functools.lru_cache(1024)
 def _only_source(condition: str) -> str | None:
     """What a condition reads, where that is one path without calls."""
-    try:
-        tree = ast.parse(condition.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError):
+    tree = guard_sources.parsed(condition)
+    nodes = [] if tree is None else list(ast.walk(tree))
+    if any(isinstance(node, ast.Call) for node in nodes):
         return None
-    if any(isinstance(node, ast.Call) for node in ast.walk(tree)):
-        return None
-    paths = [node for node in ast.walk(tree) if isinstance(node, (ast.Subscript, ast.Attribute))]
+    paths = [node for node in nodes if isinstance(node, (ast.Subscript, ast.Attribute))]
     inner = {id(node.value) for node in paths}
     found = {ast.unparse(node) for node in paths if id(node) not in inner}
     return found.pop() if len(found) == 1 else None
@@ -256,8 +254,7 @@ def _compared(kind: str, text: str, value: Any, tensor_type: type) -> tuple[str 
         name = guard_sources.member_of(text) or "attribute"
         return f"'{name}' absent", f"'{name}' present"
     if kind in ("DICT_CONTAINS", "SET_CONTAINS"):
-        found = re.search(r"(?:contains\((?P<a>'[^']*'), |, (?P<b>'[^']*')\))", text)
-        key = (found["a"] or found["b"]) if found else "key"
+        key = guard_sources.key_of(text) or "key"
         absent, present = f"{key} absent", f"{key} present"
         return (absent, present) if text.startswith("not ") else (present, absent)
     actual = guard_facts.shown(value, tensor_type)

@@ -102,7 +102,6 @@ class Baselines:
     def remember(
         self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
     ) -> None:
-        """Records one compile."""
         baseline = self._by_code.setdefault(code, {})[compile_id] = _unseen(code)
         baseline.inference_mode = torch_guards.inference_mode()
         for name, value in scope.items():
@@ -116,11 +115,9 @@ class Baselines:
         self._fresh.append(weakref.ref(code))
 
     def of(self, code: types.CodeType, compile_id: str) -> FactsAtCompile:
-        """The baseline of one cache entry."""
         return (self._by_code.get(code) or {}).get(compile_id) or _unseen(code)
 
     def newest(self, code: types.CodeType) -> FactsAtCompile | None:
-        """The baseline of the newest compile of `code`."""
         known = self._by_code.get(code)
         return list(known.values())[-1] if known else None
 

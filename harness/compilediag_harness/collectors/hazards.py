@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,13 +25,8 @@ from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import LeafChecks
 from compilediag_harness.steps.disabled_calls import code_of
 from compilediag_harness.torch_internals import torch_api, torch_guards
-from compilediag_harness.wire import (
-    FalseGuard,
-    HazardsChecked,
-    HooksFound,
-    Location,
-    UnguardedChanged,
-)
+from compilediag_harness.torch_internals.torch_api import is_disabled
+from compilediag_harness.wire import HazardsChecked, HooksFound, Location, UnguardedChanged
 
 if TYPE_CHECKING:
     from compilediag_harness.blame.witness import Witness
@@ -85,7 +80,12 @@ class HazardCollector:
         if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
         diff = described(examined, GuardValues(code, self._baselines, self._witness))
-        armed = tuple(guard for guard in diff.guards if _will_fail(guard))
+        # Global modes and shapes of arguments are set again by the next call.
+        armed = tuple(
+            guard
+            for guard in diff.guards
+            if guard.source not in ("", "L", "G") and guard.leaf != "SHAPE"
+        )
         session.emit(
             HazardsChecked(
                 *(session.now(), step, where, armed, diff.checked, diff.unevaluated),
@@ -96,17 +96,8 @@ class HazardCollector:
         return bool(armed)
 
 
-def _will_fail(guard: FalseGuard) -> bool:
-    """Whether a guard that is false between calls will be false in the next one: global modes and
-    shapes of arguments are set again by then."""
-    return bool(guard.source) and guard.source not in ("L", "G") and guard.leaf != "SHAPE"
-
-
 _FORWARD = ("forward_hook", "forward_pre_hook")
-_MAX_HOOKS = 512
-
-
-_MAX_MODULES = 5000
+_MAX_HOOKS, _MAX_MODULES = 512, 5000
 
 
 @dataclass(slots=True)
@@ -142,7 +133,6 @@ class UnguardedCollector:
 
     @property
     def modules(self) -> list[Any]:
-        """The compiled modules that are still alive."""
         return [root for root, _ in self._snapshots.items()]
 
     def step_ended(self, step: int, compiled: bool) -> None:
@@ -152,7 +142,6 @@ class UnguardedCollector:
             self.look(step)
 
     def look(self, step: int) -> None:
-        """Compares every compiled module that is still alive."""
         deadline = time.thread_time() + BUDGET_S
         for root, before in self._snapshots.items():
             if time.thread_time() > deadline:
@@ -167,7 +156,7 @@ class UnguardedCollector:
         for count, (path, module) in enumerate(root.named_modules()):
             if count >= _MAX_MODULES or time.thread_time() > deadline:
                 break
-            snapshot.hooks[path] = torch_api.module_hooks(module)
+            snapshot.hooks[path] = torch_api.hook_counts(module)
             owners.update(module.__class__.__mro__)
         # Methods of classes are looked up at trace time: code that is swapped later never runs.
         for owner in owners:
@@ -175,7 +164,7 @@ class UnguardedCollector:
                 for name, value in vars(owner).items():
                     if isinstance(value, types.FunctionType):
                         snapshot.methods[owner, name] = value.__code__
-        snapshot.global_hooks = torch_api.global_forward_hooks()
+        snapshot.global_hooks = torch_api.hook_counts()
         return snapshot
 
     def _compare(self, root: Any, before: _Snapshot, step: int) -> None:
@@ -186,7 +175,7 @@ class UnguardedCollector:
                 continue
             # Only a module without hooks is unguarded: torch guards the hooks that were there.
             # Read from the registries, never called: the hooks are the program's.
-            for kind, none, some in zip(_FORWARD, had, torch_api.module_hooks(module), strict=True):
+            for kind, none, some in zip(_FORWARD, had, torch_api.hook_counts(module), strict=True):
                 if none == 0 and some > 0:
                     hook = next(iter(getattr(module, f"_{kind}s").values()))
                     code = getattr(hook, "__code__", None)
@@ -197,17 +186,16 @@ class UnguardedCollector:
             if now is not None and now is not code:
                 target = f"{owner.__name__}.{name}"
                 self._report("class_method", target, location_of(now), before, step)
-        if before.global_hooks == (0, 0) and any(torch_api.global_forward_hooks()):
+        if before.global_hooks == (0, 0) and any(torch_api.hook_counts()):
             self._report("global_forward_hook", "torch.nn.modules.module", None, before, step)
 
     def _report(
         self, what: str, target: str, where: Location | None, before: _Snapshot, step: int
     ) -> None:
-        if (what, target) in self._reported:
-            return
-        self._reported.add((what, target))
         session = self._session
-        session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))
+        if (what, target) not in self._reported:
+            self._reported.add((what, target))
+            session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))
 
 
 def hooks_of(roots: Iterable[Any], now: float) -> HooksFound | None:
@@ -223,18 +211,10 @@ def hooks_of(roots: Iterable[Any], now: float) -> HooksFound | None:
             seen.add(id(owner))
             if time.thread_time() > deadline or len(found) >= _MAX_HOOKS:
                 break
-            found.update(dict.fromkeys(_hooks_on(owner, path or type(root).__name__)))
-    if not found:
-        return None
-    kinds, targets, functions, disabled = zip(*found, strict=True)
-    return HooksFound(now, kinds, targets, functions, disabled)
-
-
-def _hooks_on(owner: Any, path: str) -> Iterator[tuple[str, str, Location, bool]]:
-    """Kind, path and function of each, and whether it is disabled."""
-    for kind, registry in torch_api.hook_registries(owner):
-        for hook in list(registry.values()):
-            code = code_of(hook)
-            if code is not None and not source_locations.is_library(code.co_filename):
-                where = source_locations.definition_of(code)
-                yield kind, path, where, torch_api.is_disabled(hook)
+            hooks = ((k, h) for k, of in torch_api.hook_registries(owner) for h in of.values())
+            for kind, hook in list(hooks):
+                code = code_of(hook)
+                if code is not None and not source_locations.is_library(code.co_filename):
+                    where, disabled = source_locations.definition_of(code), is_disabled(hook)
+                    found[kind, path or type(root).__name__, where, disabled] = None
+    return HooksFound(now, *zip(*found, strict=True)) if found else None

@@ -76,7 +76,6 @@ class ShapeReader:
         self._plain = (torch_module.Tensor, torch_module.nn.Parameter)
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Shapes:
-        """The shapes of the tensors of one call."""
         found: list[tuple[str, tuple[Any, ...]]] = []
         with self._without_torch_function():
             for value in args if len(args) <= MAX_ITEMS else args[:MAX_ITEMS]:
@@ -150,7 +149,6 @@ class Invocations(SessionSink):
         self._order: list[tuple[int, float]] = []
 
     def called(self, key: int) -> None:
-        """An outermost compiled call begins in this thread."""
         try:
             call = torch_open_calls.called_with()
             if call is None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compilediag_harness.base.session import Session
+from compilediag_harness.blame.source_locations import location_of
 from compilediag_harness.blame.user_calls import entered
 from compilediag_harness.redaction import in_process
 from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
@@ -29,7 +30,6 @@ from compilediag_harness.wire import (
     LOG_OVER_LIMIT,
     FrameSkipped,
     GraphBroke,
-    Location,
     WarningSeen,
     clip,
 )
@@ -123,14 +123,12 @@ class LogCollector:
         return act
 
     def close(self) -> None:
-        """Closes torch_logs.txt."""
         if self._file is not None:
             self._file.close()
 
     # --- what torch says ----------------------------------------------------------------------
 
     def recompiling(self, code: Any, reasons: Sequence[str]) -> None:
-        """torch compiles a frame again, for these reasons."""
         self._last_reason = reasons[0] if reasons else ""
         failed = textwrap.indent("\n".join(reasons), "    - ", lambda line: True)
         place = f"{code.co_name} in {code.co_filename}:{code.co_firstlineno}"
@@ -138,14 +136,13 @@ class LogCollector:
         self._write(_RECOMPILES, head + failed)
 
     def broke(self, head: str, stack: str) -> None:
-        """A graph break."""
         repeated = head in self._seen
         if not repeated:
             self._seen.add(head)
         text = clip(head, _REPEATED_CHARS) if repeated else clip(head + "\n" + stack)
         self._report_break(text, torch_compiles.current_compile_id(), _BREAKS, repeated=repeated)
 
-    def failed(self, code: Any, error: BaseException, message: str) -> None:
+    def failed(self, error: BaseException, code: Any) -> None:
         """Dynamo gives a frame up because of an error."""
         report = torch_logs.skip_report(error, code)
         if report is not None:
@@ -155,17 +152,13 @@ class LogCollector:
         self.skipped(code, reason)
 
     def skipped(self, code: Any, reason: str) -> None:
-        """Dynamo does not compile a frame."""
         is_module_of_torch = code.co_name == "forward" and _TORCH_MODULE.search(code.co_filename)
         if any(word in reason for word in _ORDINARY_SKIPS) and not is_module_of_torch:
             return  # of a module of torch's own it may be why nothing was compiled
-        session = self._session
-        where = Location(code.co_filename, code.co_firstlineno, code.co_name)
-        at = (session.now(), session.step)
-        session.emit(FrameSkipped(*at, where, clip(reason, 2048), *entered(session)))
+        session, where = self._session, location_of(code)
+        session.record(FrameSkipped, where, clip(reason, 2048), *entered(session))
 
     def without_cudagraph(self, message: str) -> None:
-        """Something runs without CUDA graphs."""
         self._warn(_CUDAGRAPHS, message)
 
     def limited(self, limit: str, value: Any) -> None:
@@ -186,15 +179,12 @@ class LogCollector:
         self, text: str, compile_id: str, logger: str, *, repeated: bool = False
     ) -> None:
         self.break_records += 1
-        session = self._session
-        at = (session.now(), session.step)
-        session.emit(GraphBroke(*at, compile_id, session.epoch, text, repeated=repeated))
+        self._session.record(GraphBroke, compile_id, self._session.epoch, text, repeated=repeated)
         self._write(logger, text)
 
     def _warn(self, logger: str, text: str) -> None:
-        session, compile_id = self._session, torch_compiles.current_compile_id()
-        seen = WarningSeen(session.now(), session.step, compile_id, logger, clip(text, 4096))
-        session.emit(seen)
+        compile_id = torch_compiles.current_compile_id()
+        self._session.record(WarningSeen, compile_id, logger, clip(text, 4096))
         self._write(logger, text, logging.WARNING)
 
     def _write(self, logger: str, text: str, level: int = logging.DEBUG) -> None:

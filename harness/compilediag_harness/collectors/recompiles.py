@@ -84,19 +84,14 @@ class RecompileCollector:
         self.analysis_s[compile_id] = self.analysis_s.get(compile_id, 0.0) + spent
         self._phases.leave_out(spent)
         self._session.charge(spent)
-        self._session.emit(
-            Recompiled(
-                t=self._session.now(),
-                step=self._session.step,
-                compile_id=compile_id,
-                epoch=self._session.epoch,
-                frame=source_locations.location_of(frame.f_code),
-                reasons=found.reasons,
-                entries=found.entries,
-                analysis_s=spent,
-                problem=clip(found.problem, 500) if found.problem else None,
-                entries_left_out=len(entries) - len(found.entries),
-            )
+        self._session.record(
+            Recompiled,
+            *(compile_id, self._session.epoch, source_locations.location_of(frame.f_code)),
+            reasons=found.reasons,
+            entries=found.entries,
+            analysis_s=spent,
+            problem=clip(found.problem, 500) if found.problem else None,
+            entries_left_out=len(entries) - len(found.entries),
         )
 
     def _analyse(

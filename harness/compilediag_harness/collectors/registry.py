@@ -134,12 +134,11 @@ class CollectorSet:
         torch_compiles.on_metrics_row(self._compiles.row)
         self._counted_before = torch_compiles.totals()
         removers = torch_compiles.on_phases(self._phases.began, self._phases.ended)
-        self._phases.seen = bool(removers)
+        self._compiles.phases_seen = bool(removers)
         return removers
 
     def _watch_trees(self) -> None:
         self._cudagraphs = CudagraphCollector(self._session)
-        self._cudagraphs.install()
         self._session.step_listeners.append(self._cudagraphs.step_ended)
 
     # --- called by the hooks -----------------------------------------------------------------
@@ -154,7 +153,6 @@ class CollectorSet:
         self._compiles.started(trigger, compile_id)
 
     def recompiled(self, entries: list[Any], frame: Any, reasons: list[str]) -> None:
-        """torch has determined why no cache entry of a frame fits."""
         with self._session.shielded("torch's messages"):
             self.logs.recompiling(frame.f_code, reasons)
         with _without_collections():
@@ -175,7 +173,6 @@ class CollectorSet:
         session.charge(time.monotonic() - started)
 
     def compile_ended(self) -> None:
-        """No compile is in progress any more."""
         if self._witness is not None:
             self._witness.compile_ended()
 
@@ -190,7 +187,6 @@ class CollectorSet:
     # --- ending ------------------------------------------------------------------------------
 
     def stop_sampling(self) -> None:
-        """No synchronisation is counted any more in this step."""
         self._syncs.stop()
 
     def last_actions(self) -> list[tuple[str, Callable[[], object] | None]]:
@@ -212,11 +208,9 @@ class CollectorSet:
         self._sizes.finish()
         dynamo_seen = torch_names.loaded(torch_names.UTILS) is not None
         if dynamo_seen and not torch_compiles.on_metrics_row(self._compiles.row):
-            lost = "torch keeps no metrics rows"
-            session.emit(EvidenceLost(session.now(), session.step, "metrics", lost))
+            session.record(EvidenceLost, "metrics", "torch keeps no metrics rows")
 
     def _report_hooks(self) -> None:
-        """Reports the program's hooks on its compiled modules."""
         found = hazards.hooks_of(self._unguarded.modules, self._session.now())
         if found is not None:
             self._session.emit(found)

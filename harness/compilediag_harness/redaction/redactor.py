@@ -63,7 +63,15 @@ def secret_values(arguments: Sequence[str], variables: Mapping[str, str]) -> tup
             if is_secret_name(name) or name.lower() == "sig"
         )
         found += (spelling for value in given for spelling in (value, unquote(value)))
-    return tuple(value for value in dict.fromkeys(found) if _is_distinct(value))
+    return tuple(
+        value
+        for value in dict.fromkeys(found)
+        if len(value) >= MIN_LENGTH
+        and not is_harmless_literal(value)
+        and value.lower() not in _COMMON_WORDS
+        and not value.startswith(("/", "./", "~"))
+        and not is_redacted(value)
+    )
 
 
 def with_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -82,16 +90,6 @@ def is_secret_option(option: str, value: str, arguments: Sequence[str]) -> bool:
         return is_secret_name(option)
     of_pytest = any(os.path.basename(word) in ("pytest", "py.test") for word in arguments)
     return not of_pytest and not is_harmless_literal(value) and value not in _SHORT_VALUES
-
-
-def _is_distinct(value: str) -> bool:
-    return (
-        len(value) >= MIN_LENGTH
-        and not is_harmless_literal(value)
-        and value.lower() not in _COMMON_WORDS
-        and not value.startswith(("/", "./", "~"))
-        and not is_redacted(value)
-    )
 
 
 def spellings(value: str) -> Iterable[str]:
@@ -175,14 +173,32 @@ class Redactor:
             return
         self._known_values |= new
         self._harmless.clear()
-        longest = sorted(self._known_values, key=lambda value: (-len(value), value))
-        self._known = tuple((value, re.compile(_pattern_of(value))) for value in longest)
+        patterns: list[tuple[str, re.Pattern[str]]] = []
+        for value in sorted(self._known_values, key=lambda value: (-len(value), value)):
+            pattern = "|".join(re.escape(spelling) for spelling in spellings(value))
+            if value.isalpha() and len(value) < 16:  # a plain word only where it stands alone
+                pattern = rf"(?<![A-Za-z0-9_])(?:{pattern})(?![A-Za-z0-9_])"
+            patterns.append((value, re.compile(pattern)))
+        self._known = tuple(patterns)
 
     def text(self, text: str) -> str:
-        """One string."""
         if text in self._harmless:
             return text
-        found = self._redacted(text)
+        found = text
+        for value, pattern in self._known:
+            if pattern.search(found):
+                found = pattern.sub(self._placeholder(value, "known_value"), found)
+        if "… [" in found:
+            found = self._uncut(found)
+        if spans := secrets_in(found):
+            pieces: list[str] = []
+            last = 0
+            for start, end, kind in spans:
+                pieces += found[last:start], self._placeholder(found[start:end], kind)
+                if kind == "secret_name" and found[start - 1 : start] in ("'", '"'):
+                    self._remember(found[start:end])
+                last = end
+            found = "".join((*pieces, found[last:]))
         if MARK in found:
             self.counts.update(match["kind"] for match in PLACEHOLDER.finditer(found))
         elif len(text) <= MAX_SEEN_CHARS:
@@ -191,26 +207,7 @@ class Redactor:
             self._harmless.add(text)
         return found
 
-    def _redacted(self, text: str) -> str:
-        for value, pattern in self._known:
-            if pattern.search(text):
-                text = pattern.sub(self._placeholder(value, "known_value"), text)
-        if "… [" in text:
-            text = self._uncut(text)
-        spans = secrets_in(text)
-        if not spans:
-            return text
-        pieces: list[str] = []
-        last = 0
-        for start, end, kind in spans:
-            pieces += text[last:start], self._placeholder(text[start:end], kind)
-            if kind == "secret_name" and text[start - 1 : start] in ("'", '"'):
-                self._remember(text[start:end])
-            last = end
-        return "".join((*pieces, text[last:]))
-
     def value_of(self, name: str, value: str) -> str:
-        """The value of a variable, option or setting called `name`."""
         return self.hidden(value) if is_secret_name(name) else self.text(value)
 
     def hidden(self, value: str) -> str:
@@ -236,7 +233,6 @@ class Redactor:
         return tuple(kept)
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Environment variables."""
         return {name: self.value_of(name, value) for name, value in variables.items()}
 
     def value_at(self, key: str, value: str, *, secret: bool) -> str:
@@ -280,10 +276,3 @@ class Redactor:
         if len(self._placeholders) >= MAX_NUMBERED:
             return f"{MARK}{kind}>"
         return self._placeholders.setdefault(value, f"{MARK}{kind}#{next(self._numbers)}>")
-
-
-def _pattern_of(value: str) -> str:
-    """The spellings of a known value; of a plain word only where it stands alone."""
-    either = "|".join(re.escape(spelling) for spelling in spellings(value))
-    is_word = value.isalpha() and len(value) < 16
-    return rf"(?<![A-Za-z0-9_])(?:{either})(?![A-Za-z0-9_])" if is_word else either

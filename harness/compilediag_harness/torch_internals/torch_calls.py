@@ -11,15 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from compilediag_harness.base.post_import import is_initialising
-from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     EVAL_FRAME,
     HOOKS,
     Remover,
     available,
+    call_beside,
     loaded,
     lookup,
-    replace_with,
     subscribe,
 )
 from compilediag_harness.torch_internals.torch_open_calls import (
@@ -31,7 +30,7 @@ from compilediag_harness.torch_internals.torch_open_calls import (
 
 _call_listeners: list[tuple[Callable[[int], None], Callable[[int], None] | None]] = []
 _disabled_listeners: list[
-    tuple[Callable[[Any, float, float], None], Callable[[Any], None] | None]
+    tuple[Callable[[Any, float, float], None] | None, Callable[[Any], None] | None]
 ] = []
 
 _kept: list[object] = []
@@ -88,7 +87,7 @@ def on_every_call(begin: Callable[[int], None], end: Callable[[int], None]) -> R
 
 
 def on_disabled_call(
-    ended: Callable[[Any, float, float], None], begins: Callable[[Any], None] | None = None
+    ended: Callable[[Any, float, float], None] | None, begins: Callable[[Any], None] | None = None
 ) -> Remover:
     """Calls `ended(function, began, ended)`, in `time.monotonic()`, after each call of a function
     behind `torch.compiler.disable`, torch's own ones included; on 2.15 only of those that compiled
@@ -229,7 +228,8 @@ def _callback_set(caller: types.FrameType) -> None:
         return
     at = time.monotonic()
     for ended, _ in tuple(_disabled_listeners):
-        ended(call.function, call.began, at)
+        if ended is not None:
+            ended(call.function, call.began, at)
 
 
 def frames_are_offered() -> bool:
@@ -297,7 +297,7 @@ def _watch_disabling() -> bool | None:
         global _functions_disabled
         # torch disables functions of its own, too; and every graph that it has compiled.
         if not str(getattr(function, "__module__", "")).startswith("torch"):
-            if _for_torch(sys._getframe(1)):  # pyright: ignore[reportPrivateUsage]
+            if _for_torch(_get_frame(1)):
                 _disabled_by_torch.add(getattr(function, "__code__", None))
             else:
                 _functions_disabled = True
@@ -347,17 +347,9 @@ def stance() -> str | None:
 def on_stance_set(callback: Callable[[str, types.FrameType], None]) -> Remover | None:
     """Calls `callback(stance, frame)` after each stance that is set, with the frame that set it: of
     `set_stance` itself."""
+
+    def was_set(_before: Any, chosen: Any) -> None:
+        callback(str(chosen.stance), _get_frame(2))
+
     # `set_stance` imports the function by its name: it is replaced there, not where it is defined.
-    decorators = loaded("torch._dynamo.decorators")
-    original = getattr(decorators, "_set_stance", None)
-    if original is None:
-        return None
-
-    @functools.wraps(original)
-    def set_stance(chosen: Any) -> Any:
-        with out_of_tracebacks:
-            before = original(chosen)
-        callback(str(chosen.stance), sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
-        return before
-
-    return replace_with(decorators, "_set_stance", set_stance)
+    return call_beside(loaded("torch._dynamo.decorators"), "_set_stance", after=was_set)

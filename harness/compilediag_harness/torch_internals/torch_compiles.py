@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import collections
 import functools
-import inspect
 import sys
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from compilediag_harness.base.object_graph import frames_from
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     CONVERT_FRAME,
@@ -25,7 +25,7 @@ from compilediag_harness.torch_internals.torch_names import (
     lookup,
     subscribe,
 )
-from compilediag_harness.wire.compiles import PhaseStack, TimedPhases
+from compilediag_harness.wire.compiles import PhaseStack
 
 PhaseListener = Callable[[str, int], None]
 """Called with a phase's name and the time in nanoseconds, in the thread that compiles."""
@@ -75,11 +75,8 @@ def forget_metrics_rows(listener: Callable[[Any], None]) -> None:
 
 def on_compile_start(callback: Callable[[str, str], None]) -> Remover | None:
     """Calls `callback(trigger, compile_id)` when a compile begins (2.7 names neither)."""
-
-    def started(*args: Any) -> None:
-        callback(*_trigger_and_id(*args))
-
-    return _before_callbacks("run_start_callbacks", started)
+    name = "run_start_callbacks"
+    return _before_callbacks(name, lambda *args: callback(*_trigger_and_id(*args)))
 
 
 def _trigger_and_id(given: Any = None) -> tuple[str, str]:
@@ -136,20 +133,14 @@ def frame_being_compiled() -> FrameBeingCompiled | None:
     to compile it."""
     # Both are local variables of `_compile`, some calls above. No other call's are read: reading
     # keeps them as long as the frame lives, also an exception that it handles.
-    caller: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    for _ in range(24):
-        if caller is None:
-            break
-        if (
-            caller.f_code.co_name == "_compile"
-            and caller.f_globals.get("__name__") == CONVERT_FRAME
-        ):
+    for caller in frames_from(sys._getframe(1), 24):  # pyright: ignore[reportPrivateUsage]
+        module, name = caller.f_globals.get("__name__"), caller.f_code.co_name
+        if name == "_compile" and module == CONVERT_FRAME:
             names = caller.f_locals
             code, values = names.get("code"), names.get("locals")
             if isinstance(code, types.CodeType):
                 given = cast(dict[str, Any], values) if isinstance(values, dict) else None
                 return FrameBeingCompiled(code, given, caller)
-        caller = caller.f_back
     return None
 
 
@@ -159,16 +150,12 @@ def frame_waiting_for_backward() -> types.FrameType | None:
     # An engine's thread is made in C++: `threading` has only a stand-in for it.
     if type(threading.current_thread()).__name__ != "_DummyThread":
         return None
-    waiting: list[types.FrameType] = []
-    for frame in sys._current_frames().values():  # pyright: ignore[reportPrivateUsage]
-        inner: types.FrameType | None = frame
-        for _ in range(4):  # a wait may itself be Python code
-            if inner is None:
-                break
-            if inner.f_code.co_name == "_engine_run_backward":
-                waiting.append(inner)
-                break
-            inner = inner.f_back
+    waiting = [
+        frame
+        for thread in sys._current_frames().values()  # pyright: ignore[reportPrivateUsage]
+        for frame in frames_from(thread, 4)  # a wait may itself be Python code
+        if frame.f_code.co_name == "_engine_run_backward"
+    ]
     return waiting[0] if len(waiting) == 1 else None
 
 
@@ -180,10 +167,7 @@ def on_reset(callback: Callable[[], None]) -> Remover | None:
 def on_compile_request(callback: Callable[[dict[str, Any]], None]) -> Remover | None:
     """Calls `callback` with backend, mode, dynamic, fullgraph and cudagraphs of each
     `torch.compile(...)`, which hands them to `torch._dynamo.optimize`."""
-
-    def requested(*args: Any, **kwargs: Any) -> None:
-        callback(_request_of(*args, **kwargs))
-
+    requested: Callable[..., None] = lambda *args, **given: callback(_request_of(*args, **given))
     return call_beside(loaded(DYNAMO), "optimize", before=requested)
 
 
@@ -197,13 +181,11 @@ def on_export(callback: Callable[[], None]) -> Remover | None:
 def exporting() -> bool:
     """Whether `torch.export` or `torch._dynamo.export` is at work in this thread."""
     # Dynamo's metrics rows do not say; what is at work stands on the stack.
-    frame = inspect.currentframe()
-    while frame is not None:
+    for frame in frames_from(sys._getframe()):  # pyright: ignore[reportPrivateUsage]
         module = frame.f_globals.get("__name__")
         name = getattr(frame.f_code, "co_qualname", "")
         if module == EXPORT or (module == EVAL_FRAME and name.startswith("export.<locals>.")):
             return True
-        frame = frame.f_back
     return False
 
 
@@ -314,32 +296,5 @@ def on_phases(began: PhaseListener, ended: PhaseListener) -> Sequence[Remover]:
     return () if None in removers else [remover for remover in removers if remover is not None]
 
 
-class _OfThread(threading.local):
-    def __init__(self) -> None:
-        self.stack = PhaseStack()
-
-
-class PhaseTimes:
-    """How long each phase of a compile took, without the phases within it."""
-
-    def __init__(self) -> None:
-        self.seen = False
-        """Whether torch's timing reaches `began` and `ended`."""
-        self._thread = _OfThread()
-
-    def began(self, name: str, at_ns: int) -> None:
-        """A phase begins in this thread."""
-        self._thread.stack.began(name, at_ns)
-
-    def ended(self, name: str, at_ns: int) -> None:
-        """The innermost phase of this name ends in this thread."""
-        self._thread.stack.ended(name, at_ns)
-
-    def leave_out(self, seconds: float) -> None:
-        """Time of our own, within the phases that are open: it is no phase's."""
-        self._thread.stack.leave_out(seconds)
-
-    def take(self) -> TimedPhases | None:
-        """The phases of the compile whose row torch writes now in this thread; None where they are
-        not seen."""
-        return self._thread.stack.take() if self.seen else None
+class PhaseTimes(threading.local, PhaseStack):
+    """The phases of what is compiled; each thread has its own."""

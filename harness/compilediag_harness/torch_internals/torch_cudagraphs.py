@@ -17,7 +17,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from dataclasses import replace
+from typing import Any, Protocol, cast
 
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
@@ -27,7 +28,7 @@ from compilediag_harness.torch_internals.torch_names import (
     replace_with,
     subscribe,
 )
-from compilediag_harness.wire import Location
+from compilediag_harness.wire import CudagraphRecorded, Location
 
 REASONS = {
     "StaticInputIdxMismatch": "static_address",
@@ -43,20 +44,6 @@ MAX_SIZES = 16
 """Tensors of one recording whose sizes are reported."""
 
 _STACK_LINE = re.compile(r'File "([^"\n]+)", line (\d+), in ([^\n]+)')
-
-
-class Recording(NamedTuple):
-    """One CUDA graph that was recorded: fields of `CudagraphRecorded`, as that describes them."""
-
-    compile_id: str
-    mode: str
-    reason: str
-    tree: int
-    function: int
-    sizes: tuple[str, ...]
-    moved: tuple[str, ...]
-    moved_at: tuple[Location | None, ...]
-    seconds: float
 
 
 class Tree:
@@ -85,8 +72,8 @@ def tree_of(manager: Any) -> Tree:
 
 def recording_begun(
     manager: Any, inputs: Any, function_id: Any, failed: Sequence[tuple[Any, str]]
-) -> Recording:
-    """The recording that begins; its inputs are still as the program gave them.
+) -> CudagraphRecorded:
+    """The recording that begins, of no step; its inputs are still as the program gave them.
 
     Args:
         manager: torch's, of one device and thread.
@@ -121,12 +108,14 @@ def recording_begun(
         if type(value) is int or (index not in fixed and hasattr(value, "data_ptr"))
     )
     moved = _moved(newest, reason, inputs, function.placeholders)
-    return Recording(
+    return CudagraphRecorded(
+        *(0.0, 0, 0),
         compile_id=str(manager.id_to_compile_id.get(function_id) or ""),
         mode=str(getattr(manager.id_to_mode.get(function_id), "name", "")).lower(),
         reason=reason,
         tree=tree.index,
         function=function_id.id,
+        thread=threading.get_ident(),
         sizes=tuple(itertools.islice(sizes, MAX_SIZES)),
         moved=tuple(placeholder.name for placeholder in moved),
         moved_at=tuple(_user_line(placeholder) for placeholder in moved),
@@ -194,8 +183,8 @@ TREES = "torch._inductor.cudagraph_trees"
 class RecordingListener(Protocol):
     """Called from the thread that runs the model, and never inside compiled code."""
 
-    def recorded(self, recording: Recording) -> None:
-        """A graph was recorded."""
+    def recorded(self, recording: CudagraphRecorded) -> None:
+        """A graph was recorded; time, step and epoch are not in it."""
 
     def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
         """A graph was replayed, or a function ran without its graph to warm up. `key`: the tree
@@ -273,7 +262,7 @@ def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
         if begun is not None:
             tree_of(self).recorded.add(function_id.id)
             for listener in tuple(_listeners):
-                listener.recorded(begun._replace(seconds=seconds))
+                listener.recorded(replace(begun, seconds=seconds))
         _checks.failed.clear()
         return result
 

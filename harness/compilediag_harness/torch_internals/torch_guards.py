@@ -353,7 +353,6 @@ class Evaluated(NamedTuple):
 
     @property
     def in_python(self) -> int:
-        """How many call a Python function."""
         return self.kinds[_PYTHON]
 
 

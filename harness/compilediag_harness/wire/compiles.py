@@ -40,7 +40,7 @@ class _Open:
     """The row of its compile was written before it ended: what is left belongs to no compile."""
 
 
-@dataclass(slots=True)
+@dataclass
 class PhaseStack:
     """The phases of what one thread compiles."""
 
