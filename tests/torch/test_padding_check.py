@@ -46,15 +46,12 @@ def example() -> Any:
     return torch.randn(ROWS, WIDTH, generator=torch.Generator().manual_seed(3))
 
 
-def argument_of(function: Any) -> str:
-    return "input" if isinstance(function, nn.Module) else "x"
-
-
 def report_of(name: str) -> PaddingReport:
     make, mask, _ = KINDS[name]
     torch.manual_seed(0)
     function = make()
-    fixed = FixedShape(function, {argument_of(function): 0}, [16], mask=mask)
+    argument = "input" if isinstance(function, nn.Module) else "x"
+    fixed = FixedShape(function, {argument: 0}, [16], mask=mask)
     return fixed.check(example())
 
 

@@ -55,7 +55,9 @@ def test_two_calls_wait() -> None:
         begun.set()
         end.wait(60)
 
-    other = threading.Thread(target=_named(_engine_run_backward_of_another))
+    code = _engine_run_backward_of_another.__code__.replace(co_name="_engine_run_backward")
+    _engine_run_backward_of_another.__code__ = code
+    other = threading.Thread(target=_engine_run_backward_of_another)
     other.start()
     begun.wait(60)
     try:
@@ -65,9 +67,3 @@ def test_two_calls_wait() -> None:
         other.join()
     assert call is None
     assert thread
-
-
-def _named(function: Any) -> Any:
-    """The function under the name of torch's."""
-    function.__code__ = function.__code__.replace(co_name="_engine_run_backward")
-    return function

@@ -50,16 +50,11 @@ def only(run: Timeline) -> Finding:
     return finding
 
 
-def with_eager_frame(run: Timeline) -> Timeline:
-    """The same run in which the frame had no graph at all."""
-    (frame,) = run.frames
-    return replace(run, frames=(replace(frame, graphs=0, ran_eager=True, eager_reason="a break"),))
-
-
 def test_a_frame_that_runs_eager_is_an_error() -> None:
     """In torch's words or by the frame itself no graph is left: an error, not a warning."""
     run = timeline([attempt("0/0")], breaks=(site(item_at()),))
-    assert only(with_eager_frame(run)).severity == "error"
+    frame = replace(run.frames[0], graphs=0, ran_eager=True, eager_reason="a break")
+    assert only(replace(run, frames=(frame,))).severity == "error"
     given_up = site(item_at().replace(GRACEFUL, GIVEN_UP))
     finding = only(timeline([attempt("0/0")], breaks=(given_up,)))
     assert (finding.severity, finding.evidence["ran_eager"]) == ("error", True)

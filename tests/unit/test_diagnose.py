@@ -32,12 +32,6 @@ def broken_frame(text: str) -> Timeline:
     return timeline([failed, fine], breaks=(met,), text_log=log(0, 0, [(FILE, 14)]))
 
 
-def made(
-    rule: str, severity: Severity, cost_s: float | None, *, name: str | None = None
-) -> Finding:
-    return built_finding(rule=rule, severity=severity, variable=name, cost_s=cost_s)
-
-
 def verdict_of(*findings: Finding) -> str:
     def rule(_: Timeline) -> Iterable[Finding]:
         return findings
@@ -90,7 +84,8 @@ def test_blind(run: Timeline, rule: str) -> None:
 )
 def test_verdict(severity: Severity, verdict: str) -> None:
     """Information alone leaves a run clean."""
-    assert verdict_of(made("CD204", severity, None)) == verdict
+    found = built_finding(rule="CD204", severity=severity, variable=None, cost_s=None)
+    assert verdict_of(found) == verdict
     assert verdict_of() == "clean"
 
 

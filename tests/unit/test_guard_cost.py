@@ -7,7 +7,7 @@ import pytest
 from built_receipt import CWD, FRAME, built, compiled, ended, started, torch_seen
 from screens import screen
 
-from compilediag.diagnosis.findings import Finding, place_of
+from compilediag.diagnosis.findings import place_of
 from compilediag.rules.costs import MIN_GUARDS, find_expensive_guards
 from compilediag.timeline.timeline import Timeline, fold
 from compilediag.views.compiles import show_compile_time
@@ -79,13 +79,9 @@ def run(*found: wire.GuardsEvaluated, **more: Any) -> Timeline:
     return fold([events(*found, **more)], user_roots=(CWD,))
 
 
-def rule(timeline: Timeline) -> list[Finding]:
-    return list(find_expensive_guards(timeline))
-
-
 def test_guards_that_take_a_tenth_of_a_step() -> None:
     """At the frame; modules are skipped first, checks dropped last."""
-    (found,) = rule(run(guards()))
+    (found,) = find_expensive_guards(run(guards()))
     assert found.title == "guards take 200 us of each 2.0 ms step (10%): 1,000 of forward"
     assert found.location == place_of(FRAME)
     assert found.count == STEPS
@@ -100,7 +96,7 @@ def test_guards_that_take_a_tenth_of_a_step() -> None:
 
 def test_calls_and_runs_of_a_step_multiply() -> None:
     """Two calls a step, each of which runs the frame twice."""
-    (found,) = rule(run(guards(40.0), calls=2, runs=2))
+    (found,) = find_expensive_guards(run(guards(40.0), calls=2, runs=2))
     assert found.evidence["us_per_step"] == pytest.approx(160.0)
 
 
@@ -116,7 +112,7 @@ def test_calls_and_runs_of_a_step_multiply() -> None:
 )
 def test_silent(timeline: Timeline, why: str) -> None:
     """Where the cost is small, or not known."""
-    assert rule(timeline) == [], why
+    assert list(find_expensive_guards(timeline)) == [], why
 
 
 def test_memory_of_several_compiles() -> None:
