@@ -31,7 +31,6 @@ from compilediag.runs.trials.against_eager import (
     PAIRS,
     Pairs,
     compare_numbers,
-    folder_of,
     run_pairs,
 )
 from compilediag.runs.trials.campaign import why_not
@@ -111,7 +110,7 @@ def _program_of_trials(options: RunOptions, first: Outcome) -> Program:
         timeout_s=options.timeout_s,
         grace_s=options.grace_s,
     )
-    return Program(options.target, of_trials, os.environ, folder_of(first.run_dir))
+    return Program(options.target, of_trials, os.environ, os.path.join(first.run_dir, FOLDER))
 
 
 def _require_possible(options: RunOptions) -> None:

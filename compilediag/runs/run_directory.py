@@ -51,13 +51,9 @@ MAX_FAULTS = 16
 
 
 def make_run_dir(output: str | None, name: str, *, now: float, pid: int) -> str:
-    """Creates the directory of one run and returns its absolute path.
-
-    Args:
-        output: the option of the user; None for `.compilediag/<utc>-<name>-<pid>`.
-        name: harmless characters only.
-        now: seconds since the epoch.
-        pid: makes the names of runs started in the same second differ.
+    """Creates the directory of one run and returns its absolute path: `output`, or
+    `.compilediag/<utc>-<name>-<pid>`, in which the pid makes the names of runs of one second
+    differ. `name`: harmless characters only; `now`: seconds since the epoch.
 
     Raises:
         UsageError: the directory is in use.
@@ -128,11 +124,7 @@ def save_receipt(receipt: Receipt, run_dir: str, *, latest: bool) -> str:
 
 
 def check_file(file: str, mark: str) -> None:
-    """An older file of ours is replaced; anything else there stays.
-
-    Args:
-        file: its path.
-        mark: what the first bytes of ours hold.
+    """An older file of ours, whose first bytes hold `mark`, is replaced; anything else stays.
 
     Raises:
         UsageError: something else is there.
@@ -219,9 +211,8 @@ class KeptFiles:
 
     def look(self) -> None:
         """Opens the files that are new."""
-        names = [*journal_names(self._run_dir)]
-        names += [name for name in names_in(self._run_dir) if name.startswith(TEXT_LOG_PREFIX)]
-        for name in names:
+        for path in (*journal_names(self._run_dir), *text_logs(self._run_dir)):
+            name = os.path.basename(path)
             if name not in self._files and len(self._files) < MAX_KEPT:
                 file = open_regular(os.path.join(self._run_dir, name))
                 if file is not None:
@@ -373,10 +364,8 @@ def source_artifacts(sources: Sequence[Input], folder: str) -> Iterator[Artifact
 
 
 def _digest(path: str, size: int | None) -> str | None:
-    if size is None or size > DIGEST_LIMIT_BYTES:
-        return None
-    file = open_regular(path)
-    if file is None:
+    small = size is not None and size <= DIGEST_LIMIT_BYTES
+    if not small or (file := open_regular(path)) is None:
         return None
     with file:
         return sha256_of(file)

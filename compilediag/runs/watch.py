@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -103,7 +102,8 @@ class WatchResult:
     @property
     def events(self) -> tuple[Event, ...]:
         """Every event, in order, as a journal would hold them."""
-        self._ended()
+        if self._wall_s is None:
+            raise RuntimeError("watch() has not ended: read what it has seen after the with block")
         return tuple(self._events)
 
     @property
@@ -177,10 +177,6 @@ class WatchResult:
         write_receipt(self.receipt, Path(path))
         return Path(path)
 
-    def _ended(self) -> None:
-        if self._wall_s is None:
-            raise RuntimeError("watch() has not ended: read what it has seen after the with block")
-
     def __repr__(self) -> str:
         if self._wall_s is None:
             return "<watch: in progress>"
@@ -246,12 +242,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
         self._forget_calls = torch_calls.on_outermost_call(seen.called)
         return seen
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         from compilediag_harness import attach
 
         session, seen = self._session, self._seen
@@ -262,8 +253,7 @@ class watch:  # noqa: N801  (a context manager reads as a word, like contextlib.
             self._forget_calls()
         failure = None
         if error is not None:
-            text = "".join(traceback.format_exception(kind, error, trace))
-            failure = clip(text, FAILURE_LIMIT)
+            failure = clip("".join(traceback.format_exception(error)), FAILURE_LIMIT)
         try:
             attach.finish(session, failure)
         finally:

@@ -5,7 +5,7 @@ made, and what was loaded."""
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -112,11 +112,10 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
     questions = {(item.epoch, item.compile_id): item for item in part.of(Recompiled)}
     rows, torch = rows_of(part, ahead=False), part.last(TorchSeen)
     # Lazily compiled backwards bear the compile id of their forward.
-    backward_s: dict[tuple[int, str], float] = {}
+    backward_s = defaultdict[tuple[int, str], float](float)
     for row in rows:
         if not row.forward:
-            key = (row.epoch, row.compile_id)
-            backward_s[key] = backward_s.get(key, 0.0) + row.seconds
+            backward_s[row.epoch, row.compile_id] += row.seconds
     has_rows = torch is None or torch.hooks.get("metrics_rows", True)
     # Rows made of a text log have no graph either: there a break means nothing for its frame.
     broken_ids = {(item.epoch, item.compile_id) for item in part.of(GraphBroke) if has_rows}
@@ -129,7 +128,7 @@ def compiles_of(part: ProcessEvents) -> list[Compile]:
             reason = row.fail_reason or "a graph break in a loop: the whole frame runs eager"
             row = replace(row, guarded=False, fail_reason=reason)
         question = questions.pop(key, None) if row.forward else None
-        made.append(_compile(row, question, backward_s.get(key, 0.0)))
+        made.append(_compile(row, question, backward_s[key]))
     # A question without a row: the process died, or the compile raised before its row was made.
     starts = {(item.epoch, item.compile_id): item for item in part.of(CompileStarted)}
     for key, item in questions.items():

@@ -152,7 +152,6 @@ class SyncLine:
     loop: int | None
     count: int
     most: int
-    """In the step that held most."""
     steps: tuple[int, ...]
     """Sampled steps that held any."""
     seconds: float | None = None
@@ -277,17 +276,11 @@ def cudagraphs_of(
     for compile_id, count in Counter(item.compile_id for item in recorded).items():
         total = sums.setdefault(compile_id, [0, 0, 0])
         total[0] = max(total[0], count)
-    return [
-        CudagraphRun(
-            process=process,
-            recorded=tuple(recorded),
-            counts={compile_id: GraphCounts(*total) for compile_id, total in sums.items()},
-            skips=None if last is None else last.skips,
-            live_graphs=None if last is None else last.live_graphs,
-            pool_bytes=None if last is None else last.pool_bytes,
-            lost=None if last is None else last.lost,
-        )
-    ]
+    counts = {compile_id: GraphCounts(*total) for compile_id, total in sums.items()}
+    ended = (None, None, None, None)
+    if last is not None:
+        ended = (last.skips, last.live_graphs, last.pool_bytes, last.lost)
+    return [CudagraphRun(process, tuple(recorded), counts, *ended)]
 
 
 def skip_reason(text: str) -> str | None:

@@ -59,9 +59,7 @@ class BreakSite:
 
 
 def break_sites(
-    parts: Iterable[ProcessEvents],
-    compiles: Iterable[Compile] = (),
-    user_roots: Sequence[str] = (),
+    parts: Iterable[ProcessEvents], compiles: Iterable[Compile] = (), user_roots: Sequence[str] = ()
 ) -> tuple[BreakSite, ...]:
     """Breaks by file and line: repeats at a recompile or a restart are one site. `compiles`: of all
     these processes; `user_roots`: folders of the user's own files."""
@@ -87,20 +85,11 @@ def break_sites(
             call is None or (inside.file, inside.line) != (call.file, call.line)
         ):
             call, thread = inside, ""
-        found.append(
-            BreakSite(
-                file=at.file,
-                line=at.line,
-                function=next((function for _, function, _ in reports if function), ""),
-                text=first.text,
-                count=len(reports),
-                compile_ids=tuple(dict.fromkeys(event.compile_id for _, _, event in reports)),
-                first_step=first.step,
-                processes=tuple(dict.fromkeys(process for process, _, _ in reports)),
-                entered_at=call,
-                entered_from=thread,
-            )
-        )
+        function = next((function for _, function, _ in reports if function), "")
+        compile_ids = tuple(dict.fromkeys(event.compile_id for _, _, event in reports))
+        processes = tuple(dict.fromkeys(process for process, _, _ in reports))
+        reported = (at.file, at.line, function, first.text, len(reports), compile_ids)
+        found.append(BreakSite(*reported, first.step, processes, call, thread))
     return tuple(found)
 
 

@@ -37,10 +37,10 @@ def ownership_of(file: str, user_roots: Sequence[str] = ()) -> Ownership:
     """Who owns `file`, a path as torch or Python prints it.
 
     torch's own files are "torch"; installed packages, the standard library and our own half in the
-    program are "third_party";
-    everything else is "user", also a file outside `user_roots`, because a project is often run
-    from elsewhere. A virtual environment inside the user's folder stays third party. A path that
-    torch shortened from the left is completed against `user_roots` where it can be.
+    program are "third_party"; everything else is "user", also a file outside `user_roots`, because
+    a project is often run from elsewhere. A virtual environment inside the user's folder stays
+    third party. A path that torch shortened from the left is completed against `user_roots` where
+    it can be.
     """
     return _ownership(file, tuple(user_roots))
 
@@ -81,14 +81,11 @@ def _belongs_to_torch_source(file: str, roots: tuple[str, ...]) -> bool:
     if file.startswith("/"):
         head, found, tail = file.rpartition("/torch/")
         return bool(found) and bool(head) and re.match(_TORCH_TAIL, tail) is not None
-    tail = file.removeprefix("torch/")
-    return re.match(_TORCH_TAIL, tail) is not None and not _continues_a_root(file, roots)
-
-
-def _continues_a_root(file: str, roots: tuple[str, ...]) -> bool:
-    """A shortened path begins with the last folders of a root: "b/app.py" below ".../a/b"."""
+    if re.match(_TORCH_TAIL, file.removeprefix("torch/")) is None:
+        return False
+    # A shortened path begins with the last folders of a root: "b/app.py" below ".../a/b".
     folders = file.split("/")[:-1]
-    return any(
+    return not any(
         root.rstrip("/").endswith("/" + "/".join(folders[:count]))
         for root in roots
         for count in range(1, len(folders) + 1)

@@ -46,11 +46,21 @@ from compilediag.timeline.frames import (
 )
 from compilediag.timeline.invocations import (
     Calls,
+    CallsOutside,
+    DeviceStep,
+    ModuleHook,
+    PartialPhase,
     StanceCalls,
+    Step,
     TimedCalls,
+    device_steps_of,
+    disabled_calls_of,
     held_states_of,
+    hooks_of,
     invocations_of,
+    partial_phases_of,
     stance_calls_of,
+    steps_of,
     timed_calls_of,
 )
 from compilediag.timeline.process import ProcessEvents
@@ -61,18 +71,6 @@ from compilediag.timeline.recorded import (
     groups_of,
     loops_of,
     newest_of,
-)
-from compilediag.timeline.steps import (
-    CallsOutside,
-    DeviceStep,
-    ModuleHook,
-    PartialPhase,
-    Step,
-    device_steps_of,
-    disabled_calls_of,
-    hooks_of,
-    partial_phases_of,
-    steps_of,
 )
 from compilediag_harness.wire import (
     AblationWritten,
@@ -123,14 +121,14 @@ from compilediag_harness.wire import (
 Kind = TypeVar("Kind")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TextLog:
     """What the text log of the run (TORCH_LOGS) contains, counted independently of the events."""
 
-    recompiling_lines: int
+    recompiling_lines: int = 0
     """"Recompiling function" messages: one more than the real recompiles per frame at the limit."""
-    limit_warnings: int
-    break_sites: frozenset[tuple[str, int]]
+    limit_warnings: int = 0
+    break_sites: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     profile_uses: tuple[str, ...] = ()
     """Messages about a stored dynamic-shape profile in use."""
     log_lines: int = 0
@@ -138,7 +136,6 @@ class TextLog:
     unknown_lines: int = 0
     """Lines about recompiles or breaks that the reader could not understand: never ignored."""
     torn: bool = False
-    """The log ends in the middle of a line."""
     lines_left_out: int = 0
     """Lines in the middle of long messages that are not in the log: they were counted instead."""
     over_limit: bool = False
@@ -208,7 +205,6 @@ class Timeline:
     warm_calls: tuple[TimedWarmCalls, ...] = _made(WarmCallsTimed, warm_calls_of)
     compile_memory: tuple[CompileGrowth, ...] = _made(CompileMemoryRead, compile_memory_of)
     hazards: tuple[HazardsChecked, ...] = _last(HazardsChecked, lambda event: event.frame)
-    """The last check of each frame."""
     unguarded: tuple[UnguardedChanged, ...] = _every(UnguardedChanged)
     warnings: tuple[WarningSeen, ...] = _every(WarningSeen)
     steps: tuple[Step, ...] = _of_parts(steps_of)
@@ -218,7 +214,6 @@ class Timeline:
     tracked: tuple[RunTracked, ...] = _made(RunTracked, newest_of)
     """Each run as it was recorded last, in the order in which they began."""
     tracked_left_out: int = 0
-    """Runs that were not recorded one by one."""
     ablations: tuple[AblationWritten, ...] = _every(AblationWritten)
     invocations: tuple[Calls, ...] = _made(CompiledCallsMade, invocations_of)
     stance_calls: tuple[StanceCalls, ...] = _made(EagerStanceCalls, stance_calls_of)
@@ -298,6 +293,9 @@ class Timeline:
         return tuple(item for item in self.recompiles if item.produced)
 
 
+_MAKERS = {each.name: each.metadata["make"] for each in fields(Timeline) if each.metadata}
+
+
 def fold(
     journals: Sequence[Iterable[Event]],
     text_log: TextLog | None = None,
@@ -309,9 +307,7 @@ def fold(
     """One Timeline of the events of every process, in the order of `journals`."""
     parts = [ProcessEvents.of_process(index, events) for index, events in enumerate(journals)]
     made = {
-        each.name: tuple(item for part in parts for item in each.metadata["make"](part))
-        for each in fields(Timeline)
-        if each.metadata
+        name: tuple(item for part in parts for item in make(part)) for name, make in _MAKERS.items()
     }
     compiles: tuple[Compile, ...] = made["compiles"]
     return Timeline(

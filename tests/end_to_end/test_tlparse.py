@@ -30,8 +30,8 @@ from compilediag.runs.tools.tlparse import (
     link_reports,
     reports_of,
     run_with_limits,
+    traces_in,
 )
-from compilediag.runs.tools.tlparse_log import traces_in
 
 needs_tlparse = pytest.mark.skipif(find_tlparse() is None, reason="tlparse is not installed")
 

@@ -419,11 +419,9 @@ def test_another_torch_than_that_of_the_findings(runs: Runs) -> None:
 def test_a_line_that_no_longer_matches_ends_the_runs(runs: Runs, tmp_path: Path) -> None:
     """An edit that the text has no place for any more is one sentence, and nothing is lost."""
     made = campaign()
-    made.chosen["F1"] = Change(
-        "source", "x", "", edits=(Edit(str(tmp_path / "gone.py"), 1, "before", ("y",)),)
-    )
+    edit = Edit(str(tmp_path / "gone.py"), 1, "before", ("y",))
     with pytest.raises(EditImpossible, match=r"gone\.py cannot be read"):
-        made.edited_files([made.chosen["F1"]])
+        made.edited_files([Change("source", "x", "", edits=(edit,))])
 
 
 def test_a_proof_of_a_campaign_before_is_kept_unless_its_change_fails(runs: Runs, tmp_path) -> None:

@@ -14,7 +14,6 @@ only where that into compiled code is seen below it.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,15 +21,24 @@ from contextlib import suppress
 from dataclasses import replace
 from sys import intern
 
-from compilediag.readers.journal import ProcessJournal, with_loss, with_problem
+from compilediag.readers.journal import ProcessJournal, read_processes, with_loss
 from compilediag.readers.lines import parse_json, parse_list, parse_object
-from compilediag.readers.storage import open_stream
-from compilediag.readers.torch_trace.metadata import (
+from compilediag.readers.torch_trace.records import (
+    ARTIFACTS,
+    CacheRecords,
+    SizeGuardRecords,
+    TracePhases,
+)
+from compilediag.readers.torch_trace.scan import (
+    TIMING,
     WANTED,
     About,
+    Losses,
     Metadata,
     Metrics,
     StackEntry,
+    TraceRecord,
+    TraceScanner,
     calls_of_stack,
     compile_id_in,
     compile_id_of,
@@ -42,13 +50,6 @@ from compilediag.readers.torch_trace.metadata import (
     short_text,
     text_of,
 )
-from compilediag.readers.torch_trace.records import (
-    ARTIFACTS,
-    CacheRecords,
-    SizeGuardRecords,
-    TracePhases,
-)
-from compilediag.readers.torch_trace.scan import TIMING, Losses, TraceRecord, TraceScanner
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import (
     OLD_TORCH,
@@ -80,9 +81,7 @@ def read_trace(path: str) -> tuple[ProcessJournal, ...]:
 
     A file that holds no record, or cannot be read, is one process with that loss.
     """
-    stream = open_stream(path)
-    found = trace_of(stream.chunks(), os.path.basename(path))
-    return with_problem(found, "torch_trace", stream.problem)
+    return read_processes(path, "torch_trace", trace_of)
 
 
 def trace_of(chunks: Iterable[bytes], name: str) -> tuple[ProcessJournal, ...]:
@@ -145,10 +144,6 @@ _CALL_CHARS = 500
 _TYPED = ("<stdin", "<ipython", "<string>")
 """Code of the program's own that has no file; other names like these are of generated code."""
 
-CallInFile = tuple[str, StackEntry]
-"""A call with the name of its file."""
-
-
 ROWS_KEPT = 12_000
 """Most attempts of a process that are kept; later records are counted as lost. With as many,
 `analyze` has 54 MB resident, whatever the size of the trace."""
@@ -163,7 +158,6 @@ EXPORTING = "/torch/export/_trace.py"
 """How the name of the file ends that stands in the stack of all that an export records."""
 
 OPERATIONS_KEPT = 4096
-"""Most collectives kept of one graph."""
 
 STRINGS_KEPT = 20_000
 """Most file names kept of a file's table of strings."""
@@ -211,7 +205,6 @@ class TraceProcess:
         self._events: list[Event] = []
         self._epoch = 0
         self._begun: set[str] = set()
-        """Compile ids of this epoch that began."""
         self._open: dict[Key, StackEntry | None] = {}
         """Frames of compiles that began and have no row yet."""
         self._frames: dict[Key, Location] = {}
@@ -236,7 +229,6 @@ class TraceProcess:
         """Compiles that began below `torch.export`."""
         self._phases = TracePhases(losses)
         self._cut = False
-        """Whether records were left out."""
 
     def take_timing(self, record: TraceRecord) -> None:
         """A record of a timed phase."""
@@ -364,7 +356,11 @@ class TraceProcess:
             text = short_text(payload.decode("utf-8", "replace"), TEXT_LIMIT)
             self._events.append(GraphBroke(self._t, 0, compile_id, self._epoch, text))
         elif name == "torch_version":
-            self._torch = _version_in(payload) or self._torch
+            value = parse_json(payload)
+            if (fields := parse_object(payload)) is not None:
+                value = next((item for key, item in fields.items() if "version" in key), None)
+            text = value if isinstance(value, str) else payload.decode("utf-8", "replace")
+            self._torch = short_text(text.strip().strip('"'), 100) or self._torch
         elif name == "inductor_collective_schedule":
             found = parse_list(payload) or []
             operations = tuple(short_text(item, 512) for item in found[:OPERATIONS_KEPT])
@@ -427,18 +423,9 @@ def _reasons_in(payload: bytes) -> tuple[str, ...]:
     )
 
 
-def _version_in(payload: bytes) -> str | None:
-    """The version in torch's own artifact."""
-    value = parse_json(payload)
-    if (fields := parse_object(payload)) is not None:
-        value = next((item for key, item in fields.items() if "version" in key), None)
-    text = value if isinstance(value, str) else payload.decode("utf-8", "replace")
-    return short_text(text.strip().strip('"'), 100) or None
-
-
-def entered(calls: Sequence[CallInFile]) -> tuple[UserCall | None, str]:
-    """The innermost call of the program's own among `calls`, the outermost of which is first, that
-    is seen to enter compiled code; or the thread, where there is none."""
+def entered(calls: Sequence[tuple[str, StackEntry]]) -> tuple[UserCall | None, str]:
+    """The innermost call of the program's own among `calls`, each with the name of its file and the
+    outermost first, that is seen to enter compiled code; or the thread, where there is none."""
     # The program's file where `python -m` ran it.
     outermost = next((pair for pair in calls if "runpy" not in pair[0]), None)
     main = outermost[0] if outermost and outermost[1].function == "<module>" else None

@@ -10,15 +10,16 @@ those of several threads lie among each other; their compile keeps them apart.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from compilediag.readers.lines import parse_object
-from compilediag.readers.torch_trace.metadata import (
+from compilediag.readers.torch_trace.scan import (
     About,
+    Losses,
     Metadata,
     StackEntry,
     calls_of_stack,
@@ -28,7 +29,6 @@ from compilediag.readers.torch_trace.metadata import (
     short_text,
     text_of,
 )
-from compilediag.readers.torch_trace.scan import Losses
 from compilediag.timeline.ownership import ownership_of
 from compilediag_harness.wire import (
     AOT_AUTOGRAD,
@@ -102,7 +102,9 @@ class CacheRecords:
             self._settings.add(read.digest)
             events.append(CacheSettingsRead(t, read.digest, read.settings))
         self._with_components += bool(read.components)
-        kept = self._with_components <= LOOKUPS_WITH_COMPONENTS
+        components, left_out = read.components, read.components_left_out
+        if self._with_components > LOOKUPS_WITH_COMPONENTS:
+            components, left_out = (), left_out + len(components)
         if cache == FX_GRAPH:
             self._graphs.append(((epoch, compile_id), len(events)))
         elif cache == AOT_AUTOGRAD:
@@ -114,24 +116,9 @@ class CacheRecords:
                 if owner == (epoch, compile_id) and isinstance(graph, CacheLookedUp):
                     events[index] = replace(graph, within=AOT_AUTOGRAD)
             self._graphs.clear()
-        events.append(
-            CacheLookedUp(
-                t=t,
-                step=0,
-                cache=cache,
-                outcome=outcome,
-                compile_id=compile_id,
-                epoch=epoch,
-                key=read.key,
-                status=read.status,
-                reason=read.reason,
-                saved_s=read.saved_s,
-                components=read.components if kept else (),
-                components_left_out=read.components_left_out
-                + (0 if kept else len(read.components)),
-                settings=read.digest,
-            )
-        )
+        known = (t, 0, cache, outcome, compile_id, epoch)
+        said = (read.key, read.status, read.reason, read.saved_s)
+        events.append(CacheLookedUp(*known, *said, "", components, left_out, read.digest))
 
 
 def _info(payload: bytes) -> Mapping[str, Any]:
@@ -299,15 +286,12 @@ class TracePhases:
         self._losses = losses
         self._seen = False
         self._payloads: dict[str, list[bytes]] = {}
-        """By compile; those that are not decoded yet."""
         self._stacks: dict[str, PhaseStack] = {}
         self._full = False
 
     def take_record(self, payload: bytes, compile_id: str) -> None:
         """One record of `compile_id`; "" is none: an import that the first compile waits for."""
-        payloads = self._payloads.get(compile_id)
-        if payloads is None:
-            payloads = self._payloads[compile_id] = []
+        payloads = self._payloads.setdefault(compile_id, [])
         payloads.append(payload)
         if len(payloads) >= PAYLOADS_KEPT or len(self._payloads) > STACKS_KEPT:
             self._decode(compile_id)
@@ -332,7 +316,14 @@ class TracePhases:
 
     def _decode(self, compile_id: str) -> bool:
         """Follows the phases of a compile to its last record; whether any record was one."""
-        timings = self._timings_in(self._payloads.pop(compile_id, ()))
+        payloads = self._payloads.pop(compile_id, ())
+        try:
+            found = _DECODER.decode(b"[%s]" % b",".join(payloads))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            found = [timing for payload in payloads if (timing := self._lenient(payload))]
+        timings = [timing for timing in found if 0 <= timing.ts < _MAX_MICROSECONDS]
+        for _ in range(len(found) - len(timings)):
+            self._losses.add("bad_json")
         self._seen = self._seen or bool(timings)
         stack = self._stacks.pop(compile_id, None) or PhaseStack()
         for timing in timings if compile_id else ():
@@ -342,16 +333,6 @@ class TracePhases:
                 stack.ended(timing.name[:_MAX_NAME_CHARS], round(timing.ts * 1000))
         self._keep(compile_id, stack)
         return self._seen
-
-    def _timings_in(self, payloads: Iterable[bytes]) -> list[_Timing]:
-        try:
-            timings = _DECODER.decode(b"[%s]" % b",".join(payloads))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            timings = [timing for payload in payloads if (timing := self._lenient(payload))]
-        known = [timing for timing in timings if 0 <= timing.ts < _MAX_MICROSECONDS]
-        for _ in range(len(timings) - len(known)):
-            self._losses.add("bad_json")
-        return known
 
     def _lenient(self, payload: bytes) -> _Timing | None:
         """A record that is no plain JSON, or has fields of other types."""

@@ -40,14 +40,9 @@ _NO_JOURNALS = (
 
 
 def write_report(receipt: Receipt, path: str, file: str, *, root: str, suffix: str) -> None:
-    """Writes the page of a run.
-
-    Args:
-        receipt: of the run.
-        path: of its file; the journals lie beside it.
-        file: the page.
-        root: files below this folder are shown relative to it.
-        suffix: what commands need to find this receipt again.
+    """Writes the page of a run to `file`. `path`: of the receipt, the journals lie beside it;
+    `root`: files below this folder are shown relative to it; `suffix`: what commands need to find
+    this receipt again.
 
     Raises:
         UsageError: `file` holds something else.

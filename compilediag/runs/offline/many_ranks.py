@@ -55,7 +55,6 @@ MAX_KEPT_EVENTS = MAX_EVENTS // MAX_RANKS
 """Most events of a source that a task returns."""
 
 CONNECT_S = 20
-"""Longest wait for the scheduler, in seconds."""
 
 RETRIES = 3
 """How often a task is tried again, beside those that a lost worker had: they are never lost."""

@@ -163,6 +163,8 @@ def summaries_in(journals: Journals) -> tuple[RankSummary, ...]:
 class UnlistedRanks:
     """What a receipt contains of ranks whose events it is not made of."""
 
+    listed: frozenset[int]
+    """Indexes of the other parts."""
     comparison: RankComparison
     """Of all ranks."""
     ranks: tuple[int, ...]
@@ -175,12 +177,10 @@ class RankChoice(NamedTuple):
 
     expected: int | None
     """The world size."""
-    listed: frozenset[int] | None = None
-    """Indexes of the parts that are listed; None: all."""
     unlisted: UnlistedRanks | None = None
 
     def lists(self, index: int) -> bool:
-        return self.listed is None or index in self.listed
+        return self.unlisted is None or index in self.unlisted.listed
 
 
 def choice_of(
@@ -200,6 +200,7 @@ def choice_of(
     comparison = compare_fingerprints(fingerprints, expected, summary_of)
     left = [item for index, item in enumerate(fingerprints) if index not in selection.indexes]
     unlisted = UnlistedRanks(
+        listed=selection.indexes,
         comparison=comparison,
         ranks=tuple(item.rank for item in left if item.rank is not None),
         journal=JournalFacts(
@@ -209,7 +210,7 @@ def choice_of(
         ),
         losses=tuple(_losses(left, selection.unlike)),
     )
-    return RankChoice(expected, selection.indexes, unlisted)
+    return RankChoice(expected, unlisted)
 
 
 def expected_ranks(
@@ -267,19 +268,14 @@ def rank_receipts(
     """A receipt of each rank alone, ascending, made one at a time or one task a rank."""
     parts = [part for part in parts_of(loaded.journals) if rank_of(part[0]) is not None]
     each_alone = (LoadedSources(tuple(part), root=loaded.root) for part in parts)
-    receipts = map_ordered(partial(rank_receipt, name=name), each_alone, executor)
-    yield from zip(loaded.ranks, receipts, strict=True)
-
-
-def rank_receipt(loaded: LoadedSources, name: str | None) -> Receipt:
-    """The receipt of one rank, the only one in `loaded`. Picklable both ways."""
-    return fingerprint_and_receipt(loaded, name)[1]
+    made = map_ordered(partial(fingerprint_and_receipt, name=name), each_alone, executor)
+    yield from zip(loaded.ranks, (receipt for _, receipt in made), strict=True)
 
 
 def fingerprint_and_receipt(
     loaded: LoadedSources, name: str | None
 ) -> tuple[RankFingerprint, Receipt]:
-    """One rank, or one process without a rank, by itself."""
+    """One rank, or one process without a rank, by itself. Picklable both ways."""
     timeline, diagnosis, receipt = receipt_of(
         fold([item.events for item in loaded.journals], user_roots=(loaded.root,)),
         _metadata(loaded, name, None, None),
@@ -294,7 +290,14 @@ def listed_receipt(
     unlisted = choice.unlisted
     metadata = _metadata(loaded, name, choice.expected, out)
     text_log, counted_ranks, compile_s = loaded.text_log, (), ()
-    lost: list[Sequence[EvidenceLost]] = [_unread(loaded.sources)]
+    # Files that may hold a part of the run, and were not read.
+    closed = [item for item in loaded.sources if item.kind == UNREADABLE]
+    unread = [f"{os.path.basename(item.path)}: {item.why}" for item in closed[:MAX_NAMES]]
+    if len(closed) > MAX_NAMES:
+        unread.append(f"{len(closed) - MAX_NAMES} more files could not be read")
+    beyond = (item for item in loaded.sources if item.kind == BEYOND)
+    unread += [f"{item.count} files were not looked at: {item.why}" for item in beyond]
+    lost: list[Sequence[EvidenceLost]] = [[EvidenceLost(0.0, 0, "files", x) for x in unread]]
     if unlisted is not None:
         text_log = None  # a log of all ranks is no second opinion of some
         counted_ranks = unlisted.ranks
@@ -330,20 +333,6 @@ def _with_unlisted(metadata: RunMetadata, unlisted: UnlistedRanks) -> RunMetadat
         journal=JournalFacts(listed.records + others.records, torn, lost),
         ranks=unlisted.comparison,
     )
-
-
-def _unread(sources: Sequence[Input]) -> tuple[EvidenceLost, ...]:
-    """Files that may hold a part of the run, and were not read."""
-    closed = [item for item in sources if item.kind == UNREADABLE]
-    reasons = [f"{os.path.basename(item.path)}: {item.why}" for item in closed[:MAX_NAMES]]
-    if len(closed) > MAX_NAMES:
-        reasons.append(f"{len(closed) - MAX_NAMES} more files could not be read")
-    reasons += [
-        f"{item.count} files were not looked at: {item.why}"
-        for item in sources
-        if item.kind == BEYOND
-    ]
-    return tuple(EvidenceLost(0.0, 0, "files", reason) for reason in reasons)
 
 
 def _metadata(

@@ -24,7 +24,7 @@ from compilediag.receipt.run_metadata import RunMetadata
 from compilediag.receipt.schema.identity import Provenance
 from compilediag.receipt.schema.receipt import Receipt, Status
 from compilediag.runs.checkout import with_sources
-from compilediag.runs.pipeline import Stage, journal_facts, receipt_identity, receipt_of, unwatched
+from compilediag.runs.pipeline import Stage, journal_facts, receipt_identity, receipt_of
 from compilediag.runs.run_directory import (
     MAX_TEXT_LOG_BYTES,
     attach_faults,
@@ -37,8 +37,7 @@ from compilediag.runs.run_directory import (
 )
 from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, TelemetryReport
 from compilediag.runs.supervised.target import Target
-from compilediag.runs.tools.tlparse import link_reports
-from compilediag.runs.tools.tlparse_log import clean_traces, traces_in
+from compilediag.runs.tools.tlparse import clean_traces, link_reports, traces_in
 from compilediag.timeline.timeline import TextLog, Timeline, fold
 from compilediag_harness.collectors.trace_redaction import FAULT
 from compilediag_harness.wire import (
@@ -67,7 +66,7 @@ def assemble(
     ended: ExitInfo,
     provenance: Provenance,
     telemetry: TelemetryReport | None = None,
-    stage: Stage = unwatched,
+    stage: Stage = lambda text: None,
 ) -> tuple[Receipt, tuple[str, ...], Timeline]:
     """The receipt of a run that has ended, sentences that go beside it, and its events."""
     stage(f"reading the {bytes_written(run.run_dir) >> 20} MiB that were recorded")
@@ -76,7 +75,12 @@ def assemble(
     seen = [event for journal in journals for event in journal.events]
     versions = [event.torch for event in seen if isinstance(event, TorchSeen)]
     notes = notes_on_attachment(run.target, journals, versions, attach_faults(run.run_dir))
-    notes += clean_traces(run.run_dir, _redacting(journals), run.secrets)
+    # Processes that take the secrets out of torch's trace themselves, if none failed to.
+    ends = (ProcessStarted, ProcessEnded)  # all that a process without torch writes
+    redacting = sum(any(not isinstance(item, ends) for item in one.events) for one in journals)
+    if any(isinstance(event, FaultOccurred) and event.where == FAULT for event in seen):
+        redacting = 0
+    notes += clean_traces(run.run_dir, redacting, run.secrets)
     events: list[Sequence[Event]] = [journal.events for journal in journals]
     if not journals:
         # No process was attached: an event, so that every view shows why the verdict is blind.
@@ -159,19 +163,6 @@ def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _redacting(journals: Sequence[ProcessJournal]) -> int:
-    """Processes that take the secrets out of torch's trace themselves, forked ones among them; 0
-    where one failed to."""
-    if any(
-        isinstance(event, FaultOccurred) and event.where == FAULT
-        for journal in journals
-        for event in journal.events
-    ):
-        return 0
-    ends = (ProcessStarted, ProcessEnded)  # all that a process without torch writes
-    return sum(any(not isinstance(item, ends) for item in one.events) for one in journals)
-
-
 TORCH_FLOOR = Version("2.7")
 TAIL_LIMIT = 8192
 
@@ -196,32 +187,20 @@ def exit_status_of(
     log_tail: str | None = None,
     lost: bool = False,
 ) -> ExitStatus:
-    """The status of a run that has ended.
-
-    Args:
-        ended: how the child ended.
-        target: what it ran.
-        journals: of all its processes.
-        timeout_s: the time limit, if there was one.
-        log_tail: the end of the text log, used where no process left a traceback.
-        lost: records were lost, so that the receipt covers only a part of the run.
-    """
-    status = _status(ended)
-    if status == "complete":
-        return ExitStatus("partial" if lost else status)
+    """The status of a run that has ended. `journals`: of all its processes; `log_tail`: the end of
+    the text log, used where no process left a traceback; `lost`: records were lost, so that the
+    receipt covers only a part of the run."""
+    status: Status = "failed"
+    interrupted = ended.interrupts or ended.timed_out or ended.returncode == -signal.SIGINT
+    if ended.returncode < 0 and (ended.timed_out or not interrupted):
+        status = "killed"
+    elif interrupted:
+        status = "interrupted"
+    elif ended.returncode == 0:
+        return ExitStatus("partial" if lost else "complete")
     raised, traceback = _first_failure(ended, target, journals)
     reason = _from_outside(ended, timeout_s) or _explained(raised, ended.exit_code, journals)
     return ExitStatus(status, reason, (traceback or log_tail or "")[-TAIL_LIMIT:] or None)
-
-
-def _status(ended: ExitInfo) -> Status:
-    if ended.returncode < 0 and ended.timed_out:
-        return "killed"
-    if ended.interrupts or ended.timed_out or ended.returncode == -signal.SIGINT:
-        return "interrupted"
-    if ended.returncode < 0:
-        return "killed"
-    return "complete" if ended.returncode == 0 else "failed"
 
 
 def _from_outside(ended: ExitInfo, timeout_s: float | None) -> str | None:
@@ -300,7 +279,21 @@ def notes_on_attachment(
     """Sentences on why nothing, or less than usual, could be observed."""
     notes = [f"compilediag could not attach to a process: {fault}" for fault in faults[:3]]
     if not journals and not notes:
-        notes.append(f"no Python process was observed: {_why_unattached(target)}")
+        why = (
+            "the interpreter did not load compilediag's sitecustomize, or could not write into the "
+            "output directory"
+        )
+        if target.defeats:
+            why = (
+                f"`python {target.defeats}` ignores the environment that attaches compilediag; run "
+                "the target without it"
+            )
+        elif target.kind == "program":
+            why = (
+                "the program started none, or started it with -E, -I or -S, or with a cleaned "
+                "environment"
+            )
+        notes.append(f"no Python process was observed: {why}")
     old: set[str] = set()
     for torch in versions:
         with contextlib.suppress(InvalidVersion):
@@ -311,20 +304,3 @@ def notes_on_attachment(
             "wrong; use a newer torch"
         )
     return notes
-
-
-def _why_unattached(target: Target) -> str:
-    if target.defeats:
-        return (
-            f"`python {target.defeats}` ignores the environment that attaches compilediag; run the "
-            "target without it"
-        )
-    if target.kind == "program":
-        return (
-            "the program started none, or started it with -E, -I or -S, or with a cleaned "
-            "environment"
-        )
-    return (
-        "the interpreter did not load compilediag's sitecustomize, or could not write into the "
-        "output directory"
-    )

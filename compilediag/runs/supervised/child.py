@@ -1,5 +1,5 @@
 """A supervised run: as it is known when the target starts, the target as a child in our place on
-the terminal, what is sent of it while it goes on, and how it ended.
+the terminal, and how it ended.
 
 The child inherits stdin, stdout and stderr as they are (a terminal stays a terminal), the working
 directory and the process group, so Ctrl-C reaches it as it would without us.
@@ -15,10 +15,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import compilediag_harness
-from compilediag import extension_points
 from compilediag.errors import OutputUnwritable, UsageError
 from compilediag.runs.run_directory import LOOK_EVERY_S, KeptFiles, save_receipt
 from compilediag.runs.supervised.options import RunOptions
@@ -88,7 +87,6 @@ class ExitInfo:
     """As `subprocess` gives it: negative for a signal."""
     wall_s: float
     interrupts: int = 0
-    """How often Ctrl-C came while it ran."""
     interrupt_lost: bool = False
     """torch was seen to lose it."""
     timed_out: bool = False
@@ -155,7 +153,7 @@ def supervise(
         child: the target.
         inbox: the signals that this process gets.
         witness: which of them the whole process group was sent.
-        started: when the target was started, by the clock.
+        started: when it was started, by the monotonic clock.
         grace_s: seconds from the second Ctrl-C, or the time limit, to SIGKILL.
         timeout_s: the time limit.
         run_dir: with the journals, which hold whether Ctrl-C was lost.
@@ -190,16 +188,10 @@ def supervise(
             tree.send(signum)
     if signal.SIGTERM in schedule.sent:
         tree.finish(_time_left(time.monotonic(), schedule.next_at) or 0.0)
-    return ExitInfo(
-        pid=child.pid,
-        returncode=child.returncode,
-        wall_s=time.monotonic() - started,
-        interrupts=interrupts.count,
-        interrupt_lost=interrupts.lost,
-        timed_out=timed_out,
-        sent=tuple(dict.fromkeys([*interrupts.sent, *schedule.sent])),
-        passed_on=any_passed_on,
-    )
+    ended = (child.pid, child.returncode, time.monotonic() - started)
+    sent = tuple(dict.fromkeys([*interrupts.sent, *schedule.sent]))
+    lost = interrupts.lost
+    return ExitInfo(*ended, interrupts.count, lost, timed_out, sent, any_passed_on)
 
 
 def _pass_on(
@@ -291,21 +283,3 @@ class TelemetryReport(NamedTuple):
 
     notes: tuple[str, ...]
     extension: Mapping[str, object]
-
-
-class Export(Protocol):
-    """What is sent while a run goes on."""
-
-    def end(self, ended: ExitInfo, run_dir: str) -> TelemetryReport:
-        """Exports the last metrics, in a bounded time."""
-        ...
-
-
-def begin_export(run: SupervisedRun) -> Export | None:
-    """Starts the export of a run that has started; None without telemetry."""
-    if run.options.telemetry is None:
-        return None
-    start: Callable[[SupervisedRun], Export] = extension_points.load(
-        extension_points.TELEMETRY_EXPORT, "telemetry"
-    )
-    return start(run)

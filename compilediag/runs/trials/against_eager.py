@@ -8,7 +8,6 @@ the same moments in both arms, and each callable is timed by the same two readin
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -56,8 +55,6 @@ class Pairs(Trials):
     rounds: int = PAIRS
     made: list[ArmPair] = field(default_factory=list[ArmPair])
     records: list[ArmRecord] = field(default_factory=list[ArmRecord])
-    trials: list[tuple[Trial, Trial]] = field(default_factory=list[tuple[Trial, Trial]])
-    """Those of the pairs: compiled, eager."""
     stopped: str | None = None
     """Why no more runs were made; None where all were."""
     first_s: float = 0.0
@@ -65,20 +62,21 @@ class Pairs(Trials):
 
 
 def run_pairs(pairs: Pairs, first: Trial) -> None:
-    """Makes the runs; whatever ends them loses none of those before.
-
-    Args:
-        pairs: what is run; what becomes of it is written into it.
-        first: the program as it is, run with the plan `COMPILED`: the first of the first pair.
-    """
+    """Makes the runs, and writes what becomes of them into `pairs`; whatever ends them loses none
+    of those before. `first`: that of the first pair, made already with the plan `COMPILED`."""
     pairs.first_s = first.wall_s
     _note(pairs, "compiled", 0, first)
     try:
         for index in range(pairs.rounds):
             compiled = partial(_run, pairs, "compiled", index) if index else lambda: first
             trials = in_turns(index, compiled, partial(_run, pairs, "eager", index))
-            pairs.trials.append(trials)
-            pairs.made.append(ArmPair(*map(_arm, trials)))
+            arms = (
+                arm_of(each.observed.timeline, whole=not each.timed_out)
+                if each.observed is not None
+                else Arm({}, whole=False)
+                for each in trials
+            )
+            pairs.made.append(ArmPair(*arms))
             if problem := problem_of(pairs.made[-1]):
                 raise Stop(problem)
             if trials[1].timed_out:
@@ -90,11 +88,7 @@ def run_pairs(pairs: Pairs, first: Trial) -> None:
 
 
 def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
-    """One run of a pair.
-
-    Raises:
-        Stop: there is no budget for it, it failed, or it was interrupted.
-    """
+    """One run of a pair; Stop where it cannot be made, fails, or is interrupted."""
     plan, limit_s = COMPILED, None
     if arm == "eager":
         plan, limit_s = EAGER, EAGER_TIMES * pairs.first_s + EAGER_EXTRA_S
@@ -114,15 +108,9 @@ def _run(pairs: Pairs, arm: Literal["compiled", "eager"], index: int) -> Trial:
 def make_run(
     pairs: Pairs, name: str, what: str, plan: TrialPlan, limit_s: float | None, room_s: float
 ) -> Trial:
-    """The next run of the command, within its budget and the user's time limit.
-
-    Args:
-        pairs: the runs so far.
-        name: of its files.
-        what: what it is, for the user.
-        plan: what happens in it.
-        limit_s: seconds that it may take; None: as many as it needs.
-        room_s: seconds that the budget must have left for it.
+    """The next run of the command, within its budget and the user's time limit. `name` is that of
+    its files, `what` it is, for the user; it may take `limit_s`, if that is given, and the budget
+    must have `room_s` left for it.
 
     Raises:
         Stop: it has not.
@@ -137,24 +125,12 @@ def make_run(
     return pairs.run(name, what, plan, limit_s)
 
 
-def _arm(trial: Trial) -> Arm:
-    if trial.observed is None:
-        return Arm({}, whole=False)
-    return arm_of(trial.observed.timeline, whole=not trial.timed_out)
-
-
 def _note(pairs: Pairs, arm: Literal["compiled", "eager"], index: int, trial: Trial) -> None:
-    wall_s, steps = None, None
-    if trial.observed is not None:
-        wall_s, steps = trial.wall_s, trial.observed.receipt.steps
-    count = steps.count if steps is not None else 0
+    seen = trial.observed
+    steps = seen.receipt.steps if seen is not None else None
+    count, wall_s = steps.count if steps is not None else 0, trial.wall_s if seen else None
     record = ArmRecord(arm=arm, pair=index, wall_s=wall_s, steps=count, problem=trial.problem)
     pairs.records.append(record)
-
-
-def folder_of(run_dir: str) -> str:
-    """Where the runs after the first are, in the directory of the first."""
-    return os.path.join(run_dir, FOLDER)
 
 
 # --- the runs that compare numbers ---------------------------------------------------------------
@@ -167,13 +143,8 @@ _LIMIT_TIMES, _LIMIT_EXTRA_S = 10.0, 120.0
 
 
 def compare_numbers(pairs: Pairs, *, bisect: bool = False) -> Numbers:
-    """Makes the runs.
-
-    Args:
-        pairs: the program, the budget and the progress of the command; one that was stopped gets
-            no more runs.
-        bisect: narrows the first difference to a frame and a layer.
-    """
+    """Makes the runs, none for a command that was stopped. `bisect` narrows the first difference to
+    a frame and a layer."""
     found = None
     try:
         beside = _timeline(pairs, "numbers, eager beside compiled", shadow=True)
@@ -206,7 +177,7 @@ def _narrowed(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedReco
     def differs_with(value: str) -> bool | None:
         """The difference is there with other backends."""
         override = SettingChange("torch._dynamo.config", "debug_backend_override", value)
-        trial = _trial(pairs, f"backends {value}", _plan(shadow=True, settings=(override,)))
+        trial = _trial(pairs, f"backends {value}", shadow=True, settings=(override,))
         if trial.observed is None:
             return None
         applied = [x for x in trial.observed.timeline.trial_applied if x.change == override.label]
@@ -223,23 +194,18 @@ def _narrowed(pairs: Pairs, beside: Timeline, first: Difference) -> NarrowedReco
     return narrowing(own, others, differs_with)
 
 
-def _plan(*, shadow: bool, settings: tuple[SettingChange, ...] = ()) -> TrialPlan:
-    return TrialPlan(seed=SEED, shadow=shadow, settings=(SAME_RANDOM, *settings))
-
-
 def _timeline(pairs: Pairs, what: str, *, shadow: bool) -> Timeline:
-    trial = _trial(pairs, what, _plan(shadow=shadow))
+    trial = _trial(pairs, what, shadow=shadow)
     if trial.observed is None or trial.problem:
         raise Stop(f"the run that compares numbers failed: {why_not(trial)}")
     return trial.observed.timeline
 
 
-def _trial(pairs: Pairs, what: str, plan: TrialPlan) -> Trial:
-    """One run.
-
-    Raises:
-        Stop: there is no budget for it, or it was interrupted.
-    """
+def _trial(
+    pairs: Pairs, what: str, *, shadow: bool, settings: tuple[SettingChange, ...] = ()
+) -> Trial:
+    """One run; Stop where there is no budget for it, or it was interrupted."""
+    plan = TrialPlan(seed=SEED, shadow=shadow, settings=(SAME_RANDOM, *settings))
     limit_s = _LIMIT_TIMES * pairs.first_s + _LIMIT_EXTRA_S
     trial = make_run(pairs, what, what, plan, limit_s, pairs.first_s)
     if trial.interrupted:

@@ -30,14 +30,7 @@ from compilediag.fixes.observed import (
 )
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.rules.changes import (
-    Change,
-    EditImpossible,
-    by_file,
-    declared_by,
-    located,
-    plan_of,
-)
+from compilediag.rules.changes import Change, EditImpossible, by_file, declared_by, located, plan_of
 from compilediag.rules.limits import sufficient
 from compilediag.rules.offers import changes_for
 from compilediag.rules.variables import joined
@@ -80,12 +73,11 @@ class Campaign(Trials):
     tried: dict[str, dict[Change, tuple[Certificate, str]]] = field(
         default_factory=dict[str, "dict[Change, tuple[Certificate, str]]"]
     )
-    """Certificates and outputs, by the id of the finding, as the next four."""
+    """Certificates and outputs, by the id of the finding, as the next three."""
     subjects: dict[str, Subject] = field(default_factory=dict[str, Subject])
     proved: dict[str, Change] = field(default_factory=dict[str, Change])
-    chosen: dict[str, Change] = field(default_factory=dict[str, Change])
-    beside: dict[str, tuple[Change, ...]] = field(default_factory=dict[str, "tuple[Change, ...]"])
-    """What the change of a finding needs beside it."""
+    chosen: dict[str, tuple[Change, ...]] = field(default_factory=dict[str, "tuple[Change, ...]"])
+    """The change that holds for a finding, and those that it needs beside it."""
     together: tuple[Change, ...] = ()
     """The changes that were proved in one run."""
 
@@ -103,14 +95,9 @@ class Campaign(Trials):
         wanted = (each.id for each in self.wanted if each.id not in self.chosen)
         return [each for each in wanted if self.came_again(each)]
 
-    def changes_by_finding(self) -> dict[str, tuple[Change, ...]]:
-        """All that each finding needs."""
-        return {key: (change, *self.beside.get(key, ())) for key, change in self.chosen.items()}
-
     def chosen_changes(self) -> tuple[Change, ...]:
         """All that the findings need, each once."""
-        groups = self.changes_by_finding().values()
-        return tuple(dict.fromkeys(change for group in groups for change in group))
+        return tuple(dict.fromkeys(change for group in self.chosen.values() for change in group))
 
     def worth_another_run(self, finding: str) -> list[Change]:
         """Those that are worth a run with others: they were applied, and the answers were equal."""
@@ -205,7 +192,7 @@ class Campaign(Trials):
 
     def refusal(self, runs: Sequence[Trial], changes: Sequence[Change]) -> str | None:
         """Why runs with changes prove not all findings that these are for; None where they do."""
-        for finding, group in self.changes_by_finding().items():
+        for finding, group in self.chosen.items():
             if {*group} <= {*changes}:
                 certificate = self.judged(finding, runs, group, changes)
                 if not certificate.holds:
@@ -233,33 +220,29 @@ def editable_files(campaign: Campaign) -> list[str]:
 
 
 def run_campaign(campaign: Campaign, baseline: Trial | None = None) -> tuple[Result, ...]:
-    """Makes the runs; an exception of ours or Ctrl-C ends them and loses nothing.
-
-    Args:
-        campaign: the program and its findings; what becomes of it is written into it.
-        baseline: the program as it is, where that run was made already.
+    """Makes the runs, and writes what becomes of them into the campaign; an exception of ours or
+    Ctrl-C ends them and loses nothing. `baseline`: the program as it is, if that was run already.
     """
+    note = None
     try:
         _run(campaign, baseline)
     except Stop as why:
-        campaign.notes.append(str(why))
-        campaign.stopped = True
+        note = str(why)
     except KeyboardInterrupt:
-        campaign.notes.append("interrupted: what was not tried by then is left out")
-        campaign.stopped = campaign.interrupted = True
+        note = "interrupted: what was not tried by then is left out"
+        campaign.interrupted = True
     except CompilediagError as error:
-        campaign.notes.append(f"no more runs: {error}")
+        note = f"no more runs: {error}"
+    if note is not None:
+        campaign.notes.append(note)
         campaign.stopped = True
     found = candidates_by_finding(campaign.receipt, campaign.wanted)
     return tuple(_result(campaign, each, found[each.id]) for each in campaign.wanted)
 
 
 def _run(campaign: Campaign, given: Trial | None) -> None:
-    candidates = {
-        finding: each.possible
-        for finding, each in candidates_by_finding(campaign.receipt, campaign.wanted).items()
-    }
-    if not any(candidates.values()):
+    candidates = candidates_by_finding(campaign.receipt, campaign.wanted)
+    if not any(each.possible for each in candidates.values()):
         return
     baseline = campaign.baseline = given or campaign.make_trial("the program as it is")
     if baseline.observed is None or baseline.problem:
@@ -274,7 +257,7 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
     campaign.subjects = {each.id: subject_of(each, campaign.receipt) for each in campaign.wanted}
     functions = [item.function for item in baseline.observed.timeline.invocations]
     for finding in campaign.wanted:
-        changes = [located(change, functions) for change in candidates[finding.id]]
+        changes = [located(change, functions) for change in candidates[finding.id].possible]
         if campaign.edits_first:
             # But for other sizes, which come when nothing makes those of the program do.
             changes.sort(key=lambda change: (change.pads is not None, not change.edits))
@@ -312,11 +295,11 @@ def _without(campaign: Campaign, baseline: Observed) -> Without:
 def _result(campaign: Campaign, finding: FindingRecord, found: Listed) -> Result:
     key, tried = finding.id, list[Tried]()
     # The findings whose changes its own needs too.
-    needed = campaign.beside.get(key, ())
-    beside = tuple(x for x, change in campaign.chosen.items() if x != key and change in needed)
+    own, *needed = campaign.chosen.get(key, (None,))
+    beside = tuple(x for x, group in campaign.chosen.items() if x != key and group[0] in needed)
     for change, (certificate, output) in campaign.tried.get(key, {}).items():
         proved = campaign.proved.get(key) == change and certificate.holds
-        with_others = beside if campaign.chosen.get(key) == change else ()
+        with_others = beside if change == own else ()
         tried.append(Tried(change, certificate, proved, output, with_others))
     return Result(finding, tuple(tried), found)
 
@@ -329,7 +312,7 @@ def confirm(campaign: Campaign) -> None:
             campaign.together = chosen
             return
         campaign.notes.append("the changes do not go together: each is proved alone")
-    for group in dict.fromkeys(map(frozenset, campaign.changes_by_finding().values())):
+    for group in dict.fromkeys(map(frozenset, campaign.chosen.values())):
         changes = tuple(change for change in chosen if change in group)
         name = f"again: {'; '.join(change.line for change in changes)}"
         again = range(max(1, campaign.rounds - 1))
@@ -347,7 +330,7 @@ def _confirm_together(campaign: Campaign, chosen: tuple[Change, ...]) -> bool:
     if (why := campaign.refusal(runs, chosen)) is not None:
         campaign.notes.append(f"with all changes together {why}")
         return False
-    only_here = any({*group} == {*chosen} for group in campaign.changes_by_finding().values())
+    only_here = any({*group} == {*chosen} for group in campaign.chosen.values())
     again = range(max(campaign.rounds - 1, int(only_here)))
     runs += [campaign.make_trial(f"{name}, again", chosen) for _ in again]
     return _prove(campaign, runs, chosen)
@@ -358,7 +341,7 @@ def _prove(campaign: Campaign, runs: Sequence[Trial], changes: Sequence[Change])
     hold."""
     every = len(changes) > 1 and {*changes} == {*campaign.chosen_changes()}
     found: dict[str, tuple[Certificate, Trial]] = {}
-    for finding, group in campaign.changes_by_finding().items():
+    for finding, group in campaign.chosen.items():
         if {*group} == {*changes} or (every and {*group} <= {*changes}):
             first = campaign.trials[frozenset(group)]
             seen = [first, *(run for run in runs if run is not first)]
@@ -366,9 +349,10 @@ def _prove(campaign: Campaign, runs: Sequence[Trial], changes: Sequence[Change])
     holds = all(certificate.holds for certificate, _ in found.values())
     for finding, (certificate, last) in found.items():
         if holds or not every:
-            campaign.keep(finding, campaign.chosen[finding], certificate, last)
+            change = campaign.chosen[finding][0]
+            campaign.keep(finding, change, certificate, last)
             if certificate.holds and certificate.runs > 1:
-                campaign.proved[finding] = campaign.chosen[finding]
+                campaign.proved[finding] = change
     return holds
 
 
@@ -437,8 +421,7 @@ def _judge_open(campaign: Campaign, changes: tuple[Change, ...]) -> bool:
         return False
     for finding, certificate in held.items():
         change = (*own[finding], *added, *changes)[0]
-        campaign.chosen[finding] = change
-        campaign.beside[finding] = tuple(each for each in changes if each != change)
+        campaign.chosen[finding] = (change, *(each for each in changes if each != change))
         campaign.keep(finding, change, certificate, trial)
     return bool(held)
 
@@ -465,5 +448,5 @@ def try_each(campaign: Campaign, finding: str, candidates: Sequence[Change]) -> 
         if tried in candidates or certificate.holds:
             campaign.keep(finding, change, certificate, trial)
         if certificate.holds:
-            campaign.chosen[finding] = change
+            campaign.chosen[finding] = (change,)
             return
