@@ -155,9 +155,7 @@ def entered_record(call: UserCall | None) -> EnteredAt | None:
 def entered_by(finding: Finding, way: Entered) -> Finding:
     """The finding with the way that led to it."""
     return replace(
-        finding,
-        entered_at=entered_record(way.entered_at),
-        entered_from=way.entered_from or None,
+        finding, entered_at=entered_record(way.entered_at), entered_from=way.entered_from or None
     )
 
 

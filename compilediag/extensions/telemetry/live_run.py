@@ -19,8 +19,7 @@ from compilediag.diagnosis.figures.goodput import (
     Account,
     Settled,
     account,
-    is_recompile_time,
-    recompile_ids,
+    recompile_time,
     settle,
 )
 from compilediag.extensions.telemetry.labels import OTHER, Labels
@@ -207,9 +206,9 @@ class LiveRun:
         """The state now. The mean step time is of the steps since the previous snapshot."""
         processes = sorted(self._processes.values(), key=LiveProcess.start_order)
         timeline = fold([item.events for item in processes])
-        counts, ids = timeline.counts, recompile_ids(timeline)
+        counts, is_again = timeline.counts, recompile_time(timeline)
         parts = compile_seconds(timeline.compiles)
-        again = [item.seconds for item in timeline.compiles if is_recompile_time(item, ids)]
+        again = [item.seconds for item in timeline.compiles if is_again(item)]
         snapshot = MetricsSnapshot(
             at_unix=at_unix,
             started_unix=self._started_unix,
