@@ -18,7 +18,7 @@ from compilediag_harness import extension_points
 from compilediag_harness.base.post_import import PostImport
 from compilediag_harness.base.session import Session, SessionSinks, in_forks
 from compilediag_harness.blame import source_locations
-from compilediag_harness.collectors import invocations, memory, signals, trace_redaction
+from compilediag_harness.collectors import invocations, logs, memory, signals
 from compilediag_harness.collectors.registry import CollectorSet
 from compilediag_harness.shapes import shape_log
 from compilediag_harness.steps import steps
@@ -54,8 +54,6 @@ class Attachment:
         self._recorded: dict[str, SessionSinks[Any]] = {
             name: sinks for name, sinks in recorded.items() if sinks is not None
         }
-
-    # --- installing --------------------------------------------------------------------------
 
     def install(self) -> None:
         """Arms every hook for the moment its module is imported."""
@@ -110,8 +108,6 @@ class Attachment:
             session.trial.torch_imported(session, torch)
         dynamo_skip.keep_out_of_dynamo(torch)
 
-    # --- what the hooks call -----------------------------------------------------------------
-
     def _compile_requested(self, request: dict[str, Any]) -> None:
         """`torch.compile` was called: its arguments are part of what makes runs comparable."""
         if request not in self._requests and len(self._requests) < _MAX_REQUESTS:
@@ -125,8 +121,8 @@ class Attachment:
             self.session.emit(EnvironmentRead(self.session.now(), {"exported": True}))
 
     def _redact_trace(self) -> None:
-        with self.session.shielded(trace_redaction.FAULT):
-            trace_redaction.install(self.session)
+        with self.session.shielded(logs.FAULT):
+            logs.redact_trace(self.session)
 
     def _report_torch(self) -> None:
         torch = self._torch
@@ -150,13 +146,11 @@ class Attachment:
         if self._collectors is not None:
             self._collectors.forked()
 
-    # --- ending ------------------------------------------------------------------------------
-
     def finish(self, failure: str | None) -> None:
         """Looks a last time, writes what is not written, and emits how the process ends."""
         session, collectors, trial = self.session, self._collectors, self.session.trial
         if collectors is not None:
-            collectors.stop_sampling()
+            collectors.syncs.stop()
         for what, action in (
             ("trial", trial.finish if trial is not None else None),
             ("steps", partial(steps.finish, session)),
@@ -201,7 +195,7 @@ class Attachment:
         steps.uninstall(session)
         for sinks in (*self._recorded.values(), shape_log.sinks, signals.sinks):
             sinks.uninstall(session)
-        trace_redaction.uninstall(session)
+        logs.leave_trace(session)
         invocations.uninstall(session)
         if session.trial is not None:
             session.trial.uninstall()

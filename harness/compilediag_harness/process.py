@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from compilediag_harness.base.session import Session, TrialPart
+    from compilediag_harness.base.session import Session
     from compilediag_harness.wire import Event
 else:
     import _signal  # `signal` itself would bring `enum` along
@@ -59,7 +59,7 @@ class Attached:
         self.journal = Journal(run_dir, self._opening)
         self._pid = os.getpid()
         self._failure: str | None = None
-        self._trial: TrialPart | None = None
+        self._trial: Any = None
         self._trial_fault: Exception | None = None
 
     def _opening(self) -> bytes:

@@ -83,7 +83,7 @@ def diff_guards(module: nn.Module) -> int:
     """Those that `skip_guard_eval_unsafe` leaves."""
     (entry,) = torch_guards.cache_entries(type(module).forward.__code__)
     root = SimpleNamespace(root=entry.guard_manager.diff_guard_root)
-    return torch_guards.evaluated(root, 0).kinds.total()
+    return torch_guards.evaluated(root, 0)[0].total()
 
 
 def seen_of(program: Any) -> Timeline:

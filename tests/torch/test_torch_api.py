@@ -19,7 +19,6 @@ from compilediag_harness.torch_internals import (
     torch_guards,
     torch_names,
     torch_open_calls,
-    torch_sizes,
 )
 
 pytestmark = [
@@ -403,7 +402,7 @@ def test_registered_containers_are_taken_apart_as_torch_does():
 def test_conditions_on_sizes_come_with_the_traced_line():
     """torch's own guards are the witness: the size that it makes a constant, at the user's line."""
     seen: list[tuple[str, object]] = []
-    remove = torch_sizes.on_conditions(
+    added, fixed = torch_compiles.on_conditions(
         lambda env, condition: seen.append(("added", condition)),
         lambda env, sources: seen.append(("fixed", sources)),
     )
@@ -418,7 +417,7 @@ def test_conditions_on_sizes_come_with_the_traced_line():
 
     x = torch.ones(4, 4)
     torch._dynamo.maybe_mark_dynamic(x, 0)
-    with listening(remove):
+    with listening(added), listening(fixed):
         compiled(function)(x)
     (_, below), (_, fixing), (_, sources) = seen
     assert [kind for kind, _ in seen] == ["added", "added", "fixed"]

@@ -39,7 +39,7 @@ from compilediag.runs.supervised.child import ExitInfo, SupervisedRun, Telemetry
 from compilediag.runs.supervised.target import Target
 from compilediag.runs.tools.tlparse import clean_traces, link_reports, traces_in
 from compilediag.timeline.timeline import TextLog, Timeline, fold
-from compilediag_harness.collectors.trace_redaction import FAULT
+from compilediag_harness.collectors.logs import FAULT
 from compilediag_harness.wire import (
     ATTACH,
     Event,

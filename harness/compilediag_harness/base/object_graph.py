@@ -55,28 +55,24 @@ def read(hop: Hop, value: Any) -> Any:
     """What one hop leads to; `MISSING` where that cannot be read safely."""
     if value is MISSING:
         return MISSING
+    kind = class_of(value)
     try:
         if hop.kind == "attribute":
             return _attribute(value, hop.name)
         if hop.kind == "type":
-            return class_of(value)
-        return _item(hop, value)
+            return kind
+        if issubclass(kind, _dict):
+            if hop.kind == "item":
+                return _dict.get(value, hop.name, MISSING)
+            values: Any = islice(_dict.values(value), hop.name, None)
+            return next(values, MISSING)
+        if kind is types.MappingProxyType:  # the names of a class
+            return value.get(hop.name, MISSING)
+        for base in _sequences:
+            if issubclass(kind, base) and type(hop.name) is int:
+                return base.__getitem__(value, hop.name)
     except Exception:
         return MISSING
-
-
-def _item(hop: Hop, value: Any) -> Any:
-    kind = class_of(value)
-    if issubclass(kind, _dict):
-        if hop.kind == "item":
-            return _dict.get(value, hop.name, MISSING)
-        values: Any = islice(_dict.values(value), hop.name, None)
-        return next(values, MISSING)
-    if kind is types.MappingProxyType:  # the names of a class
-        return value.get(hop.name, MISSING)
-    for base in _sequences:
-        if issubclass(kind, base) and type(hop.name) is int:
-            return base.__getitem__(value, hop.name)
     return MISSING
 
 

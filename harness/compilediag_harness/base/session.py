@@ -16,28 +16,12 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from compilediag_harness.base import process_options
 from compilediag_harness.wire import Event, FaultOccurred, clip
 
 Fields = ParamSpec("Fields")
-
-
-class TrialPart(Protocol):
-    """A trial that this process is part of, from when the program imports torch."""
-
-    def torch_imported(self, session: Session, torch: Any) -> None:
-        """Changes what the plan says, and looks at the answers from now on."""
-        ...
-
-    def finish(self) -> None:
-        """Emits what is held when the process ends."""
-        ...
-
-    def uninstall(self) -> None:
-        """Looks at nothing any more."""
-        ...
 
 
 WATCHED_AFTER_COMPILE = 8
@@ -69,7 +53,8 @@ class Session:
         """File for torch's compile logs; None where nothing is kept (`watch()`)."""
         self.trace_folder: str | None = None
         """Where torch's trace lies if the run switched it on; None where nothing is kept."""
-        self.trial: TrialPart | None = None
+        self.trial: Any = None
+        """The trial (`trials/trial.py`) that this process is part of; mostly None."""
         self.failure: str | None = None
         """Text of the exception that ends the process; known only when it ends."""
         self.compiled_in_step = False

@@ -8,7 +8,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from compilediag_harness.blame import source_locations
 
@@ -38,23 +38,12 @@ def own_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
         frame = frame.f_back
 
 
-class LineListener(Protocol):
-    """Called in the thread that runs the line; none of it may raise."""
-
-    def entered(self, frame: types.FrameType) -> None:
-        """A function of the user's begins or goes on."""
-
-    def line(self, frame: types.FrameType, line: int) -> None:
-        """It is about to run a line."""
-
-    def left(self, frame: types.FrameType) -> None:
-        """It returns, yields or raises."""
-
-
 class TraceFunction:
-    """By `sys.settrace`, of Python 3.10 and 3.11."""
+    """By `sys.settrace`, of Python 3.10 and 3.11. The listener is called in the thread that runs
+    the line: `entered(frame)` where a function of the user's begins or goes on, `line(frame, line)`
+    before it runs a line, `left(frame)` where it returns, yields or raises. It must not raise."""
 
-    def __init__(self, listener: LineListener) -> None:
+    def __init__(self, listener: Any) -> None:
         self._listener = listener
         self._function = self._called
         self._line = self._ran
@@ -127,7 +116,7 @@ class Monitoring:
     """The same by `sys.monitoring`, with a tool id of our own: other tools are not touched. Lines
     are switched on for the code objects of the user's files alone."""
 
-    def __init__(self, listener: LineListener, monitoring: Any = None) -> None:
+    def __init__(self, listener: Any, monitoring: Any = None) -> None:
         self._listener = listener
         self._api: Any = getattr(sys, "monitoring", None) if monitoring is None else monitoring
         self._events: Any = self._api.events

@@ -57,11 +57,21 @@ def user_call(
     found, between = _own_caller(frame, compiled)
     if found is None:
         return None
-    code, (text, tree) = found.f_code, _call_of(found)
+    code, file, line = found.f_code, found.f_code.co_filename, found.f_lineno
+    text = _running_segment(found) if HAS_POSITIONS else _only_call(file, line)
+    tree = None if text is None else _as_call(text)
+    if text is None or tree is None:  # the line alone where the call in it is not known
+        text = linecache.getline(file, line, found.f_globals).strip()
     shown, source = text, f"({text}\n)"
+    passed: list[_Passed] | None = None
+    if tree is not None and compiled is not None:
+        names = _Names(found)
+        if resumed_function(compiled.code.co_name) is None and all(map(_passes_on, between)):
+            passed = _bound(tree, compiled, names)
+        if passed is None or not _is_certain(tree, passed, names):
+            passed = _identical(tree, compiled, names)
     arguments: list[tuple[str, str]] = []
-    passed = () if tree is None or compiled is None else _passed(tree, found, compiled, between)
-    for parameter, expression, _ in passed[:_MAX_ARGUMENTS]:
+    for parameter, expression, _ in (passed or ())[:_MAX_ARGUMENTS]:
         # What is unpacked has no text of its own.
         written = ast.get_source_segment(source, expression) or ast.unparse(expression)
         # By the name of its parameter a literal may be a secret; a variable's name is none.
@@ -71,7 +81,7 @@ def user_call(
             arguments.append((parameter, clip(_on_one_line(written), _EXPRESSION_CHARS)))
     name = resumed_function(code.co_name) or code.co_name
     shown = clip(_on_one_line(shown), _TEXT_CHARS)
-    return UserCall(code.co_filename, found.f_lineno or 0, name, shown, tuple(arguments))
+    return UserCall(file, line or 0, name, shown, tuple(arguments))
 
 
 def locals_of(frame: types.FrameType) -> dict[str, Any]:
@@ -104,19 +114,6 @@ def _own_caller(
         between.append(outer)
         outer = outer.f_back
     return outer, between
-
-
-# --- the text of a call ----------------------------------------------------------------------
-
-
-def _call_of(frame: types.FrameType) -> tuple[str, ast.Call | None]:
-    """The text of a call and its tree; the line alone where the call in it is not known."""
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    segment = _running_segment(frame) if HAS_POSITIONS else _only_call(file, line)
-    tree = None if segment is None else _as_call(segment)
-    if segment is None or tree is None:
-        return linecache.getline(file, line, frame.f_globals).strip(), None
-    return segment, tree
 
 
 def _running_segment(frame: types.FrameType) -> str | None:
@@ -165,9 +162,6 @@ def _on_one_line(text: str) -> str:
     return re.sub(r",? (?=[)\]}])", "", re.sub(r"(?<=[(\[{]) ", "", " ".join(lines)))
 
 
-# --- what it passes --------------------------------------------------------------------------
-
-
 class _Passed(NamedTuple):
     """An expression of a call and the parameter that position or keyword give it."""
 
@@ -185,21 +179,6 @@ def _holds_text(expression: ast.expr) -> bool:
         for node in ast.walk(expression)
         if id(node) not in keys
     )
-
-
-def _passed(
-    call: ast.Call,
-    caller: types.FrameType,
-    compiled: FrameBeingCompiled,
-    between: list[types.FrameType],
-) -> list[_Passed]:
-    """The parameters with the expressions passed for them."""
-    names = _Names(caller)
-    if resumed_function(compiled.code.co_name) is None and all(map(_passes_on, between)):
-        passed = _bound(call, compiled, names)
-        if passed is not None and _is_certain(call, passed, names):
-            return passed
-    return _identical(call, compiled, names)
 
 
 class _Names:

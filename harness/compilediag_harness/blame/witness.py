@@ -78,8 +78,6 @@ class Witness:
             self._stop(self._events.problem)
         self._remove = torch_calls.on_every_call(self._call_begins, self._call_ended)
 
-    # --- what is watched ---------------------------------------------------------------------
-
     def guards_built(
         self, code: types.CodeType, compile_id: str, scope: dict[str, Any], guards: Iterable[Any]
     ) -> None:
@@ -89,25 +87,19 @@ class Witness:
         with self._lock, self._below():
             self._order += 1
             self._compiled.setdefault(code, {})[compile_id] = self._order
-            for source in self._sources(guards):
+            wanted, found = self._plan.sources, set[str]()
+            for guard in guards:
+                name = str(guard.name)
+                if not name or name.startswith("G['__builtins_dict"):
+                    continue
+                known = not wanted or name in wanted or f"{name}.__dict__" in wanted
+                if known and torch_guards.guard_kind(guard) not in _OF_TORCH:
+                    found.add(torch_guards.guarded_source(guard))
+            for source in found:
                 path = path_of(source)
                 root = None if path is None else self._root(path, code, scope)
                 if root is not None:
                     self._watches.add(*root)
-
-    def _sources(self, guards: Iterable[Any]) -> set[str]:
-        wanted = self._plan.sources
-        found: set[str] = set()
-        for guard in guards:
-            name = str(guard.name)
-            if not name or name.startswith("G['__builtins_dict"):
-                continue
-            kind = torch_guards.guard_kind(guard)
-            known = not wanted or name in wanted or f"{name}.__dict__" in wanted
-            if kind in _OF_TORCH or not known:
-                continue
-            found.add(torch_guards.guarded_source(guard))
-        return found
 
     def _root(
         self, path: SourcePath, code: types.CodeType, scope: dict[str, Any]
@@ -123,8 +115,6 @@ class Witness:
         cell = Hop("item", code.co_freevars.index(path.root))
         start = (Hop("attribute", "__closure__"), cell, Hop("attribute", "cell_contents"))
         return function, (*start, *path.hops)
-
-    # --- from one compiled call to the next --------------------------------------------------
 
     def _call_begins(self, key: int) -> None:
         if self._stopped is not None:
@@ -176,8 +166,6 @@ class Witness:
             self._thread.compiling = False
             self._thread.followed = self._events.resume()
 
-    # --- lines -------------------------------------------------------------------------------
-
     def entered(self, frame: types.FrameType) -> None:
         """What changed was changed by the line that called it."""
         if self._stopped is None:
@@ -200,8 +188,6 @@ class Witness:
     def left(self, frame: types.FrameType) -> None:
         if self._stopped is None:
             self._look(None, frame, self._thread.lines.pop(id(frame), None))
-
-    # --- looking -----------------------------------------------------------------------------
 
     def _look(
         self,
@@ -258,8 +244,6 @@ class Witness:
         before.pop(here, None)
         return before == others
 
-    # --- what was seen -----------------------------------------------------------------------
-
     def change_of(
         self, leaf: torch_guards.Leaf, text: str, compile_id: str, scope: dict[str, Any], code: Any
     ) -> ValueChange | None:
@@ -306,8 +290,6 @@ class Witness:
             if value is not None:
                 return value, "presence"
         return self._watches.find(root[0], hops), aspect
-
-    # --- ending ------------------------------------------------------------------------------
 
     def _stop(self, reason: str) -> None:
         self._stopped, self._stopped_step = reason, self._session.step

@@ -66,9 +66,15 @@ class Reach:
         package = _PACKAGE.match(writer.file)
         if package is None or source_locations.is_own(writer.file):
             return True
-        if package[0] not in self._reached:
-            self._reached[package[0]] = self._reached_in(package[0])
-        return writer.function.rpartition(".")[2] in self._reached[package[0]]
+        folder = package[0]
+        if folder not in self._reached:
+            modules = [names for file, names in self.modules if file.startswith(folder)]
+            index = _indices.get(folder)
+            if index is None or index.modules != len(modules):  # more of it may be loaded by now
+                index = _indices[folder] = _Index(modules)
+            names = index.reached(self._first.intersection(index.codes))
+            self._reached[folder] = self._first | names
+        return writer.function.rpartition(".")[2] in self._reached[folder]
 
     @functools.cached_property
     def modules(self) -> list[tuple[str, dict[str, Any]]]:
@@ -87,13 +93,6 @@ class Reach:
         codes = [code for code in running if not source_locations.is_torch(code.co_filename)]
         codes = [code for code in codes if not source_locations.is_ours(code.co_filename)]
         return _IMPLIED.union(*map(_names, (*codes, *_codes_of(own))))
-
-    def _reached_in(self, package: str) -> frozenset[str]:
-        modules = [names for file, names in self.modules if file.startswith(package)]
-        index = _indices.get(package)
-        if index is None or index.modules != len(modules):  # more of it may be loaded by now
-            index = _indices[package] = _Index(modules)
-        return self._first | index.reached(self._first.intersection(index.codes))
 
 
 class _Index:
@@ -151,9 +150,6 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
 
 
 _names = cached_by_code(_names_in)
-
-
-# --- what is asked for ---------------------------------------------------------------------------
 
 
 def writers_of_cell(cell: Any, code: types.CodeType) -> tuple[Location, ...]:
@@ -344,7 +340,7 @@ def _writes_of_program(
                 places = attribute_stores(function.__code__, name)
                 stores += (_Store(base, line, function, owner) for base, line in places)
     owners = frozenset(store.owner for store in stores if store.owner is not None)
-    instances = _heap.instances_of(owners) if owners else []
+    instances = _instances_of(owners) if owners else []
     found = _unique(
         Location(store.function.__code__.co_filename, store.line, store.function.__qualname__)
         for store in stores
@@ -368,49 +364,42 @@ def _assigned_by(store: _Store, instances: Iterable[object]) -> Iterator[object]
         yield _led_to(store.base, store.function.__globals__, {})
 
 
-class _Heap:
-    """Instances of classes of the program, of which no list is kept: each pass over the heap takes
-    0.1 s of CPU time for a million objects, so there is one for the same classes in each analysis,
-    and none after `_MAX_SCANNED` objects."""
-
-    def __init__(self) -> None:
-        self._scanned = 0
-        self.found: dict[frozenset[type], list[weakref.ref[Any]]] = {}
-
-    def instances_of(self, owners: frozenset[type]) -> list[object]:
-        """Those that can be referenced weakly; no check of a class's own is called."""
-        if owners not in self.found:
-            references = self.found[owners] = list[weakref.ref[Any]]()
-            things = gc.get_objects() if self._scanned < _MAX_SCANNED else []
-            self._scanned += len(things)
-            kinds: dict[type[Any], bool] = {}
-            for thing in things:
-                kind = cast("type[Any]", type(thing))
-                if kind not in kinds:
-                    kinds[kind] = not owners.isdisjoint(kind.__mro__)
-                if kinds[kind]:
-                    with contextlib.suppress(TypeError):
-                        references.append(weakref.ref(thing))
-        return [thing for ref in self.found[owners] if (thing := ref()) is not None]
+_scanned = 0
+_instances: dict[frozenset[type], list[weakref.ref[Any]]] = {}
+"""Of classes of the program, of which no list is kept: each pass over the heap takes 0.1 s of CPU
+time for a million objects, so there is one for the same classes in each analysis, and none after
+`_MAX_SCANNED` objects."""
 
 
-_heap = _Heap()
+def _instances_of(owners: frozenset[type]) -> list[object]:
+    """Those that can be referenced weakly; no check of a class's own is called."""
+    global _scanned
+    if owners not in _instances:
+        references = _instances[owners] = list[weakref.ref[Any]]()
+        things = gc.get_objects() if _scanned < _MAX_SCANNED else []
+        _scanned += len(things)
+        kinds: dict[type[Any], bool] = {}
+        for thing in things:
+            kind = cast("type[Any]", type(thing))
+            if kind not in kinds:
+                kinds[kind] = not owners.isdisjoint(kind.__mro__)
+            if kinds[kind]:
+                with contextlib.suppress(TypeError):
+                    references.append(weakref.ref(thing))
+    return [thing for ref in _instances[owners] if (thing := ref()) is not None]
 
 
 def new_session() -> None:
     """What was found in an earlier session is forgotten."""
-    global _heap
-    _heap = _Heap()
-    _known_cells.clear()
-    _known_writes.clear()
+    global _scanned
+    _scanned = 0
+    for found in (_instances, _known_cells, _known_writes):
+        found.clear()
 
 
 def new_analysis() -> None:
     """Another recompile is looked at: instances may have been made since the last one."""
-    _heap.found.clear()
-
-
-# --- calls in progress -----------------------------------------------------------------------
+    _instances.clear()
 
 
 def calls_in_progress() -> Iterator[types.FrameType]:

@@ -29,11 +29,15 @@ COMPONENTS_OF = 200
 """Lookups of a process whose keys are recorded by component, the first ones; of the others only
 the key."""
 
+MOST = 1000
+"""Precompiled functions recorded of one process."""
+
 _PROBLEM_CHARS = 400
 
 
 class CacheCollector:
-    """Turns lookups into events; what it is called for never sees a fault of ours."""
+    """Turns lookups, and what is loaded in place of compiling, into events; what it is called for
+    never sees a fault of ours."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -42,6 +46,7 @@ class CacheCollector:
         self._loads_seen = False
         """Each lookup of a graph is seen where it happens: its instant would count it again."""
         self._folder_read = False
+        self._left = 2 * MOST
 
     def watch_graph_loads(self) -> Remover | None:
         loads = torch_caches.on_graph_loads(self.looked_up)
@@ -80,31 +85,21 @@ class CacheCollector:
             )
         session.charge(time.monotonic() - started)
 
+    def loaded(self, code: CodeType, entries: int) -> None:
+        """torch put compiled code of a function in place."""
+        self._left -= 1
+        if self._left >= 0:
+            self._session.record(PrecompiledLoaded, definition_of(code), entries)
+
+    def called(self, code: CodeType) -> None:
+        """Such code is called for the first time."""
+        self._left -= 1
+        if self._left >= 0:
+            self._session.record(PrecompiledCalled, definition_of(code))
+
     def written(self, cache: str, problem: str) -> None:
         """torch wrote an entry, or could not."""
         session = self._session
         with session.shielded("cache write"):
             problem = plain_text(problem, _PROBLEM_CHARS)
             session.record(CacheWritten, cache, current_compile_id(), session.epoch, problem)
-
-
-MOST = 1000
-"""Functions recorded of one process."""
-
-
-class PrecompiledCollector:
-    """What torch loads in place of compiling."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._left = 2 * MOST
-
-    def loaded(self, code: CodeType, entries: int) -> None:
-        self._left -= 1
-        if self._left >= 0:
-            self._session.record(PrecompiledLoaded, definition_of(code), entries)
-
-    def called(self, code: CodeType) -> None:
-        self._left -= 1
-        if self._left >= 0:
-            self._session.record(PrecompiledCalled, definition_of(code))

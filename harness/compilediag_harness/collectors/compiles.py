@@ -7,6 +7,7 @@ tensors. What follows from it holds for the whole graph. Costs nothing but while
 
 from __future__ import annotations
 
+import os
 import types
 import weakref
 from collections import Counter
@@ -18,8 +19,7 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.blame.user_calls import entered
 from compilediag_harness.collectors.memory import Resident, resident
-from compilediag_harness.collectors.recompiles import RecompileCollector
-from compilediag_harness.torch_internals import torch_compiles, torch_sizes
+from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.torch_compiles import PhaseTimes
 from compilediag_harness.torch_internals.torch_names import loaded
 from compilediag_harness.wire import (
@@ -67,7 +67,7 @@ class SizeGuardCollector:
         self._env: Any = None
         """Weak reference to what the export in progress knows of sizes: an export has no id."""
 
-    def added(self, env: Any, condition: torch_sizes.SizeCondition) -> None:
+    def added(self, env: Any, condition: torch_compiles.SizeCondition) -> None:
         """torch guards a condition; never raises."""
         with self._session.shielded("size condition"):
             attempt = self._attempt(env)
@@ -114,7 +114,7 @@ class SizeGuardCollector:
         if not compile_id and (self._env is None or self._env() is not env):
             self.ended("")
             self._env = weakref.ref(env)
-        number = torch_sizes.current_attempt()
+        number = torch_compiles.current_attempt()
         attempt = self._attempts.get(compile_id)
         if attempt is None or attempt.number != number:
             # A restart traces anew: what the attempt before laid down does not hold.
@@ -124,7 +124,7 @@ class SizeGuardCollector:
         return attempt
 
 
-def _lines_of(condition: torch_sizes.SizeCondition) -> list[Location]:
+def _lines_of(condition: torch_compiles.SizeCondition) -> list[Location]:
     """The traced code. `torch.export` runs it instead: there it is what is no part of torch among
     the calls in progress. The calls below a compiled function are not about its sizes."""
     if condition.traced or torch_compiles.current_compile_id():
@@ -139,12 +139,9 @@ def _lines_of(condition: torch_sizes.SizeCondition) -> list[Location]:
 
 
 def _until_traced(frames: Iterable[tuple[types.CodeType, int]]) -> Iterable[str]:
-    name_of_step, file_of_step = _TRACED_FROM
     for code, _ in frames:
         name, file = code.co_name, code.co_filename
-        if name == name_of_step and file.endswith(file_of_step):
-            return
-        if not source_locations.is_torch(file):
+        if (name, os.path.basename(file)) == _TRACED_FROM or not source_locations.is_torch(file):
             return
         yield name
         if name == OPERATION:
@@ -187,17 +184,10 @@ class _Row(NamedTuple):
 class CompileCollector:
     """Turns metrics rows, start callbacks and resets into events."""
 
-    def __init__(
-        self,
-        session: Session,
-        recompiles: RecompileCollector,
-        sizes: SizeGuardCollector,
-        phases: PhaseTimes,
-    ) -> None:
+    def __init__(self, session: Session, sizes: SizeGuardCollector) -> None:
         self._session = session
-        self._recompiles = recompiles
         self._sizes = sizes
-        self._phases = phases
+        self.phases = PhaseTimes()
         self._entered: dict[str, tuple[UserCall | None, str]] = {}
         """Of compiles that began, by compile id."""
         self._before: dict[str, Resident] = {}
@@ -206,6 +196,8 @@ class CompileCollector:
         self.rows = 0
         self.phases_seen = False
         """Whether torch's timing reaches `phases`."""
+        self._own_s: dict[str, float] = {}
+        """Our own seconds inside a compile in progress, by compile id; taken out of its cost."""
 
     def started(self, trigger: str, compile_id: str) -> None:
         """A compile began (live view only: nothing is counted from it)."""
@@ -248,15 +240,14 @@ class CompileCollector:
         # Invariant: a compile id is unique within an epoch only.
         session = self._session
         session.epoch += 1
-        for by_id in (self._entered, self._before, self._recompiles.analysis_s):
+        for by_id in (self._entered, self._before, self._own_s):
             by_id.clear()
         session.record(DynamoReset, session.epoch)
 
     def leave_out(self, compile_id: str, seconds: float) -> None:
         """Time of our own inside a compile in progress: it is no part of its cost."""
-        spent = self._recompiles.analysis_s
-        spent[compile_id] = spent.get(compile_id, 0.0) + seconds
-        self._phases.leave_out(seconds)
+        self._own_s[compile_id] = self._own_s.get(compile_id, 0.0) + seconds
+        self.phases.leave_out(seconds)
 
     def _compiled(self, metrics: Any) -> Compiled:
         row = _Row(metrics)
@@ -269,9 +260,9 @@ class CompileCollector:
         else:  # a lazily compiled backward has only its duration
             seconds = row.seconds("duration_us") or 0.0
         # Our own analysis of a recompile lies within torch's times.
-        seconds -= self._recompiles.analysis_s.pop(compile_id, 0.0)
+        seconds -= self._own_s.pop(compile_id, 0.0)
         compiled = torch_compiles.frame_being_compiled() if seconds >= WORTH_S else None
-        timed = self._phases.take() if self.phases_seen else None
+        timed = self.phases.take() if self.phases_seen else None
         reason = row.field("recompile_reason")
         restarts = row.field("restart_reasons") or ()
         return Compiled(

@@ -41,6 +41,7 @@ class CudagraphCollector:
             self._remove()
 
     def recorded(self, recording: CudagraphRecorded) -> None:
+        """A graph was recorded; time, step and epoch are not in it."""
         session = self._session
         with session.shielded("CUDA-graph recording"):
             with self._lock:
@@ -62,6 +63,8 @@ class CudagraphCollector:
                 )
 
     def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
+        """A graph was replayed, or a function ran without its graph to warm up. `key`: the tree and
+        the function; `str(compile_id)` is its text."""
         with self._lock:
             known = self._ids.get(key)
             if known is None:

@@ -13,24 +13,21 @@ from __future__ import annotations
 
 import time
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from compilediag_harness.base.object_graph import WeakByIdentity
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
-from compilediag_harness.collectors.false_guards import GuardValues, described
+from compilediag_harness.blame.writers import Reach
+from compilediag_harness.collectors.false_guards import described
 from compilediag_harness.collectors.guard_facts import Baselines
 from compilediag_harness.collectors.leaf_checks import LeafChecks
 from compilediag_harness.steps.disabled_calls import code_of
 from compilediag_harness.torch_internals import torch_api, torch_guards
 from compilediag_harness.torch_internals.torch_api import is_disabled
 from compilediag_harness.wire import HazardsChecked, HooksFound, Location, UnguardedChanged
-
-if TYPE_CHECKING:
-    from compilediag_harness.blame.witness import Witness
-
 
 BUDGET_S = 0.05
 """CPU seconds of all checks after one step: what is left out does not depend on the load."""
@@ -39,12 +36,9 @@ BUDGET_S = 0.05
 class HazardCollector:
     """Checks whether the newest cache entry of every freshly compiled frame still holds."""
 
-    def __init__(
-        self, session: Session, baselines: Baselines, witness: Witness | None = None
-    ) -> None:
+    def __init__(self, session: Session, baselines: Baselines) -> None:
         self._session = session
         self._baselines = baselines
-        self._witness = witness
         self._again: list[types.CodeType] = []
 
     def step_ended(self, step: int, compiled: bool) -> None:
@@ -79,7 +73,7 @@ class HazardCollector:
         examined = LeafChecks(f_locals, deadline).of(entries[0], lengths)
         if examined.checked == 0:
             return False  # a dead entry, as at the end of the process: nothing can be concluded
-        diff = described(examined, GuardValues(code, self._baselines, self._witness))
+        diff = described(examined, code, self._baselines, Reach())
         # Global modes and shapes of arguments are set again by the next call.
         armed = tuple(
             guard
@@ -130,10 +124,6 @@ class UnguardedCollector:
             for module in items[:_MAX_MODULES]:
                 if isinstance(module, self._module_type):
                     self._snapshots[module] = self._take(module, code, deadline)
-
-    @property
-    def modules(self) -> list[Any]:
-        return [root for root, _ in self._snapshots.items()]
 
     def step_ended(self, step: int, compiled: bool) -> None:
         """Looks at steps 1, 2, 4, 8... since that is when a late hook shows at little cost."""
@@ -197,24 +187,25 @@ class UnguardedCollector:
             self._reported.add((what, target))
             session.emit(UnguardedChanged(session.now(), step, before.frame, what, target, where))
 
-
-def hooks_of(roots: Iterable[Any], now: float) -> HooksFound | None:
-    """The hooks on compiled modules and their parameters; None where there is none."""
-    deadline = time.thread_time() + BUDGET_S
-    found: dict[tuple[str, str, Location, bool], None] = {}
-    seen: set[int] = set()
-    # A part of a compiled module may have been compiled by itself: it is listed under the whole.
-    for root in sorted(roots, key=lambda module: -sum(1 for _ in module.modules())):
-        for path, owner in (*root.named_modules(), *root.named_parameters()):
-            if id(owner) in seen:
-                continue
-            seen.add(id(owner))
-            if time.thread_time() > deadline or len(found) >= _MAX_HOOKS:
-                break
-            hooks = ((k, h) for k, of in torch_api.hook_registries(owner) for h in of.values())
-            for kind, hook in list(hooks):
-                code = code_of(hook)
-                if code is not None and not source_locations.is_library(code.co_filename):
-                    where, disabled = source_locations.definition_of(code), is_disabled(hook)
-                    found[kind, path or type(root).__name__, where, disabled] = None
-    return HooksFound(now, *zip(*found, strict=True)) if found else None
+    def report_hooks(self) -> None:
+        """The program's hooks on compiled modules and their parameters, if there are any."""
+        deadline = time.thread_time() + BUDGET_S
+        roots = [root for root, _ in self._snapshots.items()]
+        found: dict[tuple[str, str, Location, bool], None] = {}
+        seen: set[int] = set()
+        # A part of a compiled module may have been compiled by itself: it stands under the whole.
+        for root in sorted(roots, key=lambda module: -sum(1 for _ in module.modules())):
+            for path, owner in (*root.named_modules(), *root.named_parameters()):
+                if id(owner) in seen:
+                    continue
+                seen.add(id(owner))
+                if time.thread_time() > deadline or len(found) >= _MAX_HOOKS:
+                    break
+                hooks = ((k, h) for k, of in torch_api.hook_registries(owner) for h in of.values())
+                for kind, hook in list(hooks):
+                    code = code_of(hook)
+                    if code is not None and not source_locations.is_library(code.co_filename):
+                        where, disabled = source_locations.definition_of(code), is_disabled(hook)
+                        found[kind, path or type(root).__name__, where, disabled] = None
+        if found:
+            self._session.emit(HooksFound(self._session.now(), *zip(*found, strict=True)))

@@ -7,11 +7,15 @@ in a plain run. torch_logs.txt is written from the same calls.
 Each message and the whole of a process are bounded there: torch prints a line or more for every
 cache entry of a frame at each of its recompiles, which is quadratic where a limit was raised. What
 is left out is counted in the file itself.
+
+torch's structured trace loses its secrets before bytes reach the disk, where the run switched it
+on. A trace that the user switched on is the user's, and stays as torch writes it.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import logging
 import os
 import re
@@ -24,6 +28,8 @@ from compilediag_harness.base.session import Session
 from compilediag_harness.blame.source_locations import location_of
 from compilediag_harness.blame.user_calls import entered
 from compilediag_harness.redaction import in_process
+from compilediag_harness.redaction.recognise import is_certainly_secret_name
+from compilediag_harness.redaction.walk import Walk
 from compilediag_harness.torch_internals import torch_compiles, torch_logs, torch_names
 from compilediag_harness.wire import (
     LINES_LEFT_OUT,
@@ -126,8 +132,6 @@ class LogCollector:
         if self._file is not None:
             self._file.close()
 
-    # --- what torch says ----------------------------------------------------------------------
-
     def recompiling(self, code: Any, reasons: Sequence[str]) -> None:
         self._last_reason = reasons[0] if reasons else ""
         failed = textwrap.indent("\n".join(reasons), "    - ", lambda line: True)
@@ -173,8 +177,6 @@ class LogCollector:
         )
         self._warn(torch_names.CONVERT_FRAME, text)
 
-    # --- events and lines -----------------------------------------------------------------------
-
     def _report_break(
         self, text: str, compile_id: str, logger: str, *, repeated: bool = False
     ) -> None:
@@ -213,3 +215,75 @@ def shortened(record: logging.LogRecord) -> logging.LogRecord:
 
 def _encoded(text: str) -> bytes:
     return (text + "\n").encode("utf-8", "backslashreplace")
+
+
+FAULT = "trace redaction"
+"""Where a fault occurred after which the trace has to be cleaned when the run has ended."""
+
+
+class _TraceWalk(Walk):
+    """Over torch's metadata, in which hashes, paths and passes over graphs have names too."""
+
+    def text(self, text: str, key: str, *, secret: bool, all_of_it: bool) -> str:
+        hidden = all_of_it and not text.startswith("<redacted:")
+        return self.redactor.hidden(text) if hidden else self.redactor.text(text)
+
+    def other(self, item: Any, key: str, *, secret: bool, all_of_it: bool) -> Any:
+        return self.text(repr(item), key, secret=secret, all_of_it=all_of_it)
+
+
+class RedactedTrace(logging.Formatter):
+    """torch's formatter, on a copy of each record: other handlers get the record as it is."""
+
+    def __init__(self, formatter: logging.Formatter, session: Session) -> None:
+        super().__init__()
+        self.formatter = formatter
+        self._session = session
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of metadata and the lines of the payload; empty where that fails."""
+        try:
+            return self.formatter.format(redacted(record))
+        except Exception as error:  # it would reach the user's compile
+            self._session.fault(FAULT, error)
+            return ""
+
+
+def redacted(record: logging.LogRecord) -> logging.LogRecord:
+    """A record of torch's trace without secrets. Its payload's digest is that of what is written,
+    by which readers find a damaged log."""
+    metadata: Any = getattr(record, "metadata", None)
+    if not isinstance(metadata, dict):
+        return record
+    changed = copy.copy(record)
+    walk = _TraceWalk(in_process.redactor(), is_certainly_secret_name)
+    found: dict[str, Any] = walk.value(metadata)
+    payload: Any = getattr(record, "payload", None)
+    if isinstance(payload, str):
+        shown = in_process.text(payload)
+        if shown != payload and "has_payload" in found:
+            digest = hashlib.md5(shown.encode("utf-8", "replace"), usedforsecurity=False)
+            found["has_payload"] = digest.hexdigest()
+        payload = shown
+    vars(changed).update(metadata=found, payload=payload)
+    return changed
+
+
+def redact_trace(session: Session) -> None:
+    """Wraps the formatter of torch's trace, once; again after torch set its loggers up anew."""
+    folder = session.trace_folder
+    if folder is None:
+        return
+    handler = torch_logs.trace_handler(folder)
+    if handler is None:
+        if os.path.realpath(os.environ.get("TORCH_TRACE") or os.sep) == os.path.realpath(folder):
+            session.fault(FAULT, RuntimeError("torch's trace has no handler that is known"))
+    elif not isinstance(handler.formatter, RedactedTrace):
+        handler.setFormatter(RedactedTrace(handler.formatter, session))
+
+
+def leave_trace(session: Session) -> None:
+    """Puts torch's formatter back."""
+    handler = torch_logs.trace_handler(session.trace_folder) if session.trace_folder else None
+    if handler is not None and isinstance(handler.formatter, RedactedTrace):
+        handler.setFormatter(handler.formatter.formatter)

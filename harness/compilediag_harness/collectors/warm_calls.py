@@ -17,6 +17,7 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
+from compilediag_harness.base.object_graph import frames_from
 from compilediag_harness.base.session import Session
 from compilediag_harness.blame import source_locations
 from compilediag_harness.collectors import invocations
@@ -42,8 +43,8 @@ def evaluate_guards(
         # Such a guard reads a tensor: on a device each evaluation would wait for it.
         taken = torch_guards.evaluations_us(manager, scope, _EVALUATIONS, _BUDGET_NS)
     leaves = torch_guards.evaluated(manager, _TEXTS)
-    kinds = leaves.kinds.most_common(_KINDS) if leaves is not None else []
-    texts = leaves.python_texts if leaves is not None else ()
+    counted, texts = (Counter[str](), list[str]()) if leaves is None else leaves
+    kinds = counted.most_common(_KINDS)
     # The innermost line of each guard that is neither torch's nor the standard library's.
     library = functools.cache(source_locations.is_library)
     found: Counter[tuple[str, int, str]] = Counter()
@@ -63,8 +64,8 @@ def evaluate_guards(
         counts=tuple(count for _, count in kinds),
         lines=tuple(Location(*line) for line, _ in lines),
         line_counts=tuple(count for _, count in lines),
-        evaluated=None if leaves is None else leaves.kinds.total(),
-        in_python=None if leaves is None else leaves.in_python,
+        evaluated=None if leaves is None else counted.total(),
+        in_python=None if leaves is None else counted[torch_guards.PYTHON],
         python_texts=tuple(clip(text, _TEXT_CHARS) for text in texts),
     )
     return time.monotonic() - started
@@ -109,10 +110,9 @@ class _OfThread(threading.local):
 class WarmCalls:
     """The calls of one session."""
 
-    def __init__(self, session: Session, module_type: type, attempts: Callable[[], int]) -> None:
+    def __init__(self, session: Session, attempts: Callable[[], int]) -> None:
         """`attempts` counts the compiles of the process so far, begun or ended."""
         self._session = session
-        self._module_type = module_type
         self._attempts = attempts
         self._thread = _OfThread()
         self._lock = threading.Lock()
@@ -192,7 +192,7 @@ class WarmCalls:
         if self._attempts() != sample.attempts:
             return  # it compiled something
         with self._session.shielded("warm call"):
-            where = invocations.defined_at(sample.function, self._module_type)
+            where = source_locations.definition_of(invocations.forward_of(sample.function))
             with self._lock:
                 self._left -= 1
                 self._keys[key] += 1
@@ -211,9 +211,9 @@ def _only_torch_between(wrapper: FrameType, outermost: FrameType) -> bool:
     """Whether no code of the program's runs uncompiled between the two calls of torch's wrappers:
     the compiled frame itself is `wrapper`'s caller."""
     compiled = wrapper.f_back
-    frame = None if compiled is None else compiled.f_back
-    while frame is not None and frame is not outermost:
+    for frame in frames_from(compiled and compiled.f_back):
+        if frame is outermost:
+            return True
         if not source_locations.is_library(frame.f_code.co_filename):
             return False
-        frame = frame.f_back
-    return frame is outermost
+    return False

@@ -92,12 +92,6 @@ def is_secret_option(option: str, value: str, arguments: Sequence[str]) -> bool:
     return not of_pytest and not is_harmless_literal(value) and value not in _SHORT_VALUES
 
 
-def spellings(value: str) -> Iterable[str]:
-    """A value as it may stand in a text: as it is, in `repr`, in JSON, in a URL."""
-    quoted = (repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, "", None, "surrogatepass"))
-    return dict.fromkeys((value, *quoted))
-
-
 MAX_NUMBERED = 10_000
 """Distinct secrets that have a number of their own; later ones share their placeholder."""
 
@@ -140,14 +134,6 @@ _MIN_CUT = 4
 """Characters of a known secret that are left at the end of a cut text."""
 
 
-def looks_opaque(value: str) -> bool:
-    """Whether a value is a run of letters and digits that is no word, number, path or name of a
-    module."""
-    letter = any(character.isalpha() for character in value)
-    digit = any(character.isdigit() for character in value)
-    return len(value) >= 8 and letter and digit and not any(one in " \t\n/." for one in value)
-
-
 class Redactor:
     """Replaces secrets: those that are recognised, and `known` values wherever they are.
 
@@ -175,7 +161,10 @@ class Redactor:
         self._harmless.clear()
         patterns: list[tuple[str, re.Pattern[str]]] = []
         for value in sorted(self._known_values, key=lambda value: (-len(value), value)):
-            pattern = "|".join(re.escape(spelling) for spelling in spellings(value))
+            # As it is, in `repr`, in JSON, in a URL.
+            quoted = (repr(value)[1:-1], json.dumps(value)[1:-1])
+            spellings = (value, *quoted, quote(value, "", None, "surrogatepass"))
+            pattern = "|".join(map(re.escape, dict.fromkeys(spellings)))
             if value.isalpha() and len(value) < 16:  # a plain word only where it stands alone
                 pattern = rf"(?<![A-Za-z0-9_])(?:{pattern})(?![A-Za-z0-9_])"
             patterns.append((value, re.compile(pattern)))
@@ -252,8 +241,11 @@ class Redactor:
         return f"{match[1]}{match[2]}{self._placeholder(match[3], 'secret_name')}{end}"
 
     def _remember(self, value: str) -> None:
-        """What was called a secret once is known from then on, if it can be no word."""
-        if len(self._known) < MAX_REMEMBERED and looks_opaque(value):
+        """What was called a secret once is known from then on, if it can be no word, number, path
+        or name of a module."""
+        mixed = any(map(str.isalpha, value)) and any(map(str.isdigit, value))
+        opaque = len(value) >= 8 and mixed and not any(one in " \t\n/." for one in value)
+        if opaque and len(self._known) < MAX_REMEMBERED:
             self.learn([value])
 
     def _uncut(self, text: str) -> str:

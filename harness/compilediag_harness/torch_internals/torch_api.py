@@ -14,11 +14,6 @@ from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks, s
 from compilediag_harness.torch_internals.torch_names import loaded, lookup
 
 
-def config_flag(name: str) -> Any:
-    """A flag of `torch._dynamo.config` in force now; None while Dynamo is not imported."""
-    return getattr(loaded("torch._dynamo.config"), name, None)
-
-
 def without_torch_function() -> Callable[[], AbstractContextManager[Any]]:
     """Makes blocks in which no `__torch_function__` runs, neither that of subclasses nor of modes.
     torch must be imported."""

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, cast
 
+from compilediag_harness.base.object_graph import is_a
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
 from compilediag_harness.torch_internals.torch_names import (
     UTILS,
@@ -41,6 +42,13 @@ ARTIFACTS = "torch.compiler._cache"
 LookupListener = Callable[[str, str, Mapping[str, Any], str], None]
 """Called with the cache, the outcome, torch's dictionary about the lookup, and the cache whose
 entry referred to it ("" where none did)."""
+
+_SAVES = {
+    FX_GRAPH: (CODECACHE, "FxGraphCache", "_save_graph", ""),
+    AOT_AUTOGRAD: (AOT_CACHE, "AOTAutogradCache", "save", "torch could not serialize the entry"),
+}
+"""Module, class and function that saves an entry; and what it means that nothing was written and
+nothing raised."""
 
 WriteListener = Callable[[str, str], None]
 """Called with the cache, and why it could not be written ("" where it was)."""
@@ -154,8 +162,13 @@ def on_artifacts(listener: LookupListener) -> Remover | None:
     (`torch.compiler.load_cache_artifacts`)."""
 
     def read(found: Any, *_: Any, **__: Any) -> None:
-        # 2.7 returns what it wrote into which cache, later versions what is to be written.
-        kinds = _mapping(getattr(found, "artifacts", found)) or _artifacts_of_2_7(found)
+        kinds = _mapping(getattr(found, "artifacts", found))
+        if not kinds:
+            # 2.7 returns what it wrote into which cache, in fields such as `inductor_artifacts`;
+            # later versions what is to be written.
+            fields = getattr(found, "__dict__", {}).items()
+            named = {name.removesuffix("_artifacts"): items for name, items in fields}
+            kinds = {name: items for name, items in named.items() if items and is_a(items, list)}
         counts = ", ".join(f"{kind}: {len(items)}" for kind, items in kinds.items())
         info = {"cache_status_detailed": counts}
         if found is None:
@@ -166,29 +179,11 @@ def on_artifacts(listener: LookupListener) -> Remover | None:
     return call_beside(owner, "deserialize", after=read)
 
 
-def _artifacts_of_2_7(found: Any) -> Mapping[str, Any]:
-    """Its fields, such as `inductor_artifacts`, as later versions name kinds."""
-    fields = getattr(found, "__dict__", {}).items()
-    kinds = {name.removesuffix("_artifacts"): items for name, items in fields}
-    return {name: items for name, items in kinds.items() if isinstance(items, list) and items}
-
-
-def on_graph_writes(listener: WriteListener) -> Removers:
-    """Calls the listener after each entry that inductor's cache of graphs saves, or cannot."""
-    owner = lookup(loaded(CODECACHE), "FxGraphCache")
-    return _on_writes(owner, "_save_graph", FX_GRAPH, listener)
-
-
-def on_aot_writes(listener: WriteListener) -> Removers:
-    """The same for AOTAutograd's cache."""
-    owner = lookup(loaded(AOT_CACHE), "AOTAutogradCache")
-    return _on_writes(owner, "save", AOT_AUTOGRAD, listener, "torch could not serialize the entry")
-
-
-def _on_writes(
-    owner: Any, save: str, cache: str, listener: WriteListener, unwritten: str = ""
-) -> Removers:
-    """`unwritten`: what it means that nothing was written and nothing raised."""
+def on_writes(cache: str, listener: WriteListener) -> Removers:
+    """Calls the listener after each entry that inductor's cache of graphs saves, or AOTAutograd's,
+    or cannot."""
+    module, name, save, unwritten = _SAVES[cache]
+    owner = lookup(loaded(module), name)
     writing, saving = getattr(owner, "_write_to_local_cache", None), getattr(owner, save, None)
     if writing is None or saving is None:
         return ()

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from compilediag_harness.base.object_graph import frames_from
 from compilediag_harness.base.post_import import is_initialising
 from compilediag_harness.torch_internals.torch_names import (
     EVAL_FRAME,
@@ -23,8 +24,8 @@ from compilediag_harness.torch_internals.torch_names import (
 )
 from compilediag_harness.torch_internals.torch_open_calls import (
     OpenCall,
+    callable_of,
     every_thread,
-    key_of,
     this_thread,
 )
 
@@ -141,12 +142,8 @@ def _make_call_hooks(eval_frame: Any) -> None:
         if callback is None:
             if _disabled_listeners and not _paused:
                 _disabled_call_begins(_get_frame(1))
-        elif callback is not False:
-            if _paused:
-                if _mark is not None:
-                    _paused_call_begins(callback, _get_frame(1))
-            elif _call_listeners:
-                _call_begins(callback, _get_frame(1))
+        elif callback is not False and (_mark if _paused else _call_listeners):
+            _call_begins(callback, _get_frame(1))
         return original(callback)
 
     _hooked_module = eval_frame
@@ -174,19 +171,16 @@ def _put_call_hooks() -> None:
             setattr(_hooked_module, name, ours if needed else original)
 
 
-def _paused_call_begins(callback: Any, caller: types.FrameType) -> None:
-    in_wrapper = caller.f_code.co_name in _WRAPPERS
-    names = caller.f_locals if in_wrapper else {"prior": callback}
-    if _mark is not None and names.get("prior") in (None, False):
-        _mark(key_of(names.get("fn")))
-
-
 def _call_begins(callback: Any, caller: types.FrameType) -> None:
     in_wrapper = caller.f_code.co_name in _WRAPPERS
     names = caller.f_locals if in_wrapper else {"prior": callback}
     if names.get("prior") in (None, False):
         function = names.get("fn")
-        key = key_of(function)
+        key = id(callable_of(function))  # what distinguishes compiled callables: an address
+        if _paused:
+            if _mark is not None:
+                _mark(key)
+            return
         call = OpenCall(caller, function, key, 0.0, names=names)
         this_thread.open.append(call)
         for begin, _ in tuple(_call_listeners):
@@ -318,10 +312,8 @@ _DISABLING = ("torch.compiler", "torch._dynamo.decorators", EVAL_FRAME)
 
 def _for_torch(frame: types.FrameType | None) -> bool:
     """Whether torch itself disables a function: Dynamo does so with every graph it has compiled."""
-    while frame is not None and frame.f_globals.get("__name__") in _DISABLING:
-        frame = frame.f_back
-    module = frame.f_globals.get("__name__", "") if frame is not None else ""
-    return str(module).startswith("torch.")
+    modules = (each.f_globals.get("__name__") for each in frames_from(frame))
+    return str(next((name for name in modules if name not in _DISABLING), "")).startswith("torch.")
 
 
 def graph_of(wrapper: types.FrameType, function: Any) -> types.CodeType | None:

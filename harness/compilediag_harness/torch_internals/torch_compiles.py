@@ -1,13 +1,16 @@
-"""torch's compiles: every row of its metrics, starts, resets, the arguments of `torch.compile`."""
+"""torch's compiles: every row of its metrics, starts, resets, the arguments of `torch.compile`, and
+each condition on symbolic sizes that a graph is built under, with the sizes it fixes."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import sys
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
+from itertools import dropwhile, islice
 from typing import Any, NamedTuple, cast
 
 from compilediag_harness.base.object_graph import frames_from
@@ -17,12 +20,15 @@ from compilediag_harness.torch_internals.torch_names import (
     DYNAMO,
     EVAL_FRAME,
     EXPORT,
+    SYMBOLIC_SHAPES,
     UTILS,
     Remover,
+    Removers,
     call_after,
     call_beside,
     loaded,
     lookup,
+    replace_with,
     subscribe,
 )
 from compilediag_harness.wire.compiles import PhaseStack
@@ -298,3 +304,100 @@ def on_phases(began: PhaseListener, ended: PhaseListener) -> Sequence[Remover]:
 
 class PhaseTimes(threading.local, PhaseStack):
     """The phases of what is compiled; each thread has its own."""
+
+
+_EVALUATING = ("symbolic_shapes.py", "sym_node.py", "recording.py")
+"""Files of what evaluates conditions, in the folder of symbolic shapes."""
+
+_MAX_FRAMES = 192
+
+
+class SizeCondition(NamedTuple):
+    """A condition on symbolic sizes that torch evaluated, and guards from then on."""
+
+    expression: str
+    """As sympy prints it: "Eq(s77, 4)"."""
+    sizes: tuple[tuple[str, str], ...]
+    """Each symbol of it and the source of a size that has it: ("s77", "L['x'].size()[0]")."""
+    traced: list[Any]
+    """The stack of the code that Dynamo traces, outermost first; empty where it traces none."""
+    frames: list[tuple[types.CodeType, int]]
+    """Code and line of the calls in progress, innermost first, from what asked for the value on."""
+
+
+def on_conditions(
+    added: Callable[[Any, SizeCondition], None], fixed: Callable[[Any, tuple[str, ...]], None]
+) -> Removers:
+    """Calls `added(shape_env, condition)` with each condition, and `fixed(shape_env, sources)` when
+    the one added last made sizes constants. Both must not raise."""
+    env = lookup(loaded(SYMBOLIC_SHAPES), "ShapeEnv")
+    log, replacing = getattr(env, "_log_guard", None), getattr(env, "_set_replacement", None)
+    if log is None or replacing is None:
+        return ()
+
+    @functools.wraps(log)
+    def log_guard(self: Any, prefix: Any, g: Any, *args: Any, **kwargs: Any) -> Any:
+        _leave_out_our_lines()
+        if "suppressed" not in str(prefix):
+            added(self, _condition(self, g))
+        with out_of_tracebacks:
+            return log(self, prefix, g, *args, **kwargs)
+
+    @functools.wraps(replacing)
+    def set_replacement(self: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
+        before = _constant(self, a)
+        with out_of_tracebacks:
+            result = replacing(self, a, *args, **kwargs)
+        if before is None and _constant(self, a) is not None:
+            fixed(self, tuple(source for _, source in _sources(self, {a})))
+        return result
+
+    logged = replace_with(env, "_log_guard", log_guard)
+    return logged, replace_with(env, "_set_replacement", set_replacement)
+
+
+@functools.cache
+def _leave_out_our_lines() -> None:
+    """torch names a line of its own beside a guard, the innermost that is in none of these files:
+    not one of ours. Looked up while torch compiles, since it imports modules."""
+    with contextlib.suppress(Exception):
+        skipped = lookup(loaded(SYMBOLIC_SHAPES), "uninteresting_files")
+        if skipped is not None:
+            skipped().add(__file__)
+
+
+def current_attempt() -> int:
+    """Number of the attempt in progress at the current compile: a restart begins another one."""
+    current = lookup(loaded("torch._guards"), "CompileContext.current_trace_id")
+    trace = current() if current is not None else None
+    attempt = getattr(trace, "attempt", 0)
+    return attempt if isinstance(attempt, int) else 0
+
+
+def _condition(env: Any, expression: Any) -> SizeCondition:
+    symbols: Any = getattr(expression, "free_symbols", ())
+    extract = lookup(loaded("torch._guards"), "TracingContext.extract_stack")
+    traced = list(extract()) if extract is not None else []
+    # Above this: `log_guard`, and torch's own evaluation.
+    above = frames_from(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
+    asking = dropwhile(lambda frame: frame.f_code.co_filename.endswith(_EVALUATING), above)
+    frames = [(frame.f_code, frame.f_lineno) for frame in islice(asking, _MAX_FRAMES)]
+    return SizeCondition(str(expression), tuple(_sources(env, symbols)), traced, frames)
+
+
+def _sources(env: Any, symbols: Any) -> list[tuple[str, str]]:
+    """Sizes that have one of the symbols, also those that were found equal to it before."""
+    replaced: dict[Any, Any] = getattr(env, "replacements", None) or {}
+    known: dict[Any, Any] = getattr(env, "source_to_var", None) or {}
+    found: list[tuple[str, str]] = []
+    for source, own in known.items():
+        symbol = own if own in symbols else replaced.get(own)
+        if symbol is not None and symbol in symbols:
+            found.append((str(symbol), str(source)))
+    return found
+
+
+def _constant(env: Any, symbol: Any) -> Any | None:
+    replaced: dict[Any, Any] = getattr(env, "replacements", None) or {}
+    value = replaced.get(symbol)
+    return value if getattr(value, "is_number", False) else None

@@ -18,16 +18,11 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from compilediag_harness.torch_internals import torch_compiles
 from compilediag_harness.torch_internals.dynamo_skip import out_of_tracebacks
-from compilediag_harness.torch_internals.torch_names import (
-    Remover,
-    loaded,
-    replace_with,
-    subscribe,
-)
+from compilediag_harness.torch_internals.torch_names import Remover, loaded, replace_with, subscribe
 from compilediag_harness.wire import CudagraphRecorded, Location
 
 REASONS = {
@@ -180,20 +175,6 @@ def _below(recorded: Mapping[Any, Any] | None) -> int:
 TREES = "torch._inductor.cudagraph_trees"
 
 
-class RecordingListener(Protocol):
-    """Called from the thread that runs the model, and never inside compiled code."""
-
-    def recorded(self, recording: CudagraphRecorded) -> None:
-        """A graph was recorded; time, step and epoch are not in it."""
-
-    def ran(self, key: tuple[int, int], compile_id: object, *, replay: bool) -> None:
-        """A graph was replayed, or a function ran without its graph to warm up. `key`: the tree
-        and the function; `str(compile_id)` is its text."""
-
-    def fault(self, where: str, error: BaseException) -> None:
-        """We failed."""
-
-
 class _Checks(threading.local):
     """Graphs that torch found not to fit in this thread since the last run, with torch's names, and
     how many it recorded or replayed here."""
@@ -211,13 +192,14 @@ def run_in_this_thread() -> int:
     return _checks.run
 
 
-_listeners: list[RecordingListener] = []
+_listeners: list[Any] = []
 _removers: list[Remover] = []
 
 
-def listen(listener: RecordingListener) -> Remover | None:
-    """Reports CUDA graphs to `listener` from now on; None where this torch has no trees we know.
-    The module must be imported."""
+def listen(listener: Any) -> Remover | None:
+    """Reports CUDA graphs to a `CudagraphCollector` from now on, from the thread that runs the
+    model and never inside compiled code; None where this torch has no trees we know. The module
+    must be imported."""
     trees = loaded(TREES)
     manager = getattr(trees, "CUDAGraphTreeManager", None)
     # Every call of a compiled function ends in one of the three: `run` of the manager decides.
@@ -241,9 +223,6 @@ def listen(listener: RecordingListener) -> Remover | None:
             _removers.pop()()
 
     return remove
-
-
-# --- the wrappers -----------------------------------------------------------------------------
 
 
 def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -316,9 +295,6 @@ def _ran(manager: Any, function_id: Any, *, replay: bool) -> None:
             listener.ran(key, compile_id, replay=replay)
     except Exception as error:
         _report(error)
-
-
-# --- totals at the end ------------------------------------------------------------------------
 
 
 def pool_bytes() -> int | None:
