@@ -38,9 +38,8 @@ from compilediag.runs.supervised.child import (
 from compilediag.runs.supervised.depyf import decompile
 from compilediag.runs.supervised.live_tail import WITHOUT_ESCAPES, LiveView, drawn
 from compilediag.runs.supervised.options import RunOptions
-from compilediag.runs.supervised.repeat import limited
 from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
-from compilediag.runs.supervised.target import parse_target
+from compilediag.runs.supervised.target import limited, parse_target
 from compilediag.runs.work_progress import WorkProgress
 from compilediag_harness.base.process_options import ProcessOptions, WitnessPlan
 
