@@ -257,7 +257,7 @@ def tensor_changes(case: Case) -> Iterator[Change]:
         "place",
         "other code that reads it gets a tensor; `.item()` gives the number",
         edits=(Edit(place.file or "", place.line, "number_as_tensor", (name, dtype)),),
-        numbers=(NumberAsTensor(name, dtype),) if is_attribute else (),
+        numbers=frozenset((NumberAsTensor(name, dtype),) if is_attribute else ()),
     )
 
 
