@@ -17,7 +17,7 @@ import click
 
 from compilediag import extension_points
 from compilediag._version import __version__
-from compilediag.commands.subcommand import CommandGroup
+from compilediag.commands.subcommand import Command
 from compilediag.commands.terminal import (
     abandon_stdout,
     reserve_standard_descriptors,
@@ -61,7 +61,7 @@ def load_command(name: str) -> click.Command:
     return import_module(f"compilediag.commands.{name}").command
 
 
-class LazyGroup(CommandGroup):
+class LazyGroup(Command, click.Group):
     """A group whose commands are imported when they are called, not when they are listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

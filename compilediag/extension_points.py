@@ -27,8 +27,8 @@ RUN_MODES = {"cadence_probe": "cadence.command:probe_target"}
 
 DOCUMENTS = {
     "compilediag.repro": "repro.command:ReproDocument",
-    "compilediag.stats": "fleet.documents:StatsDocument",
-    "compilediag.trend": "fleet.documents:TrendDocument",
+    "compilediag.stats": "fleet.options:StatsDocument",
+    "compilediag.trend": "fleet.options:TrendDocument",
 }
 """What the commands print with `--json`, by the name of its schema."""
 
@@ -58,7 +58,7 @@ PRICES = "prices:read_prices"
 TELEMETRY_SETTINGS = "telemetry.settings:telemetry_settings"
 """Makes the `TelemetrySettings` of a run from the options of the command line."""
 TELEMETRY_EXPORT = "telemetry.run:begin"
-"""Begins to send what a run does; its `end`, in a bounded time, gives a `TelemetryReport`."""
+"""Begins to send what a run does; gives what ends that, in a bounded time, by `TelemetryReport`."""
 
 
 def load(point: str, needed_by: str) -> Any:

@@ -123,13 +123,36 @@ def examine(output: Path) -> DoctorDocument:
     """Runs every check; `output` is where runs would be kept."""
     torch_check, answer = _torch()
     hooks = tuple(HookStatus(*item) for item in answer.get("hooks", ()))
-    checks = [torch_check, *_hooks_check(hooks), _injection(), _output(output)]
+    checks = [torch_check]
+    if missing := [hook.name for hook in hooks if not hook.available]:
+        state, remedy = "warning", "see below what cannot be observed"
+        if NEEDED_HOOK in missing:
+            state, remedy = "failed", "use a torch that compilediag supports, see README"
+        problem = f"this torch lacks {', '.join(missing)}"
+        checks.append(Check("hooks", state, problem, remedy))
+    checks += [_injection(), _output(output)]
     checks += [_compiler(), _tool("git", "the receipt cannot name the commit that ran")]
     checks += [_tool("tlparse", "`compilediag run --tlparse` cannot be used"), *_environment()]
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions: dict[str, str | None] = {
+        "compilediag": __version__,
+        "Python": f"{platform.python_version()} ({sys.executable})",
+    }
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    if answer:
+        # The torch that is really imported, which need not be the one the metadata names.
+        versions["torch"] = f"{answer['torch']} (git {str(answer['git'])[:12]})"
+        devices = f"{answer['cuda']}, {answer['devices']} devices"
+        versions["CUDA"] = devices if answer["cuda"] else "none: this torch is built for CPUs"
     return DoctorDocument(
         schema="compilediag.doctor",
         usable=all(check.state != "failed" for check in checks),
-        versions=_versions(answer),
+        versions=versions,
         hooks=hooks,
         checks=tuple(checks),
     )
@@ -169,26 +192,6 @@ def screen_of(found: DoctorDocument, options: RenderOptions) -> str:
     return "\n".join([*lines, "", f"  next: compilediag {following}"]) + "\n"
 
 
-def _versions(answer: dict[str, Any]) -> dict[str, str | None]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    found: dict[str, str | None] = {
-        "compilediag": __version__,
-        "Python": f"{platform.python_version()} ({sys.executable})",
-    }
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
-    if answer:
-        # The torch that is really imported, which need not be the one the metadata names.
-        found["torch"] = f"{answer['torch']} (git {str(answer['git'])[:12]})"
-        devices = f"{answer['cuda']}, {answer['devices']} devices"
-        found["CUDA"] = devices if answer["cuda"] else "none: this torch is built for CPUs"
-    return found
-
-
 def _torch() -> tuple[Check, dict[str, Any]]:
     """Starts a child that imports torch and looks which of its names the harness can hook."""
     done = _child(["-c", _PROBE])
@@ -208,15 +211,6 @@ def _torch() -> tuple[Check, dict[str, Any]]:
         return Check("torch", "failed", "torch is not installed here", remedy), {}
     last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     return Check("torch", "failed", f"torch did not start: {last}", "repair torch first"), {}
-
-
-def _hooks_check(hooks: tuple[HookStatus, ...]) -> list[Check]:
-    missing = [hook.name for hook in hooks if not hook.available]
-    state, remedy = "warning", "see below what cannot be observed"
-    if NEEDED_HOOK in missing:
-        state, remedy = "failed", "use a torch that compilediag supports, see README"
-    problem = f"this torch lacks {', '.join(missing)}"
-    return [Check("hooks", state, problem, remedy)] if missing else []
 
 
 def _injection() -> Check:

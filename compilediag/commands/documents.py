@@ -37,7 +37,7 @@ _HOMES = (
     ("finding", "views.finding:FindingDocument", "explain N"),
     ("repro", None, "repro"),
     ("diff", "compare.diff:DiffDocument", "diff"),
-    ("judgement", "views.gate.json:JudgementDocument", "gate"),
+    ("judgement", "views.gate:JudgementDocument", "gate"),
     ("stats", None, "stats"),
     ("trend", None, "trend"),
     ("plan", "rules.bucket_plan:PlanDocument", "plan"),

@@ -20,7 +20,6 @@ from compilediag.views.text import clean
 
 if TYPE_CHECKING:
     from compilediag.views.finding import RuleDocument
-    from compilediag.views.style import RenderOptions
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _PAGES = next(
@@ -57,12 +56,31 @@ def command(options: ExplainOptions) -> None:
     RECEIPT is a receipt file or the folder of a run; the default is the latest run.
     """
     screen = render_options()
-    if options.listing:
-        _list(options, screen)
+    if options.listing and options.as_json:
+        from compilediag.views.finding import RulesDocument
+
+        rules = tuple(_rule(code) for code in sorted(REGISTER))
+        write_document(RulesDocument(schema="compilediag.rules", rules=rules))
+    elif options.listing:
+        lines: list[str] = []
+        for code, entry in sorted(REGISTER.items()):
+            text = screen.text(f"{entry.slug}: {entry.sentence}")
+            lines += screen.wrap(text, f"  {code}  ", " " * 9)
+        write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
     elif options.subject is None:
         raise UsageError("say what to explain: a code such as CD103, or the number of a finding")
     elif index := _INDEX.match(options.subject):
-        _explain_finding(int(index[1]), options, screen)
+        from compilediag.commands.receipts import load_finding, suffix_for
+        from compilediag.views.finding import finding_document, render_finding
+
+        number, suffix = int(index[1]), suffix_for(options.receipt)
+        receipt, finding = load_finding(number, options.receipt)
+        if options.as_json:
+            write_document(finding_document(number, receipt, _rule(finding.rule), suffix))
+            return
+        facts, about = render_finding(number, finding, receipt, screen), page(finding.rule)
+        following = f"\n  next: compilediag show --timeline{suffix}\n"
+        write(facts + ("" if about is None else f"\n{_drawn(about)}") + following)
     else:
         code = _code_of(options.subject)
         text = page(code)
@@ -73,35 +91,6 @@ def command(options: ExplainOptions) -> None:
         else:
             entry = _entry(code)
             write(f"{code} {entry.slug}: {entry.sentence}\n(no page is installed for it)\n")
-
-
-def _list(options: ExplainOptions, screen: RenderOptions) -> None:
-    entries = sorted(REGISTER.items())
-    if options.as_json:
-        from compilediag.views.finding import RulesDocument
-
-        rules = tuple(_rule(code) for code, _ in entries)
-        write_document(RulesDocument(schema="compilediag.rules", rules=rules))
-        return
-    lines: list[str] = []
-    for code, entry in entries:
-        text = screen.text(f"{entry.slug}: {entry.sentence}")
-        lines += screen.wrap(text, f"  {code}  ", " " * 9)
-    write("\n".join([*lines, "", "  next: compilediag explain CODE"]) + "\n")
-
-
-def _explain_finding(number: int, options: ExplainOptions, screen: RenderOptions) -> None:
-    from compilediag.commands.receipts import load_finding, suffix_for
-    from compilediag.views.finding import finding_document, render_finding
-
-    receipt, finding = load_finding(number, options.receipt)
-    suffix = suffix_for(options.receipt)
-    if options.as_json:
-        write_document(finding_document(number, receipt, _rule(finding.rule), suffix))
-        return
-    facts, text = render_finding(number, finding, receipt, screen), page(finding.rule)
-    following = f"\n  next: compilediag show --timeline{suffix}\n"
-    write(facts + ("" if text is None else f"\n{_drawn(text)}") + following)
 
 
 def _rule(code: str) -> RuleDocument:

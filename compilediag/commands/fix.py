@@ -19,14 +19,8 @@ from compilediag.commands.target import (
     refuse,
     with_files_read,
 )
-from compilediag.commands.terminal import (
-    render_options,
-    write,
-    write_json,
-    write_message,
-)
+from compilediag.commands.terminal import json_text, render_options, write, write_message
 from compilediag.errors import EXIT_GATE, EXIT_INTERRUPTED, EXIT_OK, OutputUnwritable, UsageError
-from compilediag.fixes.observed import Result
 from compilediag.option_fields import argument, entries, flag, option
 from compilediag.receipt.schema.compiles import FindingRecord
 from compilediag.receipt.schema.receipt import Receipt
@@ -130,7 +124,28 @@ def command(options: FixOptions) -> int:
         for note in outcome.notes:
             write_message(note)
         return fix_run(run_options, outcome, trial)
-    return _fix_latest(run_options, number, dry_run=options.dry_run)
+    path, receipt = newest("compilediag fix train.py")
+    findings = receipt.findings
+    if number is not None:
+        findings = (finding_of(number, receipt, path),)
+    listed = candidates_by_finding(receipt, findings)
+    if options.dry_run:
+        rows = [(each, listed[each.id]) for each in findings]
+        if run_options.as_json:
+            write(json_text(plan_as_json(receipt, rows)))
+            return EXIT_OK
+        write(render_candidates(receipt, rows, render_options()) if rows else "no findings\n")
+        return EXIT_OK
+    if changed := changed_files(receipt):
+        what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
+        raise UsageError(
+            f"{changed[0]} {what}, so the findings of the latest run may not be those of the "
+            "program: name it, `compilediag fix train.py`"
+        )
+    words = receipt.header.run.argv_redacted
+    if any(each.possible for each in listed.values()):
+        _confirm(run_options, words)
+    return _fix(run_options, receipt, path, findings, None)
 
 
 def require_possible(options: RunOptions) -> None:
@@ -194,31 +209,6 @@ def fix_run(options: RunOptions, outcome: Outcome, trial: Trial) -> int:
     return _fix(options, receipt, path, receipt.findings, trial)
 
 
-def _fix_latest(options: RunOptions, number: int | None, *, dry_run: bool) -> int:
-    path, receipt = newest("compilediag fix train.py")
-    findings = receipt.findings
-    if number is not None:
-        findings = (finding_of(number, receipt, path),)
-    listed = candidates_by_finding(receipt, findings)
-    if dry_run:
-        rows = [(each, listed[each.id]) for each in findings]
-        if options.as_json:
-            write_json(plan_as_json(receipt, rows))
-            return EXIT_OK
-        write(render_candidates(receipt, rows, render_options()) if rows else "no findings\n")
-        return EXIT_OK
-    if changed := changed_files(receipt):
-        what = "has changed since the latest run" if os.path.exists(changed[0]) else "is gone"
-        raise UsageError(
-            f"{changed[0]} {what}, so the findings of the latest run may not be those of the "
-            "program: name it, `compilediag fix train.py`"
-        )
-    words = receipt.header.run.argv_redacted
-    if any(each.possible for each in listed.values()):
-        _confirm(options, words)
-    return _fix(options, receipt, path, findings, None)
-
-
 def _confirm(options: RunOptions, words: tuple[str, ...]) -> None:
     how_often = "at least three times, once more for each change"
     confirm_reruns("fix", words, how_often, yes=options.yes, quiet=options.quiet)
@@ -256,7 +246,14 @@ def _fix(
         campaign.notes.append(f"everything that was tried: {where}")
     except OutputUnwritable as error:
         write_message(str(error))
-    _report(options, campaign, results)
+    lines = environment_lines(campaign)
+    if options.env is not None:
+        _write("--env", options.env, "".join(f"{line}\n" for line in lines))
+    if options.as_json:
+        write(json_text(as_json(campaign, results)))
+    else:
+        together, screen = campaign.together, render_options()
+        write(render_fixes(receipt, results, lines, together, campaign.notes, screen))
     _edit(options, campaign)
     if campaign.interrupted:
         return EXIT_INTERRUPTED
@@ -289,14 +286,3 @@ def _write(name: str, path: str, content: str) -> None:
         atomic_write.write(path, [content.encode()])
     except OSError as error:
         write_message(f"{name} {path} cannot be written: {error.strerror or error}")
-
-
-def _report(options: RunOptions, campaign: Campaign, results: tuple[Result, ...]) -> None:
-    lines = environment_lines(campaign)
-    if options.env is not None:
-        _write("--env", options.env, "".join(f"{line}\n" for line in lines))
-    if options.as_json:
-        write_json(as_json(campaign, results))
-        return
-    together, screen = campaign.together, render_options()
-    write(render_fixes(campaign.receipt, results, lines, together, campaign.notes, screen))

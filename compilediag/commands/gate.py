@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,15 +25,18 @@ from compilediag.compare.gate.ab import (
     require_scipy,
     timings,
 )
-from compilediag.compare.gate.baseline import Baseline, read
-from compilediag.compare.gate.baseline_file import find_lock, read_lock
+from compilediag.compare.gate.baseline import LOCK_NAME, Baseline, read
+from compilediag.compare.gate.baseline_file import find_lock, read_lock, write_lock
 from compilediag.compare.gate.inconclusive import CodeComparison, compare_code
-from compilediag.compare.gate.judgement import Judgement
+from compilediag.compare.gate.judgement import Judgement, plural
 from compilediag.compare.gate.limits import Limit, parse_limits
 from compilediag.errors import EXIT_GATE, EXIT_OK, EXIT_USAGE, UsageError
 from compilediag.option_fields import Given, argument, flag, option, toml_keys
 from compilediag.receipt.contradictions import refuse_contradictions
 from compilediag.receipt.schema.receipt import Receipt
+
+if TYPE_CHECKING:
+    from compilediag.compare.gate.judge import Recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +156,6 @@ def command(options: GateOptions) -> int:
     """
     options.refuse_contradictions()
     if options.update:
-        from compilediag.commands.gate_update import update
-
         reason = (options.reason or "").strip() or None
         update(lanes_of(options), baseline_path(options), reason, options.reasons)
         return EXIT_OK
@@ -176,6 +177,8 @@ def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
         ReceiptContradictory: a receipt contradicts itself.
         ReceiptNotFound, ReceiptUnreadable: as `load`.
     """
+    from compilediag.runs.checkout import working_tree
+
     name = options.lane
     if name is not None and len(options.receipts) > 1:
         raise UsageError("--lane names the lane of one receipt: give one, or leave out --lane")
@@ -185,9 +188,16 @@ def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
     for where in options.receipts or (None,):
         file, receipt = load(where)
         refuse_contradictions(receipt, file)
-        lane = LaneReceipt(
-            name or receipt.header.lane.name, receipt, where, _code(receipt, where, options)
-        )
+        ran = receipt.header.provenance
+        here = working_tree(ran, os.getcwd(), os.environ, baseline_path(options))
+        compared = compare_code(ran, here)
+        # The latest run, which nobody has named, must be known to be of this code: a hook passes on
+        # no old evidence.
+        reasons = compared.reasons or (compared.notices if where is None else ())
+        code = CodeComparison(reasons, () if reasons else compared.notices)
+        if options.any_code:
+            code = CodeComparison(notices=(*compared.notices, *compared.reasons))
+        lane = LaneReceipt(name or receipt.header.lane.name, receipt, where, code)
         other = found.setdefault(lane.name, lane)
         if other is not lane:
             raise UsageError(
@@ -195,23 +205,6 @@ def lanes_of(options: GateOptions) -> tuple[LaneReceipt, ...]:
                 "after the other, or name lanes apart with `compilediag run --name`"
             )
     return tuple(found.values())
-
-
-def _code(receipt: Receipt, where: str | None, options: GateOptions) -> CodeComparison:
-    """The receipt's code against the one here; with --any-code a notice alone.
-
-    The latest run, which nobody has named, must be known to be of this code: a hook passes on no
-    old evidence.
-    """
-    from compilediag.runs.checkout import working_tree
-
-    ran = receipt.header.provenance
-    here = working_tree(ran, os.getcwd(), os.environ, baseline_path(options))
-    found = compare_code(ran, here)
-    reasons = found.reasons or (found.notices if where is None else ())
-    if options.any_code:
-        return CodeComparison(notices=(*found.notices, *found.reasons))
-    return CodeComparison(reasons, () if reasons else found.notices)
 
 
 def baseline_path(options: GateOptions) -> str | None:
@@ -234,7 +227,14 @@ def _judge(options: GateOptions) -> list[int]:
             "`compilediag gate --fail-on 'recompiles>0'`"
         )
     baseline = read_lock(path) if path is not None else Baseline()
-    base = _base(options.base, path) if options.base is not None else None
+    base = None
+    if options.base is not None:
+        from compilediag.runs.checkout import file_at
+
+        if path is None:
+            raise UsageError("--base compares the baseline: there is no compilediag.lock.json")
+        text = file_at(options.base, path)
+        base = Baseline() if text is None else read(text, f"{options.base}:{shown_path(path)}")
     lanes = lanes_of(options)
     judgements: list[Judgement] = []
     for lane in lanes:
@@ -261,16 +261,6 @@ def _judge(options: GateOptions) -> list[int]:
     return [
         EXIT_OK if item.passed else EXIT_GATE if item.judged else EXIT_USAGE for item in judgements
     ]
-
-
-def _base(ref: str, path: str | None) -> Baseline:
-    """The baseline as a branch or commit has it; an empty one where it has none."""
-    from compilediag.runs.checkout import file_at
-
-    if path is None:
-        raise UsageError("--base compares the baseline: there is no compilediag.lock.json")
-    text = file_at(ref, path)
-    return Baseline() if text is None else read(text, f"{ref}:{shown_path(path)}")
 
 
 def _next(judgements: Sequence[Judgement], lanes: Sequence[LaneReceipt]) -> str:
@@ -337,3 +327,95 @@ def report(a: str, b: str, rounds: int, found: tuple[ClockComparison, ...]) -> s
     ]
     lines.append(f"  slower is said where the lower bound is above {SLOWER:+.0%}")
     return "\n".join(lines) + "\n"
+
+
+# --- --update ------------------------------------------------------------------------------------
+
+_NAMED = 5
+
+
+def update(
+    lanes: Sequence[LaneReceipt],
+    path: str | None,
+    reason: str | None,
+    reasons: Sequence[tuple[str, str]],
+) -> None:
+    """Writes the lanes into the baseline's file, which is made where there is none. `reason` says
+    why what is new may be there; `reasons` have a part of an item's name, and the reason for it.
+
+    Raises:
+        UsageError: a receipt must not be recorded, or a reason is needed; nothing is written.
+        BaselineUnreadable: the file is no baseline; it is left as it is.
+    """
+    from compilediag.compare.gate.judge import recorded
+
+    file = path if path is not None else os.path.join(os.getcwd(), LOCK_NAME)
+    name = shown_path(file)
+    lock = read_lock(file) if os.path.lexists(file) else Baseline()
+    made = [
+        recorded(
+            lane.receipt,
+            lock.lane(lane.name),
+            reason=reason,
+            reasons=reasons,
+            lane=lane.name,
+            code=lane.code,
+        )
+        for lane in lanes
+    ]
+    _refuse(made, reasons, name)
+    written = write_lock(file, lock.with_lanes(item.lane for item in made))
+    lines = [f"Wrote {name}" if written else f"{name} holds this already"]
+    for item in made:
+        lane, silent = item.lane, len(item.without_reason)
+        allowed = {
+            "causes": len(lane.causes),
+            "graph_breaks": len(lane.breaks),
+            "eager_fallbacks": len(lane.fallbacks),
+        }
+        shown = f"{_some(lane.counts)}; allowed: {_some(allowed)}"
+        doubtful = f" ({silent} without a reason)" if silent else ""
+        lines.append(f"  lane {lane.name}: {shown}{doubtful}")
+    named = "" if path is None else os.path.basename(path)
+    option = "" if named in ("", LOCK_NAME) else f" --baseline {shlex.quote(name)}"
+    following = f"  next: git add {shlex.quote(name)}, and in CI: compilediag gate{option}"
+    screen = render_options()
+    write("\n".join(screen.text(line, 1000) for line in (*lines, "", following)) + "\n")
+
+
+def _refuse(made: Sequence[Recorded], reasons: Sequence[tuple[str, str]], name: str) -> None:
+    for item in made:
+        lane = item.lane.name
+        if item.inconclusive:
+            raise UsageError(
+                f"the run of lane {lane!r} is not recorded, because {'; '.join(item.inconclusive)};"
+                " run it again"
+            )
+        if item.unexplained:
+            raise UsageError(
+                f"{name} would newly allow in lane {lane!r}: {_names(item.unexplained)}; say why "
+                'they are all right: --reason "TEXT" (nothing was written)'
+            )
+    used = {each for item in made for each in item.explained}
+    for part, _ in reasons:
+        if part not in used:
+            raise UsageError(
+                f"--reason-for {part!r} names nothing that the runs would allow; they allow: "
+                f"{_names([each for item in made for each in item.allowed])} (nothing was written)"
+            )
+
+
+def _names(items: Sequence[str]) -> str:
+    more = len(items) - _NAMED
+    shown = ", ".join(items[:_NAMED]) or "nothing"
+    return shown + (f" and {more} more" if more > 0 else "")
+
+
+def _some(counts: Mapping[str, int]) -> str:
+    """The counts that are not 0: "2 frames, 1 graph break"."""
+    parts = [
+        plural(count, name.removesuffix("s").replace("_", " "))
+        for name, count in counts.items()
+        if count
+    ]
+    return ", ".join(parts) or "nothing"

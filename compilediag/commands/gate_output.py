@@ -86,23 +86,20 @@ def show(judgements: Sequence[Judgement], outputs: GateOutputs) -> None:
         write_whole(path, FORMATS[name](judgements, on_paper))
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary and "github" in outputs.shown:
-        _summarise(FORMATS["md"](judgements, on_paper), summary)
+        # That it cannot be written changes no verdict.
+        content = FORMATS["md"](judgements, on_paper).encode("utf-8", "backslashreplace")
+        why = "it would be larger than GitHub takes"
+        try:
+            with open(summary, "ab") as stream:
+                if stream.tell() + len(content) < SUMMARY_BYTES:
+                    stream.write(content)
+                    why = ""
+        except OSError as error:
+            why = str(error.strerror or error)
+        if why:
+            write_message(f"the job's summary was not written: {why}")
     for name in outputs.shown:
         write(FORMATS[name](judgements, render_options() if name == "terminal" else on_paper))
-
-
-def _summarise(text: str, file: str) -> None:
-    """Adds to the summary of the job; that it cannot be written changes no verdict."""
-    content = text.encode("utf-8", "backslashreplace")
-    try:
-        with open(file, "ab") as stream:
-            if stream.tell() + len(content) < SUMMARY_BYTES:
-                stream.write(content)
-                return
-        why = "it would be larger than GitHub takes"
-    except OSError as error:
-        why = str(error.strerror or error)
-    write_message(f"the job's summary was not written: {why}")
 
 
 def repository_options(folder: str) -> RenderOptions:

@@ -30,10 +30,6 @@ class Command(click.Command):
         return _drawn(self, ctx) if is_terminal(sys.stdout) else super().get_help(ctx)
 
 
-class CommandGroup(Command, click.Group):
-    """A click group with the same help."""
-
-
 def subcommand(
     name: str,
     options: type[Options],

@@ -198,7 +198,16 @@ def _report(outcome: Outcome, options: RunOptions) -> None:
         text = json_text(msgspec.to_builtins(receipt))
         printed = options.as_json and _printed(text)
         if options.json_file is not None:
-            _write_json_file(text, options.json_file)
+            path = options.json_file
+            content = text.encode("ascii")
+            try:
+                if os.path.exists(path) and not os.path.isfile(path):  # a pipe, `--json=>(jq .)`
+                    with open(path, "wb") as stream:
+                        stream.write(content)
+                else:
+                    atomic_write.write(path, [content])
+            except OSError as error:
+                write_message(f"--json={path} cannot be written: {error.strerror or error}")
     if options.html is not None and outcome.receipt_path is not None:
         try:
             page = report_page(receipt, outcome.receipt_path, options.html, outcome.run_dir)
@@ -226,15 +235,3 @@ def _printed(text: str) -> bool:
     except BrokenPipeError:  # `| head -1`: the reader has what it wanted
         abandon_stdout()
     return True
-
-
-def _write_json_file(text: str, path: str) -> None:
-    content = text.encode("ascii")
-    try:
-        if os.path.exists(path) and not os.path.isfile(path):  # a pipe, `--json=>(jq .)`
-            with open(path, "wb") as stream:
-                stream.write(content)
-        else:
-            atomic_write.write(path, [content])
-    except OSError as error:
-        write_message(f"--json={path} cannot be written: {error.strerror or error}")

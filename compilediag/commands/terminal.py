@@ -101,11 +101,6 @@ def json_text(value: Any) -> str:
     return json.dumps(value, indent=1, default=str) + "\n"
 
 
-def write_json(value: Any) -> None:
-    """Writes a value to stdout as `json_text`."""
-    write(json_text(value))
-
-
 def write_document(document: Document) -> None:
     """Writes a document to stdout as `json_text`."""
     from compilediag.json_document import builtins_of

@@ -14,7 +14,7 @@ import pytest
 from compilediag.pytest_plugin.marks import COUNTED, MARKERS, is_marked
 
 if TYPE_CHECKING:
-    from compilediag.pytest_plugin.fixture import CompileFixture
+    from compilediag.pytest_plugin.hooks import CompileFixture
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

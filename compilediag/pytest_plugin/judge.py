@@ -7,32 +7,133 @@ the `Recompiled` event before it.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pytest
+
 from compilediag.compare.gate.limits import Limit, count_of
-from compilediag.compare.run_baseline import run_baseline
+from compilediag.compare.run_baseline import counts_recompile, run_baseline
+from compilediag.diagnosis.codes import info
 from compilediag.pytest_plugin import details
 from compilediag.pytest_plugin.marks import Requirements
-from compilediag.pytest_plugin.problems import Problem, blind, counted, why_nothing_compiled
 from compilediag.receipt.schema.compiles import CompileEvent
+from compilediag.receipt.schema.evidence import AnyEvidence
+from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import count
 from compilediag.views.text import clean
-from compilediag_harness.wire import (
-    Compiled,
-    CompileStarted,
-    EnvironmentRead,
-    Event,
-    HazardsChecked,
-    ProcessEnded,
-    ProcessStarted,
-    Recompiled,
-    StepsEnded,
-    TorchSeen,
-    UnguardedChanged,
-)
+from compilediag_harness import wire
+from compilediag_harness.redaction.redactor import Redactor, secret_values
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One reason why a test fails."""
+
+    headline: str
+    details: tuple[str, ...] = ()
+    blind: bool = False
+    """The test cannot be judged, which is no pass."""
+
+    @classmethod
+    def of_blindness(cls, headline: str, details: Iterable[str] = ()) -> Problem:
+        """Why the test cannot be judged."""
+        return cls(f"blind: {headline}", tuple(details), blind=True)
+
+    @classmethod
+    def of_unmeasured(cls, name: str) -> Problem:
+        """A count has a limit and was not measured: that is not zero."""
+        what = f"{_noun(name)}s were not measured here"
+        return cls.of_blindness(f"{what}: skip the test where they cannot be")
+
+
+class CompileFailure(pytest.fail.Exception):
+    """A test compiled what it must not, or cannot be judged. Shown without a traceback."""
+
+    __module__ = "builtins"  # pytest shows the module otherwise, and cuts the sentence
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, pytrace=False)
+
+
+def failure_text(problems: Sequence[Problem], block: str = "") -> str:
+    """The problems as text without secrets; `block` names the block of the test they are about."""
+    about = f"{block}: " if block else ""
+    lines: list[str] = []
+    for problem in problems:
+        lines.append(f"compilediag: {about}{problem.headline}")
+        lines += [f"  {line}" for line in problem.details]
+    return Redactor(secret_values(sys.argv, os.environ)).text("\n".join(lines))
+
+
+def counted(name: str, number: int) -> str:
+    """A count in words: "2 recompiles"."""
+    return count(number, _noun(name))
+
+
+def _noun(name: str) -> str:
+    noun = name.removesuffix("s").replace("_", " ")
+    return "CUDA-graph recording" if noun == "recording" else noun
+
+
+NOTHING_COMPILED = "CD901"
+_KNOWN_REASONS = frozenset({"ahead_of_time", "failed", "interrupted", "torch_modules"})
+"""Of CD901, with which there is nothing to guess."""
+
+
+def blind(receipt: Receipt, calls: int, *, may_be_quiet: bool = False) -> list[Problem]:
+    """Why this test cannot be judged. `may_be_quiet`: that nothing compiled is no reason, because
+    it is what the test is about."""
+    problems: list[Problem] = []
+    for finding in receipt.findings:
+        if not info(finding.rule).blinds or (may_be_quiet and finding.rule == NOTHING_COMPILED):
+            continue
+        hints = [f"fix: {clean(finding.fix.summary)}"]
+        headline = "the evidence is not complete, so the counts say nothing"
+        if finding.rule == NOTHING_COMPILED:
+            headline = "nothing was compiled in this test, so its counts say nothing"
+            if AnyEvidence.of(finding.evidence).why not in _KNOWN_REASONS:
+                hints = why_nothing_compiled(receipt, calls)
+        title = f"{finding.rule} {clean(finding.title or finding.slug)}"
+        problems.append(Problem.of_blindness(headline, [title, *(f"  {hint}" for hint in hints)]))
+    return problems
+
+
+def why_nothing_compiled(receipt: Receipt, calls: int) -> list[str]:
+    """Likely reasons, each with what to do. `calls`: of compiled callables."""
+    if receipt.environment.hooks_available is None:
+        return ["torch was not imported by the end of the test"]
+    reasons: list[str] = []
+    flags = receipt.environment.compile_flags
+    if flags.get("disabled_by_environment"):
+        reasons.append(
+            "TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE is set: unset it for this test"
+        )
+    elif flags.get("disable"):
+        reasons.append("torch._dynamo.config.disable is True: torch.compile is switched off")
+    stance = flags.get("stance")
+    if stance not in (None, "default"):
+        reasons.append(f"torch.compiler.set_stance({clean(stance)!r}) is in force")
+    if receipt.compile.frames:
+        reasons.append("torch tried, and was left without a graph: see the frames that ran eager")
+    elif calls and not reasons:
+        reasons.append(
+            f"{count(calls, 'compiled call')} ran without compiling: compiled before the test "
+            "began (in a fixture of a wider scope, at import), or under an eager stance? Call "
+            "torch.compile inside the test, or in a fixture of its own"
+        )
+    elif not reasons:
+        reasons.append(
+            "no compiled callable was called: is torch.compile reached, is the result used?"
+        )
+    return reasons
+
+
+# --- reasons -------------------------------------------------------------------------------------
 
 
 class JudgedPart:
@@ -42,10 +143,10 @@ class JudgedPart:
     def __init__(self, run: WatchResult, *, own_code_only: bool = False) -> None:
         self.receipt = run.receipt
         self._run = run_baseline(run.receipt, own_code_only=own_code_only)
-        has = self._run.counts_recompile
-        events = run.receipt.compile.events
-        self.recompiles = tuple(e for e in events if e.kind == "recompile" and has(e))
-        self.failed_recompiles = tuple(filter(has, details.failed_recompiles(run)))
+        counted, failed = self._run.counts_file, details.failed_recompiles(run)
+        again = (item for item in run.receipt.compile.events if item.kind == "recompile")
+        self.recompiles = tuple(item for item in again if counts_recompile(item, counted))
+        self.failed_recompiles = tuple(item for item in failed if counts_recompile(item, counted))
         """Attempts to compile again that left no code: in no count of recompiles, and worse."""
 
     def count(self, name: str) -> int | None:
@@ -90,8 +191,28 @@ def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[
     if required.own_code_only and not problems and not part.count("graphs"):
         only = "nothing of your own code was compiled, only code of libraries"
         problems = [Problem.of_blindness(only)]
-    if required.warmup is not None:
-        problems += _after_warmup(run, part, required.warmup, warmups)
+    if (warmup := required.warmup) is not None:
+        allowed = {
+            tuple(item.id)
+            for item in run.timeline.recompiles
+            if any(start <= item.t <= end for start, end in warmups)
+        }
+        made, failed = (
+            [
+                item
+                for item in items
+                if (item.step or 0) >= warmup
+                and (item.process, item.epoch, item.compile_id) not in allowed
+            ]
+            for items in (part.recompiles, part.failed_recompiles)
+        )
+        happened = [count(len(made), "recompile")] if made else []
+        if failed:
+            happened.append(f"{count(len(failed), 'attempt')} to recompile that left no code")
+        if happened:
+            after = f" after a warm-up of {count(warmup, 'step')}" if warmup else ""
+            headline = f"{' and '.join(happened)}{after}; zero_recompiles allows none"
+            problems.append(Problem(headline, tuple(part.causes((*made, *failed)))))
     for name, bound in required.limits.items():
         number = part.count(name)
         if number is None:
@@ -111,36 +232,10 @@ def judge(run: WatchResult, required: Requirements, warmups: Intervals) -> list[
     return problems
 
 
-def _after_warmup(
-    run: WatchResult, part: JudgedPart, warmup: int, warmups: Intervals
-) -> Iterable[Problem]:
-    allowed = {
-        tuple(item.id)
-        for item in run.timeline.recompiles
-        if any(start <= item.t <= end for start, end in warmups)
-    }
-    made, failed = (
-        [
-            item
-            for item in items
-            if (item.step or 0) >= warmup
-            and (item.process, item.epoch, item.compile_id) not in allowed
-        ]
-        for items in (part.recompiles, part.failed_recompiles)
-    )
-    if made or failed:
-        after = f" after a warm-up of {count(warmup, 'step')}" if warmup else ""
-        happened = [count(len(made), "recompile")] if made else []
-        if failed:
-            happened.append(f"{count(len(failed), 'attempt')} to recompile that left no code")
-        headline = f"{' and '.join(happened)}{after}; zero_recompiles allows none"
-        yield Problem(headline, tuple(part.causes((*made, *failed))))
-
-
 # --- a block -------------------------------------------------------------------------------------
 
-_CONTEXT = (ProcessStarted, TorchSeen, EnvironmentRead, StepsEnded)
-_LEFT_OUT = (ProcessEnded, HazardsChecked, UnguardedChanged)
+_CONTEXT = (wire.ProcessStarted, wire.TorchSeen, wire.EnvironmentRead, wire.StepsEnded)
+_LEFT_OUT = (wire.ProcessEnded, wire.HazardsChecked, wire.UnguardedChanged)
 """They are about the whole process, or about what has not happened yet."""
 _SWITCHED_OFF = ("force_eager", "eager_on_recompile")
 """Stances under which nothing compiles whatever the program does."""
@@ -260,18 +355,20 @@ def part_of(run: WatchResult, start: float, end: float) -> WatchResult:
     return part
 
 
-def events_between(events: Sequence[Event], start: float, end: float) -> tuple[Event, ...]:
+def events_between(
+    events: Sequence[wire.Event], start: float, end: float
+) -> tuple[wire.Event, ...]:
     """The events from `start` to `end`."""
-    rows = [event for event in events if isinstance(event, Compiled)]
+    rows = [event for event in events if isinstance(event, wire.Compiled)]
     inside = {(row.epoch, row.compile_id) for row in rows if start <= row.t <= end}
     before = {(row.epoch, row.compile_id) for row in rows if row.t < start}
 
-    def belongs(event: Event) -> bool:
+    def belongs(event: wire.Event) -> bool:
         if isinstance(event, _CONTEXT):
             return True
         if isinstance(event, _LEFT_OUT):
             return False
-        if isinstance(event, Recompiled):
+        if isinstance(event, wire.Recompiled):
             key = (event.epoch, event.compile_id)
             return key in inside or (key not in before and start <= event.t <= end)
         return start <= event.t <= end
@@ -279,9 +376,9 @@ def events_between(events: Sequence[Event], start: float, end: float) -> tuple[E
     return tuple(event for event in events if belongs(event))
 
 
-def unfinished(events: Iterable[Event]) -> tuple[CompileStarted, ...]:
+def unfinished(events: Iterable[wire.Event]) -> tuple[wire.CompileStarted, ...]:
     """Compiles that began and have no row: still going on, or none of Dynamo's (a recording of a
     CUDA graph, a tuning run of Triton)."""
-    started = [event for event in events if isinstance(event, CompileStarted)]
-    rows = {(row.epoch, row.compile_id) for row in events if isinstance(row, Compiled)}
+    started = [event for event in events if isinstance(event, wire.CompileStarted)]
+    rows = {(row.epoch, row.compile_id) for row in events if isinstance(row, wire.Compiled)}
     return tuple(event for event in started if (event.epoch, event.compile_id) not in rows)

@@ -6,19 +6,17 @@ writes, once, at the end of the session.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
 from compilediag.compare.gate.baseline import Baseline, read, text_of
 from compilediag.compare.gate.baseline_file import read_lock, write_lock
 from compilediag.compare.gate.judge import judge, recorded
-from compilediag.compare.gate.judgement import Item, Judgement
-from compilediag.compare.run_baseline import LaneBaseline
+from compilediag.compare.gate.judgement import Judgement
 from compilediag.errors import BaselineUnreadable, CompilediagError
-from compilediag.pytest_plugin.judge import JudgedPart
+from compilediag.pytest_plugin.judge import JudgedPart, Problem
 from compilediag.pytest_plugin.marks import Requirements
-from compilediag.pytest_plugin.problems import Problem
 from compilediag.pytest_plugin.settings import SessionSettings, baseline_of
 from compilediag.runs.watch import WatchResult
 from compilediag.views.format import count, seconds
@@ -52,7 +50,17 @@ def judge_lane(
     name = str(required.lane)
     known = config.stash[_BASELINE].lane(name)
     if settings.update:
-        return _keep(config, run, known, name), 0
+        made = recorded(run.receipt, known, lane=name)
+        if made.inconclusive:
+            why, *more = (clean(reason) for reason in made.inconclusive)
+            return [Problem(f"lane {clean(name)!r} is not written: {why}", tuple(more))], 0
+        text = text_of(Baseline((made.lane,)))
+        if hasattr(config, "workeroutput"):
+            output: dict[str, dict[str, str]] = getattr(config, "workeroutput")  # noqa: B009
+            output.setdefault("compilediag_lanes", {})[name] = text
+        else:
+            receive(config, {name: text})
+        return [], 0
     judgement = judge(
         run.receipt,
         baseline=known,
@@ -78,7 +86,23 @@ def _problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[P
         against = f" against {clean(judgement.baseline)}"
     items = judgement.failures or judgement.improvements
     part = JudgedPart(run)
-    details = [line for item in items for line in _lines(item, part)]
+    again = (*part.recompiles, *part.failed_recompiles)
+    details: list[str] = []
+    for item in items:
+        # An item in full; a cause with everything that is behind it.
+        caused = part.causes(again, (item.rule, item.variable)) if item.kind == "cause" else []
+        if caused:
+            was = "" if item.before is None else f" (the baseline has {item.before})"
+            details += [f"{caused[0]}{was}", *caused[1:]]
+            continue
+        details.append(clean(item.message))
+        if item.file is not None:
+            line = f":{item.line}" if item.line else ""
+            function = f" in {clean(item.function)}" if item.function else ""
+            cost = f" · {seconds(item.cost_s)}" if item.cost_s is not None else ""
+            details.append(f"  {clean(item.file)}{line}{function}{cost}")
+        details += [f"  guard: {clean(item.guard)}"] if item.guard else []
+        details += [f"  fix: {clean(item.fix)}"] if item.fix else []
     if not judgement.judged:
         hint = [f"  {UPDATE} writes it"] if absent else []
         rest = details[1:] if len(items) == 1 else details
@@ -90,41 +114,7 @@ def _problems(judgement: Judgement, run: WatchResult, *, absent: bool) -> list[P
     return [Problem(f"{about}{len(items)} {word}{against}", tuple(details))]
 
 
-def _lines(item: Item, part: JudgedPart) -> Iterable[str]:
-    """An item in full; a cause with everything that is behind it."""
-    if item.kind == "cause":
-        again = (*part.recompiles, *part.failed_recompiles)
-        if lines := part.causes(again, (item.rule, item.variable)):
-            was = "" if item.before is None else f" (the baseline has {item.before})"
-            return [f"{lines[0]}{was}", *lines[1:]]
-    lines = [clean(item.message)]
-    if item.file is not None:
-        line = f":{item.line}" if item.line else ""
-        function = f" in {clean(item.function)}" if item.function else ""
-        cost = f" · {seconds(item.cost_s)}" if item.cost_s is not None else ""
-        lines.append(f"  {clean(item.file)}{line}{function}{cost}")
-    lines += [f"  guard: {clean(item.guard)}"] if item.guard else []
-    lines += [f"  fix: {clean(item.fix)}"] if item.fix else []
-    return lines
-
-
 # --- writing ---------------------------------------------------------------------------------
-
-
-def _keep(
-    config: pytest.Config, run: WatchResult, known: LaneBaseline | None, name: str
-) -> list[Problem]:
-    made = recorded(run.receipt, known, lane=name)
-    if made.inconclusive:
-        why, *more = (clean(reason) for reason in made.inconclusive)
-        return [Problem(f"lane {clean(name)!r} is not written: {why}", tuple(more))]
-    text = text_of(Baseline((made.lane,)))
-    if hasattr(config, "workeroutput"):
-        output: dict[str, dict[str, str]] = getattr(config, "workeroutput")  # noqa: B009
-        output.setdefault("compilediag_lanes", {})[name] = text
-    else:
-        receive(config, {name: text})
-    return []
 
 
 def receive(config: pytest.Config, lanes: Mapping[str, str]) -> None:

@@ -68,7 +68,15 @@ def requirements_of(item: pytest.Item) -> Requirements:
     budget_at, budget = _nearest(levels, "compile_budget")
     _, baseline = _nearest(levels, "compile_baseline")
     limits, own_code_only = ({}, False) if budget is None else _budget(budget)
-    warmup = None if zero is None else _warmup(zero)
+    warmup = None
+    if zero is not None:
+        source = _source_of(zero)
+        unknown = [name for name in zero.kwargs if name != "warmup"]
+        if unknown or len(zero.args) + len(zero.kwargs) > 1:
+            raise BadMark(f"{source}: it takes only warmup, a number of steps (default 1)")
+        warmup = zero.args[0] if zero.args else zero.kwargs.get("warmup", 1)
+        if isinstance(warmup, bool) or not isinstance(warmup, int) or warmup < 0:
+            raise BadMark(f"{source}: warmup is a whole number of steps, not {warmup!r}")
     if zero is not None and budget is not None and "recompiles" in limits:
         if zero_at == budget_at:
             raise BadMark(
@@ -79,7 +87,17 @@ def requirements_of(item: pytest.Item) -> Requirements:
             warmup = None
         else:
             del limits["recompiles"]
-    lane = None if baseline is None else _lane(baseline, item)
+    lane = None
+    if baseline is not None:
+        lane = baseline.args[0] if len(baseline.args) == 1 and not baseline.kwargs else None
+        source = _source_of(baseline)
+        if not isinstance(lane, str) or not lane.strip() or not lane.isprintable():
+            raise BadMark(f'{source}: give the lane a name, as in compile_baseline("train")')
+        # A test with parameters has one lane for each of them.
+        parameters = getattr(getattr(item, "callspec", None), "id", None)
+        lane = f"{lane}[{parameters}]" if parameters is not None else lane
+        if len(lane) > _MAX_LANE_CHARS:
+            raise BadMark(f"{source}: the name of the lane is longer than {_MAX_LANE_CHARS}")
     return Requirements(limits, own_code_only, warmup, lane, has_fixture(item))
 
 
@@ -155,28 +173,6 @@ def checked_counts(values: Mapping[str, object], where: str) -> dict[str, int]:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise BadMark(f"{where}: {name} is a whole number of at least 0, not {value!r}")
     return {name: int(str(values[name])) for name in COUNTS if name in values}
-
-
-def _warmup(mark: pytest.Mark) -> int:
-    unknown = [name for name in mark.kwargs if name != "warmup"]
-    if unknown or len(mark.args) + len(mark.kwargs) > 1:
-        raise BadMark(f"{_source_of(mark)}: it takes only warmup, a number of steps (default 1)")
-    value = mark.args[0] if mark.args else mark.kwargs.get("warmup", 1)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadMark(f"{_source_of(mark)}: warmup is a whole number of steps, not {value!r}")
-    return value
-
-
-def _lane(mark: pytest.Mark, item: pytest.Item) -> str:
-    """The marker's lane; a test with parameters has one lane for each of them."""
-    lane = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
-    if not isinstance(lane, str) or not lane.strip() or not lane.isprintable():
-        raise BadMark(f'{_source_of(mark)}: give the lane a name, as in compile_baseline("train")')
-    parameters = getattr(getattr(item, "callspec", None), "id", None)
-    name = f"{lane}[{parameters}]" if parameters is not None else lane
-    if len(name) > _MAX_LANE_CHARS:
-        raise BadMark(f"{_source_of(mark)}: the name of the lane is longer than {_MAX_LANE_CHARS}")
-    return name
 
 
 def _source_of(mark: pytest.Mark) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compilediag.errors import CompilediagError, OutputUnwritable
+from compilediag.pytest_plugin.judge import counted
 from compilediag.pytest_plugin.lanes import UPDATE, update_messages
 from compilediag.pytest_plugin.marks import COUNTED, COUNTS
-from compilediag.pytest_plugin.problems import counted
 from compilediag.pytest_plugin.settings import report_folder
 from compilediag.views.format import count
 from compilediag.views.text import clean

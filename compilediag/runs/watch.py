@@ -186,7 +186,7 @@ class WatchResult:
         """What a notebook shows; None inside the block, where its `repr` is shown."""
         if self._wall_s is None:
             return None
-        from compilediag.views.notebook import render_notebook
+        from compilediag.views.summary import render_notebook
 
         root = os.getcwd()
         return render_notebook(self.receipt, root=root, cell_of=cell_of, calls=self.calls)

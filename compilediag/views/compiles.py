@@ -11,7 +11,6 @@ from compilediag.receipt.schema.compiles import (
     CompileEvent,
     CompileMemorySection,
     CompileSeconds,
-    EventCause,
     GuardsSection,
 )
 from compilediag.receipt.schema.receipt import Receipt
@@ -52,25 +51,13 @@ def show_frames(receipt: Receipt, options: RenderOptions) -> list[Block]:
         if item.ran_eager and item.eager_reason:
             eager.append(f"{function} ran eager: {options.text(item.eager_reason)}")
     head = ("frame", "compiles", "guards", "guard check", "variants", "ran eager")
-    decompiled = _decompiled(receipt, options)
-    meaning = "variants: compiled versions in use, of recompile_limit; over it the frame runs eager"
-    return [
-        Paragraph(f"{count(len(found), 'frame')} that torch.compile attempted"),
-        Table(head, rows, right=head[1:5], shrink="frame", wide_only=("guards", "guard check")),
-        *(Paragraph(notes=(sentence,)) for sentence in eager),
-        *([Paragraph(notes=decompiled)] if decompiled else []),
-        Paragraph(notes=(meaning,)),
-    ]
-
-
-def _decompiled(receipt: Receipt, options: RenderOptions) -> list[str]:
-    """The files of decompiled code by compile; from `run --depyf`."""
+    # The files of decompiled code by compile; from `run --depyf`.
     linked = {
         item.uri.rpartition("/")[2].removesuffix(".py"): item.uri
         for item in receipt.artifacts
         if item.role == "depyf"
     }
-    sentences: list[str] = []
+    decompiled: list[str] = []
     for event in receipt.compile.events:
         function = event.frame.function
         identity = event.compile_id.replace("/", "-").replace("!", "a")
@@ -79,8 +66,15 @@ def _decompiled(receipt: Receipt, options: RenderOptions) -> list[str]:
             resumed = function.startswith("torch_dynamo_resume_in_")
             what = "what runs after the break" if resumed else "what runs"
             name = f"{options.text(event.compile_id, 40)} {options.text(function, 60)}"
-            sentences.append(f"{name}, {what}: {options.text(uri)}")
-    return sentences
+            decompiled.append(f"{name}, {what}: {options.text(uri)}")
+    meaning = "variants: compiled versions in use, of recompile_limit; over it the frame runs eager"
+    return [
+        Paragraph(f"{count(len(found), 'frame')} that torch.compile attempted"),
+        Table(head, rows, right=head[1:5], shrink="frame", wide_only=("guards", "guard check")),
+        *(Paragraph(notes=(sentence,)) for sentence in eager),
+        *([Paragraph(notes=decompiled)] if decompiled else []),
+        Paragraph(notes=(meaning,)),
+    ]
 
 
 def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
@@ -102,7 +96,17 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
         columns = " ".join(map(pad, cells, (9, 6, 9, 8)))
         frame = short_frame(item, options)
         lines = options.wrap(frame, f"  {columns} ", " " * 9, style="bold")
-        lines += [line for cause in item.causes[:MAX_CAUSES] for line in _cause(cause, options)]
+        for cause in item.causes[:MAX_CAUSES]:
+            code = f"{options.text(cause.rule, 8)} " if cause.rule else ""
+            change = options.change_behind("  ", cause.expected, cause.actual, 120)
+            where = f"{options.dot}{options.place(cause.file, cause.line)}" if cause.file else ""
+            family = options.text(cause.family.replace("_", " "), 60)
+            sentence = f"{code}{family}: {options.text(cause.variable, 120)}{change}{where}"
+            begin = f"       {'*' if cause.primary else ' '} "
+            lines += options.wrap(sentence, begin, " " * 11)
+            if cause.guard:
+                guard = f"guard: {options.text(cause.guard, 300)}"
+                lines += options.wrap(guard, " " * 9, " " * 11, style="dim")
         lines += more(len(item.causes) - MAX_CAUSES, ": compilediag show --json", " " * 9)
         blocks.append(Preformatted([*lines, *missed_entries(item, options, " " * 9)]))
     if any(len(item.causes) > 1 for item in events):
@@ -114,19 +118,6 @@ def show_timeline(receipt: Receipt, options: RenderOptions) -> list[Block]:
         )
         blocks.append(Paragraph(notes=(meaning,)))
     return blocks
-
-
-def _cause(cause: EventCause, options: RenderOptions) -> list[str]:
-    code = f"{options.text(cause.rule, 8)} " if cause.rule else ""
-    change = options.change_behind("  ", cause.expected, cause.actual, 120)
-    where = f"{options.dot}{options.place(cause.file, cause.line)}" if cause.file else ""
-    family = options.text(cause.family.replace("_", " "), 60)
-    sentence = f"{code}{family}: {options.text(cause.variable, 120)}{change}{where}"
-    lines = options.wrap(sentence, f"       {'*' if cause.primary else ' '} ", " " * 11)
-    if not cause.guard:
-        return lines
-    guard = f"guard: {options.text(cause.guard, 300)}"
-    return [*lines, *options.wrap(guard, " " * 9, " " * 11, style="dim")]
 
 
 def missed_entries(item: CompileEvent, options: RenderOptions, indent: str) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from compilediag.compare.changed_data import OPTION, CacheKeyChange, ChangedData, FieldChange
 from compilediag.compare.diff import BreakChange, CauseChange, Comparison, FrameChange
 from compilediag.compare.keys import portable_file
@@ -112,38 +115,33 @@ def _plain(name: str) -> str:
 def _lists(found: Comparison, options: RenderOptions) -> list[Listing]:
     """Every list of changes that is not empty."""
     differing = [item for item in found.causes_same if item.before != item.after]
-    lists = (
-        ("causes that are new", [_cause(each, options) for each in found.causes_new]),
-        ("causes that are gone", [_cause(each, options) for each in found.causes_gone]),
-        (
-            "causes that hit another number of compiles",
-            [_cause(each, options) for each in differing],
-        ),
-        ("graph breaks that are new", [_break(each, options) for each in found.breaks_new]),
-        ("graph breaks that are gone", [_break(each, options) for each in found.breaks_gone]),
-        ("frames", [_frame(each, options) for each in found.frames]),
-        ("moved, and the same otherwise", [_move(each, options) for each in found.moves]),
-        ("findings that are new", [options.text(each) for each in found.findings_new]),
-        ("findings that are gone", [options.text(each) for each in found.findings_gone]),
-        ("checks", [_field(each, options) for each in found.checks]),
-        ("environment", [_field(each, options) for each in found.environment]),
-        ("command line and variables", [_field(each, options) for each in found.command]),
-        ("tracked runs of other lanes", [_field(each, options) for each in found.tracked_lanes]),
-        (
-            "keys of compile caches (CD612)",
-            [_cache_key(each, options) for each in found.cache_keys],
-        ),
-        (
-            "lane, not in the older receipt",
-            [_field(each, options) for each in found.lane_not_recorded],
-        ),
-        ("code", [_field(each, options) for each in found.provenance]),
-    )
+    lists: list[tuple[str, Sequence[Any], Callable[[Any, RenderOptions], str]]] = [
+        ("causes that are new", found.causes_new, _cause),
+        ("causes that are gone", found.causes_gone, _cause),
+        ("causes that hit another number of compiles", differing, _cause),
+        ("graph breaks that are new", found.breaks_new, _break),
+        ("graph breaks that are gone", found.breaks_gone, _break),
+        ("frames", found.frames, _frame),
+        ("moved, and the same otherwise", found.moves, _move),
+        ("findings that are new", found.findings_new, _title),
+        ("findings that are gone", found.findings_gone, _title),
+        ("checks", found.checks, _field),
+        ("environment", found.environment, _field),
+        ("command line and variables", found.command, _field),
+        ("tracked runs of other lanes", found.tracked_lanes, _field),
+        ("keys of compile caches (CD612)", found.cache_keys, _cache_key),
+        ("lane, not in the older receipt", found.lane_not_recorded, _field),
+        ("code", found.provenance, _field),
+    ]
     return [
-        Listing(title, [Code(item) for item in items], ": compilediag diff --json")
-        for title, items in lists
+        Listing(title, [Code(shown(each, options)) for each in items], ": compilediag diff --json")
+        for title, items, shown in lists
         if items
     ]
+
+
+def _title(finding: str, options: RenderOptions) -> str:
+    return options.text(finding)
 
 
 def _cause(item: CauseChange, options: RenderOptions) -> str:

@@ -12,13 +12,7 @@ from compilediag.receipt.user_line import is_foreign_record, leading_call
 from compilediag.rules.variables import export_line
 from compilediag.views import lookups
 from compilediag.views.compiles import missed_entries
-from compilediag.views.findings import (
-    changed_by,
-    part_text,
-    title_of,
-    when,
-    writer,
-)
+from compilediag.views.findings import changed_by, part_text, title_of, when, writer
 from compilediag.views.format import count, more, seconds
 from compilediag.views.place import called, no_call, place_of, short_frame
 from compilediag.views.style import RenderOptions
@@ -49,7 +43,33 @@ def render_finding(
     """All facts of one finding, labelled, each compile on its own line."""
     title = f"{options.text(finding.rule, 8)} {options.text(title_of(finding))}"
     lines = [*options.wrap(title, f"finding {number}: ", "  ", style="bold"), ""]
-    facts = _facts(finding, receipt, options)
+    facts: _Facts = []
+    if finding.variable:
+        facts.append(("variable", options.text(finding.variable)))
+    changed = lookups.change(finding, receipt)
+    if changed is not None:
+        facts += [("expected", options.text(changed[0])), ("met", options.text(changed[1]))]
+    facts += [("then", options.change(*pair)) for pair in lookups.changes(finding)[1:]]
+    causes = lookups.causes(finding, receipt)
+    guards = [cause.guard for cause in causes if cause.guard]
+    guard = GuardEvidence.of(finding.evidence).guard
+    guards += [guard] if guard is not None and not guards else []
+    facts += [("guard", options.text(each, 2000)) for each in dict.fromkeys(guards)]
+    sources = dict.fromkeys(cause.source for cause in causes if cause.source)
+    facts += [("source", options.text(each)) for each in sources]
+    facts += _places(finding, receipt, options)
+    facts += _changes(finding, receipt, options)
+    for item in finding.parts:
+        at = item.location
+        function = f" in {options.text(at.function, 60)}" if at.function else ""
+        where = f"{options.dot}{options.place(at.file, at.line)}{function}"
+        facts.append(("with", f"{options.text(item.rule, 8)} {part_text(item, options)}{where}"))
+    facts.append(("when", when(finding) or "the step was not seen"))
+    facts.append(("cost", seconds(finding.cost_s)))
+    facts += _judgement(finding, options)
+    for key, value in finding.evidence.items():
+        if key not in _SHOWN_APART:
+            facts += _evidence(key, value, options)
     width = max(_LABEL_WIDTH, *(display_width(label) + 2 for label, _ in facts))
     for label, value in facts:
         lines += options.wrap(value, f"  {pad(label, width)}")
@@ -73,37 +93,6 @@ def render_finding(
 
 _Facts = list[tuple[str, str]]
 """Labels and texts."""
-
-
-def _facts(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:
-    parts: _Facts = []
-    if finding.variable:
-        parts.append(("variable", options.text(finding.variable)))
-    changed = lookups.change(finding, receipt)
-    if changed is not None:
-        parts += [("expected", options.text(changed[0])), ("met", options.text(changed[1]))]
-    parts += [("then", options.change(*pair)) for pair in lookups.changes(finding)[1:]]
-    causes = lookups.causes(finding, receipt)
-    guards = [cause.guard for cause in causes if cause.guard]
-    guard = GuardEvidence.of(finding.evidence).guard
-    guards += [guard] if guard is not None and not guards else []
-    parts += [("guard", options.text(each, 2000)) for each in dict.fromkeys(guards)]
-    sources = dict.fromkeys(cause.source for cause in causes if cause.source)
-    parts += [("source", options.text(each)) for each in sources]
-    parts += _places(finding, receipt, options)
-    parts += _changes(finding, receipt, options)
-    for item in finding.parts:
-        at = item.location
-        function = f" in {options.text(at.function, 60)}" if at.function else ""
-        where = f"{options.dot}{options.place(at.file, at.line)}{function}"
-        parts.append(("with", f"{options.text(item.rule, 8)} {part_text(item, options)}{where}"))
-    parts.append(("when", when(finding) or "the step was not seen"))
-    parts.append(("cost", seconds(finding.cost_s)))
-    parts += _judgement(finding, options)
-    for key, value in finding.evidence.items():
-        if key not in _SHOWN_APART:
-            parts += _evidence(key, value, options)
-    return parts
 
 
 def _places(finding: FindingRecord, receipt: Receipt, options: RenderOptions) -> _Facts:

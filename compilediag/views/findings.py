@@ -6,24 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compilediag.receipt.proofs import effect_of, missing_proof
-from compilediag.receipt.schema.compiles import (
-    FindingRecord,
-    PartRecord,
-    Writer,
-)
+from compilediag.receipt.schema.compiles import FindingRecord, PartRecord, Writer
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.user_line import leading_call
 from compilediag.rules.variables import export_line, joined
 from compilediag.views import lookups
-from compilediag.views.document import (
-    LINE_BREAK,
-    LINE_CHARS,
-    Card,
-    Code,
-    ProvedChange,
-    Table,
-    Text,
-)
+from compilediag.views.document import LINE_BREAK, LINE_CHARS, Card, Code, ProvedChange, Table, Text
 from compilediag.views.format import pair, seconds, steps
 from compilediag.views.place import first_line, library_line, passed_at
 from compilediag.views.style import RenderOptions

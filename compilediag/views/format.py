@@ -86,7 +86,15 @@ def steps(numbers: Sequence[int], *, shown: int = 3) -> str:
 def quantity(value: float, unit: str) -> str:
     """A number with its unit: seconds and bytes in the size that reads best, shares in percent."""
     if unit == "s":
-        return _seconds(value)
+        if value >= 3600:
+            return f"{three_figures(value / 3600)} h"
+        if value >= 120:
+            return f"{three_figures(value / 60)} min"
+        if value >= 0.9995 or value == 0:
+            return f"{three_figures(value)} s"
+        if value >= 1e-3:
+            return f"{three_figures(value * 1e3)} ms"
+        return f"{three_figures(value * 1e6)} us"
     if unit == "bytes":
         for name in ("B", "KiB", "MiB", "GiB", "TiB"):
             if value < 999.5:
@@ -136,18 +144,6 @@ def three_figures(value: float) -> str:
         return f"{value:.2e}"
     rounded = float(f"{value:.3g}")
     return f"{rounded:.{2 - math.floor(math.log10(abs(rounded)))}f}"
-
-
-def _seconds(value: float) -> str:
-    if value >= 3600:
-        return f"{three_figures(value / 3600)} h"
-    if value >= 120:
-        return f"{three_figures(value / 60)} min"
-    if value >= 0.9995 or value == 0:
-        return f"{three_figures(value)} s"
-    if value >= 1e-3:
-        return f"{three_figures(value * 1e3)} ms"
-    return f"{three_figures(value * 1e6)} us"
 
 
 # --- series --------------------------------------------------------------------------------------

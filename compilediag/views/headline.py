@@ -40,11 +40,20 @@ class Headline(Struct, frozen=True):
 
 def headline(receipt: Receipt) -> Headline:
     """What happened in this run, as one sentence."""
-    counts = _counts(receipt)
+    seen = receipt.compile
+    total_s = seen.time_s.total
+    counts = (
+        count(seen.frames, "frame"),
+        count(seen.compiles, "compile") + (f" in {seconds(total_s)}" if total_s else ""),
+        count(seen.graph_breaks, "graph break"),
+        count(seen.eager_fallbacks, "eager fallback"),
+        *([count(hits, "recompile limit hit")] if (hits := seen.recompile_limit_hits) else []),
+        *([_ranks(receipt)] if several_ranks(receipt) else []),
+    )
     if is_training_alone(receipt):
         figures = ", ".join(_figures(receipt))
         return Headline("blind", f"{_reporter(receipt)}: {figures}", _NOT_KNOWN)
-    recompiles = receipt.compile.recompiles
+    recompiles = seen.recompiles
     if receipt.verdict == "blind":
         why = "this run cannot be called clean, because compilediag could not see enough"
         if was_seen(receipt):
@@ -53,30 +62,26 @@ def headline(receipt: Receipt) -> Headline:
             why = f"at least {count(recompiles, 'recompile')}, but the evidence is not complete"
         return Headline("blind", f"blind: {why}", counts)
     if receipt.verdict == "clean":
-        whole = receipt.status == "complete"
-        return Headline("good" if whole else "warn", _clean(receipt), counts)
+        frames = [item for item in seen.frames_detail if item.compiles]
+        if frames and all(item.compiles == 1 for item in frames):
+            compiled = count(len(frames), "frame") + " compiled once"
+            compiled += " each" if len(frames) > 1 else ""
+        elif ran := sum(item.called for item in receipt.precompiled):
+            functions = count(ran, "function")
+            compiled = f"nothing compiled: {functions} ran code that was loaded compiled"
+        else:
+            compiled = f"{count(seen.compiles, 'compile')} seen"
+        what = f"{compiled}, {_recompiles(receipt)}{_in_steps(receipt)}"
+        if receipt.status == "complete":
+            return Headline("good", f"clean: {what}", counts)
+        # What came after the end of the record was not seen, so nothing is said of it.
+        return Headline("warn", f"nothing found in a run that is not whole: {what}", counts)
     if receipt.verdict is None:
         return Headline("blind", f"no verdict; {_other_problems(receipt)}", counts)
     unplanned = recompiles > 0 and not _all_in_warmups(receipt)
     bad = unplanned or any(item.severity == "error" for item in receipt.findings)
     sentence = _recompiled(receipt) if unplanned else _other_problems(receipt)
     return Headline("bad" if bad else "warn", sentence, counts)
-
-
-def _counts(receipt: Receipt) -> tuple[str, ...]:
-    seen = receipt.compile
-    total_s = seen.time_s.total
-    counts = [
-        count(seen.frames, "frame"),
-        count(seen.compiles, "compile") + (f" in {seconds(total_s)}" if total_s else ""),
-        count(seen.graph_breaks, "graph break"),
-        count(seen.eager_fallbacks, "eager fallback"),
-    ]
-    if seen.recompile_limit_hits:
-        counts.append(count(seen.recompile_limit_hits, "recompile limit hit"))
-    if several_ranks(receipt):
-        counts.append(_ranks(receipt))
-    return tuple(counts)
 
 
 def several_ranks(receipt: Receipt) -> bool:
@@ -154,20 +159,6 @@ def _all_in_warmups(receipt: Receipt) -> bool:
         elif compile_ids:
             return False
     return 0 < receipt.compile.recompiles == len(planned)
-
-
-def _clean(receipt: Receipt) -> str:
-    frames = [item for item in receipt.compile.frames_detail if item.compiles]
-    if frames and all(item.compiles == 1 for item in frames):
-        compiled = count(len(frames), "frame") + " compiled once"
-        compiled += " each" if len(frames) > 1 else ""
-    elif ran := sum(item.called for item in receipt.precompiled):
-        compiled = f"nothing compiled: {count(ran, 'function')} ran code that was loaded compiled"
-    else:
-        compiled = f"{count(receipt.compile.compiles, 'compile')} seen"
-    # What came after the end of the record was not seen, so nothing is said of it.
-    sign = "clean" if receipt.status == "complete" else "nothing found in a run that is not whole"
-    return f"{sign}: {compiled}, {_recompiles(receipt)}{_in_steps(receipt)}"
 
 
 def was_seen(receipt: Receipt) -> bool:

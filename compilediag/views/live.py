@@ -13,17 +13,7 @@ from pathlib import PurePath
 
 from compilediag.timeline.timeline import fold
 from compilediag.views.text import clean, truncate
-from compilediag_harness.wire import (
-    Compiled,
-    CompileStarted,
-    DynamoReset,
-    Event,
-    GraphBroke,
-    Location,
-    Recompiled,
-    StepsEnded,
-    TorchSeen,
-)
+from compilediag_harness import wire
 
 SAVE_TITLE = "\x1b[22;2t"
 RESTORE_TITLE = "\x1b[23;2t"
@@ -42,7 +32,7 @@ class _Open:
 
     since: float
     compile_id: str
-    frame: Location | None = None
+    frame: wire.Location | None = None
     why: str | None = None
 
 
@@ -54,16 +44,16 @@ class Progress:
     rate: float | None = None
     """Steps a second over the newest batch."""
     compile_s: float = 0.0
-    _compiles: list[Event] = field(default_factory=list[Event])
+    _compiles: list[wire.Event] = field(default_factory=list[wire.Event])
     """The events that `fold` makes compiles of."""
     _recompiles: int | None = 0
     """None where `_compiles` has events that are not counted yet."""
     _open: dict[str, _Open] = field(default_factory=dict[str, _Open])
-    _asked: dict[str, Recompiled] = field(default_factory=dict[str, Recompiled])
+    _asked: dict[str, wire.Recompiled] = field(default_factory=dict[str, wire.Recompiled])
     """What torch asked before the compiles in progress."""
-    _frames: dict[str, Location] = field(default_factory=dict[str, Location])
+    _frames: dict[str, wire.Location] = field(default_factory=dict[str, wire.Location])
     """By compile id, for the backward that is compiled later."""
-    _first: dict[str, Compiled] = field(default_factory=dict[str, Compiled])
+    _first: dict[str, wire.Compiled] = field(default_factory=dict[str, wire.Compiled])
     """The first compile of each frame, which has the limit in force."""
 
     @property
@@ -73,19 +63,19 @@ class Progress:
             self._recompiles = fold([self._compiles]).counts.recompiles
         return self._recompiles
 
-    def apply(self, event: Event, now: float) -> tuple[Event, ...]:
+    def apply(self, event: wire.Event, now: float) -> tuple[wire.Event, ...]:
         """Takes one event in; gives the events of a recompile that has ended, or of a frame that
         was given up at the recompile limit, after those of its first compile."""
-        if isinstance(event, StepsEnded):
+        if isinstance(event, wire.StepsEnded):
             self.steps = event.first + len(event.ends)
             wall = sum(event.every_wall())
             self.rate = len(event.ends) / wall if wall > 0 else None
-        elif isinstance(event, CompileStarted):
+        elif isinstance(event, wire.CompileStarted):
             if event.frame is not None:
                 self._frames[event.compile_id] = event.frame
             frame = self._frames.get(event.compile_id)
             self._open[event.compile_id] = _Open(now, event.compile_id, frame)
-        elif isinstance(event, Recompiled):
+        elif isinstance(event, wire.Recompiled):
             self._compiles.append(replace(event, entries=()))
             self._asked[event.compile_id] = event
             begun = self._open.get(event.compile_id)
@@ -93,7 +83,7 @@ class Progress:
             self._open[event.compile_id] = _Open(
                 now if begun is None else begun.since, event.compile_id, event.frame, _why(event)
             )
-        elif isinstance(event, Compiled):
+        elif isinstance(event, wire.Compiled):
             self._open.pop(event.compile_id, None)
             self.compile_s += event.seconds
             self._compiles.append(event)
@@ -104,9 +94,9 @@ class Progress:
             if asked is not None:
                 return (*before, asked, event)
             return (*before, event) if event.forward and event.recompile_reason else ()
-        elif isinstance(event, GraphBroke | TorchSeen):
+        elif isinstance(event, wire.GraphBroke | wire.TorchSeen):
             self._compiles.append(event)
-        elif isinstance(event, DynamoReset):
+        elif isinstance(event, wire.DynamoReset):
             for known in (self._open, self._asked, self._frames, self._first):
                 known.clear()
         return ()
@@ -143,7 +133,7 @@ def _compiling(item: _Open, now: float) -> str:
     return f"compiling {what}{again} {max(now - item.since, 0.0):.0f} s"
 
 
-def _why(event: Recompiled) -> str:
+def _why(event: wire.Recompiled) -> str:
     for entry in event.entries:
         for guard in entry.guards:
             if guard.expected is not None and guard.actual is not None:

@@ -8,9 +8,7 @@ from collections.abc import Iterable
 from compilediag.receipt.schema.comparisons import (
     AgainstEagerSection,
     ColdAndWarmSection,
-    CompiledAgainRecord,
     EagerRatio,
-    NarrowedRecord,
     NumbersSection,
 )
 from compilediag.receipt.schema.compiles import WitnessSection
@@ -55,7 +53,31 @@ def measured_lines(
         lines += _second_start(receipt.cold_and_warm, receipt, options, complete=complete)
     runs = receipt.tracked
     for run in runs if complete else runs[-MAX_RUNS:]:
-        lines += _run(run, options)
+        name = options.text(run.name, 60)
+        parts = [f"tracked {name}: {count(run.steps, 'step')} in {seconds(run.wall_s)}"]
+        if run.state != "finished":
+            state = "not finished" if run.state == "running" else options.text(run.state, 20)
+            parts[0] += f" ({state})"
+        metrics = [item for item in run.metrics if item.name != STEP_S]
+        for item in metrics[:MAX_METRICS]:
+            lost = f", {item.not_finite} not finite" if item.not_finite else ""
+            if item.mean is None or item.min is None or item.max is None:
+                shown = f"not measured{lost}"
+            elif item.min == item.max:
+                shown = f"{figure(item.mean)}{lost}"
+            else:
+                shown = f"{figure(item.mean)} ({figure(item.min)} to {figure(item.max)}{lost})"
+            parts.append(f"{options.text(item.name, 40)} {shown}")
+        if len(metrics) > MAX_METRICS:
+            parts.append(f"+{count(len(metrics) - MAX_METRICS, 'metric')}")
+        parts += [
+            f"{options.text(name, 40)} {figure(value)}/s"
+            for name, value in list(run.per_s.items())[:MAX_METRICS]
+            if value is not None
+        ]
+        if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:
+            parts.append(f"peak {quantity(run.peak_bytes, 'bytes')}")
+        lines += options.wrap_items(parts, "  ", "    ")
         lines += _metrics(run, options) if complete else []
     if not complete and len(runs) > MAX_RUNS:
         hidden = f"+{len(runs) - MAX_RUNS} more tracked: compilediag show --all{suffix}"
@@ -90,34 +112,6 @@ def _witness(witness: WitnessSection, options: RenderOptions) -> str:
     if not witness.line_events:
         return f"nothing was followed: {why}"
     return f"{text}; not witnessed after step {witness.stopped_step}: {why}"
-
-
-def _run(run: TrackedRecord, options: RenderOptions) -> list[str]:
-    name = options.text(run.name, 60)
-    parts = [f"tracked {name}: {count(run.steps, 'step')} in {seconds(run.wall_s)}"]
-    if run.state != "finished":
-        state = "not finished" if run.state == "running" else options.text(run.state, 20)
-        parts[0] += f" ({state})"
-    metrics = [item for item in run.metrics if item.name != STEP_S]
-    for item in metrics[:MAX_METRICS]:
-        lost = f", {item.not_finite} not finite" if item.not_finite else ""
-        if item.mean is None or item.min is None or item.max is None:
-            shown = f"not measured{lost}"
-        elif item.min == item.max:
-            shown = f"{figure(item.mean)}{lost}"
-        else:
-            shown = f"{figure(item.mean)} ({figure(item.min)} to {figure(item.max)}{lost})"
-        parts.append(f"{options.text(item.name, 40)} {shown}")
-    if len(metrics) > MAX_METRICS:
-        parts.append(f"+{count(len(metrics) - MAX_METRICS, 'metric')}")
-    parts += [
-        f"{options.text(name, 40)} {figure(value)}/s"
-        for name, value in list(run.per_s.items())[:MAX_METRICS]
-        if value is not None
-    ]
-    if run.peak_bytes is not None and run.peak_bytes != run.peak_at_start_bytes:
-        parts.append(f"peak {quantity(run.peak_bytes, 'bytes')}")
-    return options.wrap_items(parts, "  ", "    ")
 
 
 def _metrics(run: TrackedRecord, options: RenderOptions) -> list[str]:
@@ -260,20 +254,17 @@ def _numbers(section: NumbersSection, options: RenderOptions, *, complete: bool)
             errors = f"error against float64 {compiled} compiled, {eager} eager"
             text = options.text(f"{found.function.function}: {errors}")
             lines += options.wrap(text, "    ")
-    if section.narrowed is not None:
-        lines += options.wrap(options.text(_narrowed(section.narrowed)), "    ")
+    if (narrowed := section.narrowed) is not None:
+        # Frame and layer, and with what the difference vanishes.
+        told = f"frame and layer not found: {narrowed.problem}"
+        if narrowed.layer is not None:
+            frames = f", frame {' and '.join(narrowed.frames)}" if narrowed.frames else ""
+            told = f"it is in {_LAYERS[narrowed.layer]}{frames}"
+            if narrowed.override is not None:
+                told += f": gone with TORCH_COMPILE_OVERRIDE_BACKENDS={narrowed.override}"
+            told += f" ({narrowed.problem})" if narrowed.problem else ""
+        lines += options.wrap(options.text(told), "    ")
     return lines + _notes(section.notes, options)
-
-
-def _narrowed(narrowed: NarrowedRecord) -> str:
-    """Frame and layer, and with what the difference vanishes."""
-    if narrowed.layer is None:
-        return f"frame and layer not found: {narrowed.problem}"
-    frames = f", frame {' and '.join(narrowed.frames)}" if narrowed.frames else ""
-    found = f"it is in {_LAYERS[narrowed.layer]}{frames}"
-    if narrowed.override is not None:
-        found = f"{found}: gone with TORCH_COMPILE_OVERRIDE_BACKENDS={narrowed.override}"
-    return f"{found} ({narrowed.problem})" if narrowed.problem else found
 
 
 # --- a second start ------------------------------------------------------------------------------
@@ -337,19 +328,17 @@ def _second_start(
     lines += options.wrap_items(parts, "    ")
     shown = section.again if complete else section.again[:MAX_AGAIN]
     for each in shown:
-        lines += _again(each, options)
+        cost = f", {seconds(each.seconds)}" if each.seconds is not None else ""
+        place = options.text(each.place, 120) or "a graph"
+        what = f"{options.text(each.compile_id, 20)} {place}{cost}"
+        why = options.text(each.reason, 400)
+        lines += options.wrap(f"{what}: {why}", "    again: ", "      ")
+        for name, (before, after) in list(each.changes.items())[:1]:
+            if before is not None or after is not None:
+                change = options.change(before or "nothing", after or "nothing", 90)
+                key = options.text(name, 60)
+                lines += options.wrap(f"{key}: {change}", "      ", "        ")
+        if to_do := _TO_DO.get(each.why):
+            lines += options.wrap(to_do, "      fix: ", style="cyan")
     lines += more(len(section.again) - len(shown), ": compilediag show --all", "    ")
     return lines + _notes(section.notes, options)
-
-
-def _again(each: CompiledAgainRecord, options: RenderOptions) -> list[str]:
-    cost = f", {seconds(each.seconds)}" if each.seconds is not None else ""
-    place = options.text(each.place, 120) or "a graph"
-    what = f"{options.text(each.compile_id, 20)} {place}{cost}: {options.text(each.reason, 400)}"
-    lines = options.wrap(what, "    again: ", "      ")
-    for name, (before, after) in list(each.changes.items())[:1]:
-        if before is not None or after is not None:
-            change = options.change(before or "nothing", after or "nothing", 90)
-            lines += options.wrap(f"{options.text(name, 60)}: {change}", "      ", "        ")
-    to_do = _TO_DO.get(each.why)
-    return lines + (options.wrap(to_do, "      fix: ", style="cyan") if to_do else [])

@@ -80,7 +80,7 @@ class ProcessTracks(NamedTuple):
     counters: Sequence[Counter] = ()
 
 
-EventsById = Mapping[tuple[int, int, str], "CompileEvent"]
+EventsById = Mapping[tuple[int, int, str], CompileEvent]
 """The receipt's compiles by process, epoch and compile id."""
 
 
@@ -144,11 +144,11 @@ def _named(kind: str, pid: int, tid: int, **args: object) -> TraceEvent:
 
 
 def slice_of(
-    name: str, start_s: float, wall_s: float, category: str, args: Mapping[str, Any] | None = None
+    name: str, start_s: float, wall_s: float, category: str, args: Mapping[str, Any]
 ) -> Slice:
     """A slice from seconds; a negative duration, which only a forged record has, becomes zero."""
     start_ns = _ns(start_s)
-    return Slice(name, start_ns, max(_ns(start_s + wall_s), start_ns), category, args or {})
+    return Slice(name, start_ns, max(_ns(start_s + wall_s), start_ns), category, args)
 
 
 def lanes_of(slices: Iterable[Slice]) -> list[list[Slice]]:
@@ -273,20 +273,14 @@ def _syncs(samples: Iterable[SampledStep], steps: Iterable[Step]) -> list[Slice]
     return found
 
 
+_CAUSE = ("rule", "family", "variable", "expected", "actual", "guard", "file", "line")
+"""Facts of a cause that are shown."""
+
+
 def _compile(item: Compile, known: EventsById) -> Iterable[Slice]:
-    """An attempt, and in it the phases that torch timed. They end where it ends: what it took and
-    what they took is read from two clocks."""
-    whole = _attempt(item, known)
-    yield whole
-    for name, after_s, seconds in item.phase_spans:
-        begin = min(whole.start_ns + _ns(max(0.0, after_s)), whole.end_ns)
-        end = min(begin + _ns(max(0.0, seconds)), whole.end_ns)
-        yield Slice(name, begin, end, "compile phase", {"phase": phase_of(name)})
-
-
-def _attempt(item: Compile, known: EventsById) -> Slice:
-    """An attempt with the causes that the receipt has for it. A first compile may be a record of
-    a backward with the same id, which has no causes of its own."""
+    """An attempt with the causes that the receipt has for it, and in it the phases that torch
+    timed. They end where it ends: what it took and what they took is read from two clocks. A first
+    compile may be a record of a backward with the same id, which has no causes of its own."""
     record = known.get((item.process, item.epoch, item.compile_id)) if item.guarded else None
     args: dict[str, Any] = {"compile_id": item.compile_id, "step": item.step}
     if item.epoch:
@@ -310,11 +304,12 @@ def _attempt(item: Compile, known: EventsById) -> Slice:
         name += f": {blamed.variable}"
         if blamed.expected is not None and blamed.actual is not None:
             name += f" {blamed.expected} → {blamed.actual}"
-    return slice_of(name, item.t - item.seconds, item.seconds, "compile", args)
-
-
-_CAUSE = ("rule", "family", "variable", "expected", "actual", "guard", "file", "line")
-"""Facts of a cause that are shown."""
+    whole = slice_of(name, item.t - item.seconds, item.seconds, "compile", args)
+    yield whole
+    for phase, after_s, seconds in item.phase_spans:
+        begin = min(whole.start_ns + _ns(max(0.0, after_s)), whole.end_ns)
+        end = min(begin + _ns(max(0.0, seconds)), whole.end_ns)
+        yield Slice(phase, begin, end, "compile phase", {"phase": phase_of(phase)})
 
 
 def _moments(
@@ -331,24 +326,21 @@ def _moments(
             if place is not None:
                 args = {"file": place.file, "line": place.line, "compile_id": event.compile_id}
                 name = f"graph break {place.file.rpartition('/')[2]}:{place.line}"
-                breaks.append(_mark(name, event.t, "graph_break", args))
+                breaks.append(slice_of(name, event.t, 0.0, "graph_break", args))
         elif isinstance(event, CompileStarted):
             if event.trigger == RECORDING:
                 args = {"step": event.step}
-                recordings.append(_mark("recording begins", event.t, "cudagraph", args))
+                recordings.append(slice_of("recording begins", event.t, 0.0, "cudagraph", args))
         elif isinstance(event, CadenceFired):
             for name, at, step in zip(event.name, event.at, event.steps, strict=False):
                 if name < len(event.names):
-                    fires.append(_mark(event.names[name], at, "cadence", {"step": step}))
+                    args = {"step": step}
+                    fires.append(slice_of(event.names[name], at, 0.0, "cadence", args))
         elif isinstance(event, DeviceMemoryRead):
             names = ("allocated_bytes", "reserved_bytes")
             values = {name: float(event.current[name]) for name in names if name in event.current}
             memory.append((f"memory of device {event.device}", _ns(event.t), values))
     return breaks, recordings, fires, memory
-
-
-def _mark(name: str, at_s: float, category: str, args: Mapping[str, Any]) -> Slice:
-    return Slice(name, _ns(at_s), _ns(at_s), category, args)
 
 
 def _spans(index: int, timeline: Timeline) -> Iterable[Track]:
@@ -380,15 +372,11 @@ def _ns(seconds: float) -> int:
 # --- torch's own timeline ------------------------------------------------------------------------
 
 
-class Foreign(NamedTuple):
-    """Events that fit beside ours, and how many did not."""
-
-    events: list[TraceEvent]
-    left_out: int
-
-
-def foreign_events(raw: object, pid: int, name: str, first_ns: int, redactor: Redactor) -> Foreign:
-    """The events of one file; they come from the program that ran: a malformed one is left out.
+def foreign_events(
+    raw: object, pid: int, name: str, first_ns: int, redactor: Redactor
+) -> tuple[list[TraceEvent], int]:
+    """The events of one file that fit beside ours, and how many did not. They come from the program
+    that ran: a malformed one is left out.
 
     `raw` is the decoded file, a list of events with times in microseconds since the epoch; they are
     to stand under the process `name` with the number `pid`. The run's own timeline begins at
@@ -418,7 +406,7 @@ def foreign_events(raw: object, pid: int, name: str, first_ns: int, redactor: Re
     left_out = len(items) - len(events)
     if events:
         events.insert(0, _named("process_name", pid, 0, name=name))
-    return Foreign(events, left_out)
+    return events, left_out
 
 
 def _number(value: object) -> float | None:

@@ -50,7 +50,27 @@ def _block(item: PlanRecord, options: RenderOptions) -> list[str]:
     calls = "calls not counted" if item.counts is None else count(sum(item.counts), "call")
     distinct = count(len(item.sizes), "size" if len(item.dims) == 1 else "combination")
     lines = [f"{name}  {options.dot.join(filter(None, (place, calls, distinct)))}"]
-    for sentence in (*(f"changes: {_places(d, options)}" for d in item.dims), *_missing(item)):
+    # What changes, and what the plan could not take into account.
+    told = [f"changes: {_places(each, options)}" for each in item.dims]
+    if item.counts is None:
+        told.append(
+            "the sizes are of recompiles, each counted once: how often they come is not known"
+        )
+    else:
+        if item.padded_calls:
+            told.append(
+                f"{count(item.padded_calls, 'call')} of these came from a FixedShape, at sizes "
+                "that it had padded to: the plan takes them for sizes that are needed"
+            )
+        if not item.complete:
+            told.append(
+                "most brief steps were only counted: a size that came in no other step is missing "
+                "(COMPILEDIAG_EVERY_STEP=1 records all)"
+            )
+        if item.other_calls:
+            calls = count(item.other_calls, "call")
+            told.append(f"{calls} had sizes that are not known: not planned for")
+    for sentence in told:
         lines += options.wrap(sentence, "  ", "    ")
     lines.append("")
     if item.buckets is not None:
@@ -70,28 +90,6 @@ def _block(item: PlanRecord, options: RenderOptions) -> list[str]:
     rows = [(row.name, str(row.graphs), _share(row.waste)) for row in item.alternatives]
     compared = table(Table(head, rows, right=head[1:]), options)
     return [*lines, "", *compared, "", *_code(item, options)]
-
-
-def _missing(item: PlanRecord) -> list[str]:
-    """What the plan could not take into account."""
-    if item.counts is None:
-        return ["the sizes are of recompiles, each counted once: how often they come is not known"]
-    missing: list[str] = []
-    if item.padded_calls:
-        missing.append(
-            f"{count(item.padded_calls, 'call')} of these came from a FixedShape, at sizes that it "
-            "had padded to: the plan takes them for sizes that are needed"
-        )
-    if not item.complete:
-        missing.append(
-            "most brief steps were only counted: a size that came in no other step is missing "
-            "(COMPILEDIAG_EVERY_STEP=1 records all)"
-        )
-    if item.other_calls:
-        missing.append(
-            f"{count(item.other_calls, 'call')} had sizes that are not known: not planned for"
-        )
-    return missing
 
 
 def _places(dims: Sequence[str], options: RenderOptions) -> str:

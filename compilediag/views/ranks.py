@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compilediag.receipt.schema.ranks import RankDivergence, RankRow, RanksSection
+from compilediag.receipt.schema.comparisons import RankDivergence, RanksSection
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import Block, Paragraph, Preformatted, Table
 from compilediag.views.format import NOT_MEASURED, count
@@ -47,11 +47,20 @@ def show_ranks(receipt: Receipt, options: RenderOptions) -> list[Block]:
         notes = (together,)
     rows = section.rows[:MAX_ROWS]
     hidden = _ranks(section) - MAX_ROWS
+    cells: list[tuple[str, ...]] = []
+    for row in rows:
+        counts = (row.rank, row.compiles, row.recompiles, row.graph_breaks, row.eager_fallbacks)
+        compiling = NOT_MEASURED if row.compile_s is None else f"{row.compile_s:.2f} s"
+        hits, lookups = row.cache_hits, (row.cache_hits or 0) + (row.cache_misses or 0)
+        found = "?" if hits is None else f"{hits} of {lookups}"
+        step = row.step_median_s
+        took = NOT_MEASURED if step is None else f"{step * 1000:.2f} ms"
+        cells.append((*map(str, counts), compiling, found, took))
     blocks: list[Block] = [
         Paragraph(headline(section), notes),
         Table(
             HEAD,
-            [_cells(row) for row in rows],
+            cells,
             right=HEAD,
             notes=(f"… {hidden} more ranks: compilediag show --json",) if hidden > 0 else (),
             heat={name: [getattr(row, field) for row in rows] for name, field in _HEAT.items()},
@@ -98,20 +107,6 @@ def ranks_named(ranks: tuple[int, ...]) -> str:
             runs.append([rank])
     names = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
     return ", ".join(names[:MAX_RUNS]) + (" …" if len(names) > MAX_RUNS else "")
-
-
-def _cells(row: RankRow) -> tuple[str, ...]:
-    hits, lookups = row.cache_hits, (row.cache_hits or 0) + (row.cache_misses or 0)
-    return (
-        str(row.rank),
-        str(row.compiles),
-        str(row.recompiles),
-        str(row.graph_breaks),
-        str(row.eager_fallbacks),
-        NOT_MEASURED if row.compile_s is None else f"{row.compile_s:.2f} s",
-        "?" if hits is None else f"{hits} of {lookups}",
-        NOT_MEASURED if row.step_median_s is None else f"{row.step_median_s * 1000:.2f} ms",
-    )
 
 
 def _divergence(item: RankDivergence, options: RenderOptions) -> list[str]:

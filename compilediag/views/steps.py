@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compilediag.receipt.schema.receipt import Receipt
-from compilediag.receipt.schema.running import Phases, StepsSection, SyncsSection, Timing
+from compilediag.receipt.schema.running import Phases, StepsSection, Timing
 from compilediag.views.document import Block, Paragraph, Table
 from compilediag.views.format import NOT_MEASURED, count, more, percent, seconds
 from compilediag.views.style import RenderOptions
@@ -38,7 +38,21 @@ def show_steps(receipt: Receipt, options: RenderOptions) -> list[Block]:
         blocks += [Paragraph(sentence), _phases(found.phases, options)]
         blocks += [_spikes(found, options)] if found.median is not None else []
     if receipt.syncs is not None and receipt.syncs.lines:
-        blocks.append(_syncs(receipt.syncs, options))
+        # The lines that read tensors most often in a step.
+        syncs = receipt.syncs
+        what = "synchronisations" if syncs.on_device else "reads of tensors (no device: none waits)"
+        head = (what, "kind", "most in a step", "sampled steps", "seconds")
+        rows = [
+            (
+                f"{options.place(item.file, item.line)} {options.text(item.function, 40)}",
+                options.text(item.kind, 20),
+                f"{item.most_in_a_step:,}",
+                f"{item.steps:,} of {syncs.sampled_steps:,}",
+                seconds(item.seconds),
+            )
+            for item in syncs.lines
+        ]
+        blocks.append(Table(head, rows, right=head[2:], shrink=what, limit=MAX_READS))
     return [*blocks, *_timings(receipt.timings, options)]
 
 
@@ -80,23 +94,6 @@ def _spikes(steps: StepsSection, options: RenderOptions) -> Block:
         rows.append((f"step {item.step}", seconds(item.wall_s), *parts, options.text(why, 60)))
     head = ("long step", "took", "compiling", "metrics", "sync", "why")
     return Table(head, rows, right=head[1:5], shrink="why", limit=MAX_SPIKES)
-
-
-def _syncs(syncs: SyncsSection, options: RenderOptions) -> Table:
-    """The lines that read tensors most often in a step."""
-    what = "synchronisations" if syncs.on_device else "reads of tensors (no device: none waits)"
-    head = (what, "kind", "most in a step", "sampled steps", "seconds")
-    rows = [
-        (
-            f"{options.place(item.file, item.line)} {options.text(item.function, 40)}",
-            options.text(item.kind, 20),
-            f"{item.most_in_a_step:,}",
-            f"{item.steps:,} of {syncs.sampled_steps:,}",
-            seconds(item.seconds),
-        )
-        for item in syncs.lines
-    ]
-    return Table(head, rows, right=head[2:], shrink=what, limit=MAX_READS)
 
 
 def _timings(timings: tuple[Timing, ...], options: RenderOptions) -> list[Block]:

@@ -3,30 +3,30 @@ with what maintainers ask for, which GitHub folds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape, unescape
 
 from msgspec.structs import replace
 
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.views.document import (
+    LINE_BREAK,
     LINE_CHARS,
     Block,
     Code,
     Listing,
     Overview,
     Paragraph,
+    Preformatted,
     Section,
     Table,
+    Text,
 )
 from compilediag.views.finding import render_finding
 from compilediag.views.findings import card_of, findings_table
-from compilediag.views.headline import (
-    ending,
-    headline,
-    is_training_alone,
-    reasons,
-    trainer_figures,
-)
+from compilediag.views.format import count
+from compilediag.views.headline import ending, headline, is_training_alone, reasons, trainer_figures
 from compilediag.views.markdown import SIGNS, fenced, prose, render, render_overview, table, words
 from compilediag.views.measured import measured_sentences
 from compilediag.views.style import RenderOptions
@@ -83,7 +83,20 @@ def render_issue(
     below `root` are shown relative to it."""
     options = RenderOptions(width=WIDTH, root=root)
     head = render_overview(summarize(receipt, options, findings=False))
-    text = "\n".join([head, *table(_environment(receipt))]) + "\n"
+    found = receipt.environment
+    gpus = [str(each) for each in found.gpus or ()]
+    gpus += [f"CUDA {found.cuda}"] if found.cuda else []
+    rows = (
+        ("command", " ".join(receipt.header.run.argv_redacted)),
+        ("torch", " ".join(filter(None, (found.torch, found.torch_git)))),
+        ("Python, system", ", ".join(filter(None, (found.python, found.os)))),
+        ("GPU", ", ".join(gpus) or "none"),
+        ("Triton", found.triton),
+        ("settings", " ".join(f"{name}={value}" for name, value in found.compile_flags.items())),
+        ("compilediag", receipt.header.producer.version),
+    )
+    environment = Table(("", ""), [(name, Code(text)) for name, text in rows if text])
+    text = "\n".join([head, *table(environment)]) + "\n"
     left_out = 0
     for number in numbers:
         finding = receipt.findings[number - 1]
@@ -103,25 +116,65 @@ def render_issue(
     return text
 
 
-def _environment(receipt: Receipt) -> Table:
-    found = receipt.environment
-    gpus = [str(each) for each in found.gpus or ()]
-    gpus += [f"CUDA {found.cuda}"] if found.cuda else []
-    rows = (
-        ("command", " ".join(receipt.header.run.argv_redacted)),
-        ("torch", " ".join(filter(None, (found.torch, found.torch_git)))),
-        ("Python, system", ", ".join(filter(None, (found.python, found.os)))),
-        ("GPU", ", ".join(gpus) or "none"),
-        ("Triton", found.triton),
-        ("settings", " ".join(f"{name}={value}" for name, value in found.compile_flags.items())),
-        ("compilediag", receipt.header.producer.version),
-    )
-    return Table(("", ""), [(name, Code(text)) for name, text in rows if text])
-
-
 def _folded(title: str, text: str, language: str) -> list[str]:
     """A block that is closed at first."""
     if len(text) > MAX_BLOCK_CHARS:
         text = text[:MAX_BLOCK_CHARS].rpartition("\n")[0] + "\n… cut; the receipt has the rest\n"
     title = f"<details><summary>{title}</summary>"
     return [title, "", *fenced(text, language), "", "</details>"]
+
+
+# --- in a notebook -------------------------------------------------------------------------------
+
+_CELL_FILE = re.compile(r"&lt;ipython-input-\w+-\w+&gt;|[^\s<>]*/ipykernel_\d+/\d+\.py")
+"""Files of cells, in IPython and in its kernel, as they stand in HTML."""
+_CELL = ' style="text-align:left;vertical-align:top;white-space:normal"'
+
+
+def render_notebook(
+    receipt: Receipt,
+    *,
+    root: str = "",
+    cell_of: Callable[[str], str | None] = lambda file: None,
+    calls: int = 0,
+) -> str:
+    """The fragment; files below `root` are shown relative to it. `cell_of` gives the name of a cell
+    by its file, None for a file that is no cell's; `calls` are of compiled callables, whether or
+    not they compiled."""
+    options = RenderOptions(root=root)
+    # All that is wrong is that nothing was compiled: a cell that is run again.
+    nothing = not receipt.compile.frames and receipt.status == "complete"
+    if calls and nothing and {item.rule for item in receipt.findings} <= {"CD901"}:
+        warm = f"nothing compiled in {count(calls, 'call')} of compiled functions"
+        sentence = f"✓ {warm}: all was compiled before"
+        return f'<div class="compilediag"><p><strong>{sentence}</strong></p></div>'
+    found = summarize(receipt, options)
+    head = f"<p><strong>{options.sign(found.kind)} {escape(found.sentence)}</strong></p>"
+    body = head + "".join(map(_block, found.blocks))
+    shown = _CELL_FILE.sub(lambda found: cell_of(unescape(found[0])) or found[0], body)
+    return f'<div class="compilediag">{shown}</div>'
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Paragraph):
+        label = f"<strong>{escape(block.label)}:</strong> " if block.label else ""
+        return f"<p>{label}{_words(block.text)}</p>"
+    if isinstance(block, Listing):
+        return f"<ul>{''.join(f'<li>{_words(each)}</li>' for each in block.items)}</ul>"
+    if isinstance(block, Table):
+        head = "".join(f'<th scope="col"{_CELL}>{escape(name)}</th>' for name in block.head)
+        rows = ("".join(f"<td{_CELL}>{_words(cell)}</td>" for cell in row) for row in block.rows)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        notes = "".join(f"<p>{escape(note)}</p>" for note in block.notes)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"
+    if isinstance(block, Preformatted):
+        return f"<pre>{escape(LINE_BREAK.join(block.lines))}</pre>"
+    return f"<p>{_words(block.what)}</p>"
+
+
+def _words(text: Text) -> str:
+    shown = ""
+    for part in (text,) if isinstance(text, str) else text:
+        safe = "<br>" if part == LINE_BREAK else escape(part)
+        shown += f"<code>{safe}</code>" if isinstance(part, Code) else safe
+    return shown

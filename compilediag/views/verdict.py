@@ -70,8 +70,25 @@ def render(
         sentence = f"{count(len(informed), 'note')} ({codes}): compilediag show --all{suffix}"
         tail += options.wrap(sentence, "  also: ")
     tail += _next(receipt, options, suffix)
+    # The findings, as many as fit; then how to see the others. With `complete` all of them, and the
+    # last lines that a failed program printed.
     room = SCREEN_LINES - len(head) - len(tail) - 2
-    body = _body(receipt, options, None if complete else room, suffix)
+    chosen = main_findings(receipt) + (informed if complete else [])
+    body: list[str] = []
+    for shown, (number, item) in enumerate(chosen):
+        block = card_lines(card_of(number, item, receipt, options), options)
+        last = shown == len(chosen) - 1
+        over = not complete and len(body) + len(block) + (0 if last else 1) > room
+        if over and shown >= MIN_FINDINGS:
+            more = f"+{len(chosen) - shown} more: compilediag show --all{suffix}"
+            body.append(options.styled(f"  {more}", "bold"))
+            break
+        body += block
+    printed = receipt.failure.log_tail if receipt.failure is not None else None
+    if complete and printed:
+        body += ["", "  the last lines of the program:"]
+        for line in printed.splitlines()[-TAIL_LINES:]:
+            body.append(f"     {options.truncate(options.text(line), options.width - 5)}")
     lines = [*head, "", *body, "", *tail] if body else [*head, *tail]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -102,27 +119,6 @@ def _head(receipt: Receipt, options: RenderOptions) -> list[str]:
     if not alone and not was_seen(receipt):
         meaning = 'A count of 0 here means "not seen"; it does not mean "did not happen".'
         lines += options.wrap(meaning, "  ")
-    return lines
-
-
-def _body(receipt: Receipt, options: RenderOptions, room: int | None, suffix: str) -> list[str]:
-    """The findings, as many as fit into `room` lines; then how to see the others. Without a limit
-    all of them, and the last lines that a failed program printed."""
-    chosen = main_findings(receipt) + ([] if room is not None else notes(receipt))
-    lines: list[str] = []
-    for shown, (number, item) in enumerate(chosen):
-        block = card_lines(card_of(number, item, receipt, options), options)
-        last = shown == len(chosen) - 1
-        over = room is not None and len(lines) + len(block) + (0 if last else 1) > room
-        if over and shown >= MIN_FINDINGS:
-            more = f"+{len(chosen) - shown} more: compilediag show --all{suffix}"
-            return [*lines, options.styled(f"  {more}", "bold")]
-        lines += block
-    printed = receipt.failure.log_tail if receipt.failure is not None else None
-    if room is None and printed:
-        lines += ["", "  the last lines of the program:"]
-        for line in printed.splitlines()[-TAIL_LINES:]:
-            lines.append(f"     {options.truncate(options.text(line), options.width - 5)}")
     return lines
 
 
@@ -175,23 +171,19 @@ def outlook(receipt: Receipt, options: RenderOptions) -> list[str]:
         number, item = forecasts[0]
         others = f"; +{len(forecasts) - 1} more" if len(forecasts) > 1 else ""
         sentence = f"{options.text(title_of(item))} (explain {number}){others}"
-    else:
-        sentence = _headroom(receipt, options)
-    return lines + (options.warning(sentence, "forecast: ") if sentence else [])
-
-
-def _headroom(receipt: Receipt, options: RenderOptions) -> str:
-    """The compiled frame nearest its recompile limit, if it has used at least half of it."""
+        return lines + options.warning(sentence, "forecast: ")
+    # The compiled frame nearest its recompile limit, if it has used at least half of it.
     known = [
         (item.headroom.variants / item.headroom.limit, item)
         for item in receipt.compile.frames_detail
         if item.headroom.limit and not item.ran_eager
     ]
-    used, item = max(known, key=lambda pair: pair[0], default=(0.0, None))
-    if item is None or used < 0.5:
-        return ""
-    where = options.place(item.frame.file, item.frame.line)
-    variants = f"{item.headroom.variants} of {item.headroom.limit} variants used"
+    used, frame = max(known, key=lambda pair: pair[0], default=(0.0, None))
+    if frame is None or used < 0.5:
+        return lines
+    where = options.place(frame.frame.file, frame.frame.line)
+    variants = f"{frame.headroom.variants} of {frame.headroom.limit} variants used"
     fullgraph = receipt.header.lane.numerics_flags.fullgraph
     over = "torch raises (fullgraph=True)" if fullgraph else "it runs eager"
-    return f"{options.text(item.frame.function, 60)} ({where}): {variants}; over that {over}"
+    name = options.text(frame.frame.function, 60)
+    return lines + options.warning(f"{name} ({where}): {variants}; over that {over}", "forecast: ")

@@ -1,7 +1,5 @@
 """Many receipts: a lane asked of the index, a look at every file, trends, and what trends find."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -12,7 +10,7 @@ from pathlib import Path
 from bench import COMPILEDIAG, Bench, Benchmark, Row, environment
 from measure import cpu_seconds
 
-from compilediag.extensions.fleet.folder import fleet_of, newest
+from compilediag.extensions.fleet.folder import fleet_at, newest
 from compilediag.extensions.fleet.noisy_steps import StepRule, steps
 
 GOLDEN = Path(__file__).parents[1] / "data" / "receipt-1.0.json"
@@ -23,10 +21,10 @@ SERIES, NOISE, OUTLIERS = 500, 0.02, 0.05
 def store(bench: Bench) -> Iterator[Row]:
     """The index of 100,000 receipts in 20 lanes, opened anew for each question."""
     folder = str(_receipts(bench.folder / "store", RECEIPTS, LANES))
-    first = _seconds(lambda: fleet_of(folder))
+    first = _seconds(lambda: fleet_at(folder))
     time.sleep(2.5)  # what changed a moment ago is not trusted: now it has settled
-    again = _seconds(lambda: fleet_of(folder))
-    looked = bench.median(lambda: _seconds(lambda: fleet_of(folder)))
+    again = _seconds(lambda: fleet_at(folder))
+    looked = bench.median(lambda: _seconds(lambda: fleet_at(folder)))
     asked = bench.median(lambda: _seconds(lambda: newest(folder, "lane3", 100))) * 1e3
     yield Row(
         f"newest 100 of a lane in {RECEIPTS:,} receipts, opening the index",
@@ -41,7 +39,7 @@ def store(bench: Bench) -> Iterator[Row]:
 def trends(bench: Bench) -> Iterator[Row]:
     """The commands over a thousand receipts, the index there."""
     folder = str(_receipts(bench.folder / "trends", 1000, 1))
-    fleet_of(folder)
+    fleet_at(folder)
     time.sleep(2.5)
     for name in ("stats", "trend"):
         command = [*COMPILEDIAG, name, folder]

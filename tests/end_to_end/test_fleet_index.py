@@ -12,7 +12,7 @@ from fleet_pieces import indexed_copy, receipts_of_two_lanes, same
 from many_receipts import content
 
 from compilediag.extensions.fleet import folder as folders
-from compilediag.extensions.fleet.folder import INDEX_NAME, fleet_of
+from compilediag.extensions.fleet.folder import INDEX_NAME, fleet_at
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ import sys
 from compilediag.extensions.fleet import folder
 folder.SETTLED_S = -1.0
 for _ in range(6):
-    assert len(folder.fleet_of(sys.argv[1]).entries) >= 60
+    assert len(folder.fleet_at(sys.argv[1]).entries) >= 60
 """
     (receipts / INDEX_NAME).unlink()
     command = [sys.executable, "-c", program, str(receipts)]
@@ -47,8 +47,8 @@ for _ in range(6):
     for child in running:
         assert child.communicate()[1] == b""
         assert child.returncode == 0
-    fleet_of(str(receipts))
-    found = fleet_of(str(receipts))
+    fleet_at(str(receipts))
+    found = fleet_at(str(receipts))
     assert found.files_read == 0
     assert same(found, receipts)
     assert sorted(name for name in os.listdir(receipts) if name[0] == ".") == [INDEX_NAME]

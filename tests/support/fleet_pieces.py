@@ -1,14 +1,12 @@
 """Folders of receipts, for the tests of the index."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path
 
 from many_receipts import measured, written
 
-from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, fleet_of
+from compilediag.extensions.fleet.folder import INDEX_NAME, Fleet, fleet_at
 
 NUMBER = 60
 
@@ -24,7 +22,7 @@ def receipts_of_two_lanes(folder: Path) -> Path:
 def indexed_copy(made: Path, folder: Path) -> Path:
     """Receipts with an index."""
     shutil.copytree(made, folder)
-    assert fleet_of(str(folder)).files_read == NUMBER
+    assert fleet_at(str(folder)).files_read == NUMBER
     assert (folder / INDEX_NAME).is_file()
     return folder
 
@@ -33,8 +31,7 @@ def truth(folder: Path) -> Fleet:
     """What the files say, read without any index."""
     bare = folder.parent / f"bare-{random.random()}"
     shutil.copytree(folder, bare, ignore=shutil.ignore_patterns(INDEX_NAME))
-    found = fleet_of(str(bare))
-    return found._replace(root=str(folder))
+    return fleet_at(str(bare))._replace(root=str(folder))
 
 
 def same(found: Fleet, folder: Path) -> bool:

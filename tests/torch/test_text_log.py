@@ -1,12 +1,6 @@
 """torch_logs.txt: what is left out of a long message, and of a long log, is counted in it."""
 
-from __future__ import annotations
-
 import logging
-
-import pytest
-
-pytest.importorskip("torch._dynamo")  # the log of its module has a name of its own in a line
 
 from compilediag.readers.torch_logs import read_text_log
 from compilediag_harness.collectors.logs import TextLogFile

@@ -1,8 +1,6 @@
 """A few sizes to pad to as a change: what is proposed, how it is written into a program, and the
 point of the certificate that padding is harmless."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +54,7 @@ def called(
 
 def buckets(rule: str, of: Receipt, **evidence: Any) -> list[Change]:
     about = msgspec.structs.replace(finding(rule), evidence=evidence)
-    return [change for change in changes_for(about, of) if change.pads is not None]
+    return [change for change in changes_for(about, of) if change.pads]
 
 
 @pytest.mark.parametrize("rule", ["CD105", "CD118", "CD151", "CD152", "CD403"])
@@ -66,7 +64,7 @@ def test_the_fewest_sizes_that_pad_little_and_fewer_than_came(rule: str) -> None
         'compiled = compilediag.FixedShape(compiled, dims={"x": 0}, buckets=[5, 10])'
         "  # where it is compiled"
     )
-    assert (change.kind, change.left, change.pads) == ("program", 1, change.padded[0].function)
+    assert (change.kind, change.left, *change.pads) == ("program", 1, change.padded[0].function)
     plan = plan_of([change])
     assert (plan.padded[0].axes[0].buckets, plan.check_padding) == ((5, 10), True)
     assert plan.labels == ("FixedShape(forward, [5, 10])",)
@@ -231,9 +229,7 @@ def test_padding_is_harmless_and_how_much_there_is() -> None:
         ((checked("safe", probes=("padding in use",)),), "no other padding could be tried"),
     ],
 )
-def test_padding_that_harms_or_may_is_refused(
-    checks: tuple[PaddingChecked, ...], reason: str
-) -> None:
+def test_padding_that_harms_or_may_is_refused(checks, reason) -> None:
     """By the check of any mode, first or last, in any run."""
     for runs in ((padded(*checks),), (padded(checked("safe")), padded(*checks))):
         found = judged(*runs, declared=Declared(pads=(WHERE,)))

@@ -1,7 +1,5 @@
 """Which files of a folder count, and what the others are: named, counted, never fatal."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -10,12 +8,12 @@ from many_receipts import content, entry, measured, plain, written
 
 from compilediag.errors import UsageError
 from compilediag.extensions.fleet.entry import BadFile, Entry
-from compilediag.extensions.fleet.folder import fleet_at, fleet_of
+from compilediag.extensions.fleet.folder import fleet_at
 from compilediag.extensions.fleet.scan import candidates, read_content, read_file, scan
 
 
 def kinds(folder: Path) -> dict[str, str]:
-    return {item.path: item.kind for item in fleet_of(str(folder)).problems}
+    return {item.path: item.kind for item in fleet_at(str(folder)).problems}
 
 
 def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
@@ -30,7 +28,8 @@ def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[1, 2]", encoding="utf-8")
     (tmp_path / "notes.json").write_text("no JSON at all", encoding="utf-8")
     (tmp_path / "wrong.json").write_bytes(whole.replace(b'"status": "complete"', b'"status": 7'))
-    os.truncate(_touched(tmp_path / "huge.json"), 65 << 20)
+    (tmp_path / "huge.json").touch()
+    os.truncate(tmp_path / "huge.json", 65 << 20)
     assert kinds(tmp_path) == {
         "newer.json": "newer",
         "torn.json": "damaged",
@@ -41,7 +40,7 @@ def test_what_is_no_receipt_is_named(tmp_path: Path) -> None:
         "wrong.json": "damaged",
         "huge.json": "foreign",
     }
-    (good,) = fleet_of(str(tmp_path)).entries
+    (good,) = fleet_at(str(tmp_path)).entries
     assert good.path == "good.json"
 
 
@@ -68,7 +67,7 @@ def test_copies_count_once(tmp_path: Path) -> None:
     """A receipt that lies there twice is one run; the copy is named."""
     _write(tmp_path / "a.json", 1)
     _write(tmp_path / "b.json", 1)
-    assert [found.path for found in fleet_of(str(tmp_path)).entries] == ["a.json"]
+    assert [found.path for found in fleet_at(str(tmp_path)).entries] == ["a.json"]
     assert kinds(tmp_path) == {"b.json": "copy"}
 
 
@@ -104,8 +103,7 @@ def test_what_is_kept_of_a_receipt() -> None:
     blind = entry(3, measured(verdict="blind"))
     assert {"recompiles", "graph_breaks", "compile_s"}.isdisjoint(blind.values)
     assert "step_s" in blind.values
-    unanswered = dict.fromkeys(plain(3)["checks"])
-    assert entry(3, measured(checks=unanswered)).failed is None
+    assert entry(3, measured(checks=dict.fromkeys(plain(3)["checks"]))).failed is None
 
 
 def test_memory_is_that_of_the_fullest_device() -> None:
@@ -132,11 +130,6 @@ def _write(path: Path, number: int) -> None:
     path.write_bytes(content(number))
 
 
-def _touched(path: Path) -> Path:
-    path.touch()
-    return path
-
-
 def test_receipts_at_a_uri_are_those_of_the_folder(tmp_path: Path) -> None:
     """By the same rules: the artifacts of a run are not looked at."""
     pytest.importorskip("fsspec")
@@ -145,7 +138,7 @@ def test_receipts_at_a_uri_are_those_of_the_folder(tmp_path: Path) -> None:
     run.parent.mkdir()
     run.write_bytes(content(8, measured(header__lane__preset="größer \u202e 'x'")))
     (run.parent / "other.json").write_text("{}", encoding="utf-8")
-    here, there = fleet_of(str(tmp_path)), fleet_at(f"file://{tmp_path}")
+    here, there = fleet_at(str(tmp_path)), fleet_at(f"file://{tmp_path}")
     assert len(there.entries) == 6
     assert there.entries == here.entries
     assert there.problems == here.problems == ()

@@ -5,8 +5,6 @@ it was taken from the npm package `@microsoft/jest-sarif` (MIT). Run this file t
 files again.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re
@@ -28,7 +26,7 @@ from screens import acting
 from compilediag.compare.changes import CountChange
 from compilediag.compare.gate.judgement import Item, Judgement, Kind
 from compilediag.receipt.schema.compiles import EnteredAt, PassedArgument
-from compilediag.views.gate import FORMATS, sarif
+from compilediag.views.gate import FORMATS, forges
 from compilediag.views.gate.messages import RepositoryLine, location
 from compilediag.views.style import RenderOptions
 from compilediag.views.text import display_width
@@ -414,15 +412,14 @@ def test_thousands_of_failures_can_be_read_again(crowd: Judgement) -> None:
     notifications = run["invocations"][0]["toolExecutionNotifications"]
     assert notifications[0]["message"]["text"].startswith(f"{left} more failures")
     failure = ET.fromstring(render("junit", crowd)).find(".//failure")
-    assert failure is not None
     assert "more: compilediag gate --format json" in (failure.text or "")
     assert len(json.loads(render("json", crowd))["judgements"][0]["failures"]) == CROWD
 
 
 def test_no_more_results_than_code_scanning_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones too: their number is limited beside their size."""
-    assert sarif.MAX_RESULTS <= 25_000
-    monkeypatch.setattr(sarif, "MAX_RESULTS", 10)
+    assert forges.MAX_RESULTS <= 25_000
+    monkeypatch.setattr(forges, "MAX_RESULTS", 10)
     item = Item(kind="count", rule="r", message="m")
     read = json.loads(render("sarif", replace(FAILED, failures=(item,) * 12)))
     assert len(read["runs"][0]["results"]) <= 10

@@ -5,8 +5,6 @@ other views. After a deliberate change run this file (with tests/support on PYTH
 screens anew; read the difference before you commit it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -29,15 +27,15 @@ from compilediag.receipt.schema.compiles import (
     RefusedChange,
 )
 from compilediag.receipt.schema.receipt import Receipt
+from compilediag.views import summary
 from compilediag.views.compiles import show_frames, show_timeline
 from compilediag.views.finding import render_finding
 from compilediag.views.findings import MAX_FINDINGS
 from compilediag.views.headline import headline
 from compilediag.views.lookups import causes, events, main_findings
 from compilediag.views.markdown import code, prose
-from compilediag.views.notebook import render_notebook
 from compilediag.views.style import PLAIN, RenderOptions
-from compilediag.views.summary import MAX_BLOCK_CHARS, MAX_CHARS, render_issue, render_markdown
+from compilediag.views.summary import render_issue, render_markdown, render_notebook
 from compilediag.views.text import display_width
 from compilediag.views.verdict import SCREEN_LINES, render
 
@@ -346,10 +344,10 @@ def test_the_first_findings_come_whole_and_the_rest_is_counted() -> None:
     """GitHub refuses longer ones."""
     found = stored("findings")
     text = issue(replace(found, findings=found.findings[:1] * 200), lambda _: "x = 1\n" * 10_000)
-    assert len(text) <= MAX_CHARS + 100
+    assert len(text) <= summary.MAX_CHARS + 100
     assert "… cut; the receipt has the rest" in text
     shown = text.count("\n### ")
-    assert shown >= MAX_CHARS // (3 * MAX_BLOCK_CHARS)
+    assert shown >= summary.MAX_CHARS // (3 * summary.MAX_BLOCK_CHARS)
     assert f"{200 - shown} more are left out" in text
 
 
@@ -367,9 +365,7 @@ FINDINGS = str(VIEWS / "findings.json")
         (("--issue", "1", "--md", FINDINGS), 2, "give one"),
     ],
 )
-def test_the_number_of_an_issue_may_be_left_out(
-    words: tuple[str, ...], code: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_number_of_an_issue_may_be_left_out(words, code, said, capsys) -> None:
     """Then all findings are in it; the word after the option may be the receipt. A wrong number is
     one sentence."""
     assert cli.main(["show", *words]) == code

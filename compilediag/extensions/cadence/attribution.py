@@ -19,11 +19,7 @@ from statistics import fmean, median
 
 import msgspec
 
-from compilediag.extensions.cadence.samples import (
-    StepSample,
-    VariantEvidence,
-    extra_compiles,
-)
+from compilediag.extensions.cadence.samples import StepSample, VariantEvidence, extra_compiles
 from compilediag.receipt.schema.cadence import CostSplit, ExtraByPhase
 from compilediag.timeline.timeline import Compile
 
@@ -178,9 +174,20 @@ def attribute(
             if item.recompile is None:
                 since = fires[0]  # a frame is compiled for the first time once, whenever that is
             compile_s[since] += item.seconds
-        first = _first_hit(fires[0], compile_s[fires[0]], usual, warmup)
+        # In warm-up, where no two steps are alike, only its compiles are reported.
+        of_first = compile_s[fires[0]]
+        first = CostSplit(total_s=of_first or None, compile_s=of_first, metric_s=None, sync_s=None)
+        if fires[0] >= warmup:
+            first = _split(fires[:1], of_first, usual)
         if later:
             recurring = _split(later, fmean(compile_s[step] for step in later), usual)
+    # A phase that does not stand out in the median of the later firings stays None unless the
+    # compiles of the first one do.
+    by_phase: dict[str, float | None] = {}
+    if usual is not None and counted:
+        begin, rest = _phase_split(counted[:1], usual), _phase_split(counted[1:], usual)
+        more = len(counted) - 1
+        by_phase = {name: _over_all(begin[name], rest[name], more) for name in usual.phases}
     return Cost(
         fires=tuple(fires),
         after_warmup=len(counted),
@@ -189,7 +196,7 @@ def attribute(
         compile_s=sum(item.seconds for item in extra) if control is not None else None,
         metric_s=_over_all(first and first.metric_s, recurring and recurring.metric_s, len(later)),
         sync_s=_over_all(first and first.sync_s, recurring and recurring.sync_s, len(later)),
-        by_phase=_summed_phases(counted, usual),
+        by_phase=by_phase,
         quiet_s=usual.work.median if usual is not None else None,
         extra=extra,
         work=_extra_work(variant, fires, warmup),
@@ -205,22 +212,11 @@ def _one_step_a_firing(variant: VariantEvidence, fires: Sequence[int]) -> Varian
     later = frozenset(step for rest in rests.values() for step in rest)
     by_number = {sample.number: sample for sample in variant.samples}
     quiet = [s for s in variant.samples if not s.compile_s and s.number not in later | set(fires)]
-    usual = _usual_sample(quiet or variant.samples)
-    samples = tuple(
-        _joined(
-            sample, [by_number[n] for n in rests.get(sample.number, ()) if n in by_number], usual
-        )
-        for sample in variant.samples
-        if sample.number not in later
-    )
-    return replace(variant, samples=samples)
-
-
-def _usual_sample(samples: Sequence[StepSample]) -> StepSample:
-    """The medians of steps, part by part."""
+    # The medians of steps, part by part.
+    samples = quiet or variant.samples
     names = dict.fromkeys(name for sample in samples for name in sample.phases)
     synced = [sample.sync_s for sample in samples if sample.sync_s is not None]
-    return StepSample(
+    usual = StepSample(
         number=-1,
         wall_s=median(sample.work_s for sample in samples),
         compile_s=0.0,
@@ -231,6 +227,14 @@ def _usual_sample(samples: Sequence[StepSample]) -> StepSample:
         },
         **{name: usual_count(samples, name) for name in WORK},
     )
+    samples = tuple(
+        _joined(
+            sample, [by_number[n] for n in rests.get(sample.number, ()) if n in by_number], usual
+        )
+        for sample in variant.samples
+        if sample.number not in later
+    )
+    return replace(variant, samples=samples)
 
 
 def _joined(sample: StepSample, rest: Sequence[StepSample], usual: StepSample) -> StepSample:
@@ -311,18 +315,16 @@ def _seconds_of(samples: Iterable[StepSample], phase: str) -> list[tuple[int, fl
     return [(sample.number, sample.phases[phase]) for sample in samples if phase in sample.phases]
 
 
-def _first_hit(step: int, compile_s: float, usual: _Usual, warmup: int) -> CostSplit:
-    """In warm-up, where no two steps are alike, only its compiles are reported."""
-    if step >= warmup:
-        return _split([step], compile_s, usual)
-    return CostSplit(total_s=compile_s or None, compile_s=compile_s, metric_s=None, sync_s=None)
-
-
 def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSplit:
     """The median of some firings; nothing that stands out gives no total."""
     samples = [usual.by_number[step] for step in steps]
     bound = usual.work.bound(len(steps))
-    sync = _sync(samples, usual.sync)
+    # 0 within the noise; not known unless it was measured in most of them.
+    sync: float | None = None
+    known = [(s.number, s.sync_s) for s in samples if s.sync_s is not None]
+    if usual.sync is not None and 2 * len(known) > len(samples):
+        sync = usual.sync.median_excess(known)
+        sync = sync if sync > usual.sync.bound(len(known)) else 0.0
     # What was measured as sync is no part of the metric.
     metric = usual.work.median_excess([(s.number, s.work_s) for s in samples]) - (sync or 0.0)
     metric_s = metric if metric > bound else None
@@ -336,15 +338,6 @@ def _split(steps: Sequence[int], compile_s: float, usual: _Usual) -> CostSplit:
     )
 
 
-def _sync(samples: Sequence[StepSample], usual: QuietSteps | None) -> float | None:
-    """Sync seconds of a firing; 0 within the noise, None unless it was measured in most of them."""
-    known = [(s.number, s.sync_s) for s in samples if s.sync_s is not None]
-    if usual is None or 2 * len(known) <= len(samples):
-        return None
-    sync = usual.median_excess(known)
-    return sync if sync > usual.bound(len(known)) else 0.0
-
-
 def _phase_split(steps: Sequence[int], usual: _Usual) -> dict[str, float | None]:
     """Extra seconds by phase, compiling included; None within the noise."""
     split: dict[str, float | None] = {}
@@ -353,15 +346,6 @@ def _phase_split(steps: Sequence[int], usual: _Usual) -> dict[str, float | None]
         extra = baseline.median_excess(known) if known else 0.0
         split[name] = extra if abs(extra) > baseline.bound(len(known)) else None
     return split
-
-
-def _summed_phases(steps: Sequence[int], usual: _Usual | None) -> dict[str, float | None]:
-    """Over all firings; a phase that does not stand out in the median of them stays None unless
-    the compiles of the first one do."""
-    if usual is None or not steps:
-        return {}
-    first, later = _phase_split(steps[:1], usual), _phase_split(steps[1:], usual)
-    return {name: _over_all(first[name], later[name], len(steps) - 1) for name in usual.phases}
 
 
 def _over_all(first: float | None, each: float | None, later: int) -> float | None:

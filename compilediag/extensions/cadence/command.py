@@ -6,8 +6,7 @@ from compilediag.commands.target import TELEMETRY, finish, refuse, target_comman
 from compilediag.commands.terminal import write_stderr
 from compilediag.errors import UsageError
 from compilediag.extensions.cadence import probe as probes
-from compilediag.extensions.cadence.groups import parse_groups
-from compilediag.extensions.cadence.plan import Variant
+from compilediag.extensions.cadence.plan import Variant, parse_groups
 from compilediag.extensions.cadence.view import variant_sentence
 from compilediag.runs.supervised.options import RunOptions
 

@@ -18,14 +18,9 @@ from compilediag.extensions.cadence.attribution import (
     standing_cost,
     usual_count,
 )
-from compilediag.extensions.cadence.groups import ProbeGroup
 from compilediag.extensions.cadence.periods import find_offset, find_periods
-from compilediag.extensions.cadence.plan import MIN_FIRES, Plan, Variant
-from compilediag.extensions.cadence.samples import (
-    VariantEvidence,
-    extra_compiles,
-    recompiles_among,
-)
+from compilediag.extensions.cadence.plan import MIN_FIRES, Plan, ProbeGroup, Variant
+from compilediag.extensions.cadence.samples import VariantEvidence, extra_compiles, recompiles_among
 from compilediag.receipt.schema.cadence import CostSplit, PeriodRecord
 
 COMPILE_DRIFT = 0.25
@@ -116,11 +111,24 @@ def conclude(plan: Plan, groups: Sequence[ProbeGroup], runs: Runs) -> Conclusion
     """What follows from the variants that ran; a missing one costs only what depends on it."""
     control = next((runs[v] for v in runs if v.kind == "control"), None)
     results = tuple(_group_result(plan, group, runs, control) for group in groups)
-    return Conclusion(
-        groups=results,
-        collision=_collision(plan, results, runs, control),
-        periods=_periods(plan, runs),
-    )
+    # The rhythms that no group explains: of the control, or of the only variant there is.
+    kind = "control" if any(item.kind != "configured" for item in runs) else "configured"
+    periods: list[PeriodRecord] = []
+    for variant in [item for item in runs if item.kind == kind][:1]:
+        after = runs[variant].after(plan.warmup)
+        for rhythm in find_periods([sample.wall_s - sample.analysis_s for sample in after]):
+            compile_s = sum(after[index].compile_s for index in rhythm.steps(len(after)))
+            periods.append(
+                PeriodRecord(
+                    variant=variant.name,
+                    every=rhythm.period,
+                    first_step=after[rhythm.first].number,
+                    count=rhythm.count,
+                    extra_s=rhythm.extra_s,
+                    compile_s=compile_s,
+                )
+            )
+    return Conclusion(results, _collision(plan, results, runs, control), tuple(periods))
 
 
 def _group_result(
@@ -139,11 +147,7 @@ def _group_result(
         problem = "without the control nobody knows which compiles are its own"
     elif cost.after_warmup < MIN_FIRES:
         problem = f"it fired only {cost.after_warmup} times after warm-up"
-    return GroupResult(group, fires_from, cost, _between(plan, group, fires, runs), problem)
-
-
-def _between(plan: Plan, group: ProbeGroup, fires: Sequence[int], runs: Runs) -> float | None:
-    """What the group costs where it does not fire, from every variant it is on or off in."""
+    # What the group costs where it does not fire, from every variant it is on or off in.
     on: list[QuietSteps] = []
     off: list[QuietSteps] = []
     for variant, evidence in runs.items():
@@ -153,7 +157,7 @@ def _between(plan: Plan, group: ProbeGroup, fires: Sequence[int], runs: Runs) ->
         found = baseline_of([(sample.number, sample.work_s) for sample in quiet], plan.steps)
         if found is not None:
             (on if is_on else off).append(found)
-    return standing_cost(on, off)
+    return GroupResult(group, fires_from, cost, standing_cost(on, off), problem)
 
 
 def _why_no_fires(plan: Plan, group: ProbeGroup, evidence: VariantEvidence) -> str:
@@ -189,29 +193,19 @@ def fires_of(
     first = _rhythm_begins(plan, evidence)
     if first is not None and (control is None or _rhythm_begins(plan, control) != first):
         return tuple(range(first, end, plan.every)), "step times"
-    counted = _counted_fires(plan, evidence, control)
-    if counted:
-        return counted, "counts"
+    # The steps that call or read more often than the others, where these are just the ones of a
+    # rhythm of the plan's period, and the control has no such steps.
+    for name in WORK:
+        busy = _busier(plan, evidence, name)
+        if len(busy) < MIN_FIRES or (control is not None and _busier(plan, control, name)):
+            continue
+        if busy == tuple(range(busy[0], end, plan.every)):
+            return busy, "counts"
     extra = extra_compiles(evidence.compiles, control.compiles) if control is not None else ()
     compiled = next((item.step for item in extra if item.step >= plan.warmup), None)
     if compiled is None:
         return (), None
     return tuple(range(compiled, end, plan.every)), "compiles"
-
-
-def _counted_fires(
-    plan: Plan, evidence: VariantEvidence, control: VariantEvidence | None
-) -> tuple[int, ...]:
-    """The steps after warm-up that call or read more often than the others, where these are just
-    the ones of a rhythm of the plan's period, and the control has no such steps."""
-    for name in WORK:
-        busy = _busier(plan, evidence, name)
-        if len(busy) < MIN_FIRES or (control is not None and _busier(plan, control, name)):
-            continue
-        last = evidence.after(plan.warmup)[-1].number
-        if busy == tuple(range(busy[0], last + 1, plan.every)):
-            return busy
-    return ()
 
 
 def _busier(plan: Plan, evidence: VariantEvidence, name: str) -> tuple[int, ...]:
@@ -246,23 +240,3 @@ def _collision(
     if len(known) < len(results):
         return Collision(together, None, None, None)  # the sum lacks a part
     return collide(together, known)
-
-
-def _periods(plan: Plan, runs: Runs) -> tuple[PeriodRecord, ...]:
-    """The rhythms that no group explains: of the control, or of the only variant there is."""
-    kind = "control" if any(item.kind != "configured" for item in runs) else "configured"
-    variant = next((item for item in runs if item.kind == kind), None)
-    if variant is None:
-        return ()
-    after = runs[variant].after(plan.warmup)
-    return tuple(
-        PeriodRecord(
-            variant=variant.name,
-            every=rhythm.period,
-            first_step=after[rhythm.first].number,
-            count=rhythm.count,
-            extra_s=rhythm.extra_s,
-            compile_s=sum(after[index].compile_s for index in rhythm.steps(len(after))),
-        )
-        for rhythm in find_periods([sample.wall_s - sample.analysis_s for sample in after])
-    )

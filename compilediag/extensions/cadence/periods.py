@@ -99,7 +99,13 @@ def _clearest(
         if len(hits) < max(min_hits, MIN_SHARE_OF_HITS * len(steps)):
             continue
         each = fmean(1 / series.rivals(series.window(index, period)) for index in steps)
-        chance = _chance(len(steps), len(hits), each) * len(candidates)
+        # That at least so many steps lead, when each does with this probability.
+        size = len(steps)
+        terms = (
+            math.comb(size, k) * each**k * (1 - each) ** (size - k)
+            for k in range(len(hits), size + 1)
+        )
+        chance = sum(terms) * len(candidates)
         if chance <= CHANCE and (best is None or chance < best[0]):
             extra_s = median(series.excess(index, period) for index in hits)
             if extra_s >= MIN_EXTRA * median(values_s):
@@ -154,14 +160,6 @@ def _nearest_as_long(values_s: Sequence[float], explained: Collection[int]) -> l
     return found
 
 
-def _chance(steps: int, hits: int, probability: float) -> float:
-    """Probability that at least so many steps lead, when each does with `probability`."""
-    return sum(
-        math.comb(steps, k) * probability**k * (1 - probability) ** (steps - k)
-        for k in range(hits, steps + 1)
-    )
-
-
 def _shortest(rhythm: Rhythm, values_s: Sequence[float], explained: set[int]) -> Rhythm:
     """The rhythm, or one of a fraction of its period whose other steps are all explained: two
     rhythms of 4 and 6 leave every second step of the one of 6 to itself."""
@@ -171,17 +169,10 @@ def _shortest(rhythm: Rhythm, values_s: Sequence[float], explained: set[int]) ->
             continue
         shorter = replace(rhythm, period=period, first=rhythm.first % period)
         added = set(shorter.steps(len(values_s))) - own
-        if added <= explained and _adds_up(added, rhythm.extra_s, values_s, explained):
+        both = [values_s[index] for index in added]
+        single = [values_s[index] for index in explained - added]
+        if not added <= explained or len(both) < 2 or len(single) < 2:
+            continue
+        if median(both) - median(single) >= rhythm.extra_s / 2:  # where they meet, both are paid
             return shorter
     return rhythm
-
-
-def _adds_up(
-    shared: Collection[int], extra_s: float, values_s: Sequence[float], explained: set[int]
-) -> bool:
-    """Where two rhythms meet, both are paid."""
-    both = [values_s[index] for index in shared]
-    single = [values_s[index] for index in explained.difference(shared)]
-    if len(both) < 2 or len(single) < 2:
-        return False
-    return median(both) - median(single) >= extra_s / 2

@@ -1,13 +1,186 @@
-"""Which variants a probe runs, and when each group fires in them."""
+"""Which variants a probe runs, and when each group of periodic work fires in them.
+
+A group is declared in the code, or named from outside by a template, which says how the period gets
+into the program: `--entropy-every {n}` as arguments of the target, `env:ENTROPY_EVERY={n}` as a
+variable of its environment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from compilediag.errors import UsageError
-from compilediag.extensions.cadence.groups import ProbeGroup
+from compilediag.timeline.recorded import CadenceGroup
+
+Origin = Literal["code", "argument", "environment"]
+
+HOLE = "{n}"
+NAME_LIMIT = 200
+EXAMPLE = "--group 'entropy=--entropy-every {n}' or --group 'entropy=env:ENTROPY_EVERY={n}'"
+
+_ENVIRONMENT = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeGroup:
+    """One group of periodic work that the probe can move."""
+
+    name: str
+    origin: Origin
+    template: str | None = None
+    """None for a group that is declared in the code."""
+    own_every: int | None = None
+    """The program's own period; None for a template."""
+    shift: int = 0
+    """The program's number of a step minus ours; 0 where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSelection:
+    """The user's choice: templates, and names of groups that the code declares."""
+
+    templates: tuple[ProbeGroup, ...] = ()
+    names: tuple[str, ...] = ()
+    """Empty: every group of the code."""
+
+
+def parse_groups(texts: Iterable[str], table: Mapping[str, str]) -> GroupSelection:
+    """The groups of the command line and of pyproject.toml; the command line wins by name.
+
+    Raises:
+        UsageError: a text is neither NAME nor NAME=TEMPLATE, or a name is there twice.
+    """
+    options: list[tuple[str, str | None]] = []
+    for text in texts:
+        name, equals, template = text.partition("=")
+        options.append((_checked(name.strip(), text), template if equals else None))
+    counts = Counter(name for name, _ in options)
+    twice = next((name for name, count in counts.items() if count > 1), None)
+    if twice is not None:
+        raise UsageError(f"there are two groups named {twice!r}: give each its own name")
+    merged = {name: template for name, template in table.items() if name not in counts}
+    merged.update((name, template) for name, template in options if template is not None)
+    return GroupSelection(
+        templates=tuple(group_of(name, template) for name, template in merged.items()),
+        names=tuple(name for name, template in options if template is None),
+    )
+
+
+def _checked(name: str, text: str) -> str:
+    if not name or name.startswith("-") or len(name) > NAME_LIMIT or not name.isprintable():
+        raise UsageError(
+            f"--group {text!r} does not begin with the group's name: write {EXAMPLE}, or the name "
+            "alone of a group that the code declares"
+        )
+    return name
+
+
+def group_of(name: str, template: str) -> ProbeGroup:
+    """The group of a template.
+
+    Raises:
+        UsageError: the template has no `{n}`, or cannot be read.
+    """
+    _checked(name, f"{name}={template}")
+    if HOLE not in template:
+        raise UsageError(
+            f"the template {template!r} of group {name!r} has no {{n}}, the place for the period: "
+            f"write {EXAMPLE}"
+        )
+    if template.startswith("env:"):
+        found = _ENVIRONMENT.fullmatch(template)
+        if found is None or HOLE not in found[2]:
+            raise UsageError(
+                f"the template {template!r} of group {name!r} is not env:VARIABLE={{n}}"
+            )
+        return ProbeGroup(name, "environment", template)
+    try:
+        shlex.split(template)
+    except ValueError as error:
+        raise UsageError(f"the template of group {name!r} cannot be read: {error}") from error
+    return ProbeGroup(name, "argument", template)
+
+
+def all_groups(
+    selection: GroupSelection, declared: Sequence[CadenceGroup]
+) -> tuple[ProbeGroup, ...]:
+    """The groups to move: those of the code that were selected, then those of the templates.
+
+    Raises:
+        UsageError: a name is unknown or there twice.
+    """
+    known = {group.name: group for group in declared}
+    for name in selection.names:
+        if name not in known:
+            listed = ", ".join(repr(item) for item in known) or "none"
+            raise UsageError(
+                f"the code declares no group named {name!r}; it declares {listed}. For a script "
+                f"that does not use compilediag: {EXAMPLE}"
+            )
+    for group in selection.templates:
+        if group.name in known:
+            raise UsageError(
+                f"the code declares a group named {group.name!r} itself: leave the template of "
+                "that name away, or give it another name"
+            )
+    names = selection.names or known
+    chosen = [item for item in declared if item.name in names]
+    own = tuple(ProbeGroup(i.name, "code", None, i.own_every, i.shift or 0) for i in chosen)
+    return own + selection.templates
+
+
+def with_argument(words: Sequence[str], template: str, period: int) -> tuple[str, ...]:
+    """TARGET and its arguments with the template in place: an option that is there already gets
+    the new value where it stands, any other is put at the end."""
+    fixed = 2 if words and words[0] in ("-m", "-c") else 1
+    arguments = list(words[fixed:])
+    parts = shlex.split(template)
+    while parts:
+        part = parts.pop(0)
+        if part.startswith("-") and "=" not in part and parts and HOLE in parts[0]:
+            value = _filled(parts.pop(0), period)
+            _replace(arguments, part, value, [part, value])
+        elif HOLE in part and "=" in part:
+            key, _, value = part.partition("=")
+            value = _filled(value, period)
+            _replace(arguments, key, value, [f"{key}={value}"])
+        else:
+            arguments.append(_filled(part, period))
+    return (*words[:fixed], *arguments)
+
+
+def _filled(text: str, period: int) -> str:
+    return text.replace(HOLE, str(period))
+
+
+def _replace(arguments: list[str], key: str, value: str, otherwise: list[str]) -> None:
+    """Gives every `key VALUE` and `key=VALUE` the new value; adds `otherwise` when there is none.
+
+    Both ways of writing belong to one option only where the key is an option ("--every").
+    """
+    found = False
+    for index, word in enumerate(arguments):
+        if word.startswith(f"{key}="):
+            arguments[index], found = f"{key}={value}", True
+        elif word == key and key.startswith("-") and index + 1 < len(arguments):
+            arguments[index + 1], found = value, True
+    if not found:
+        arguments += otherwise
+
+
+def variable_of(template: str, period: int) -> tuple[str, str]:
+    """Name and value of the variable that an `env:` template sets."""
+    found = _ENVIRONMENT.fullmatch(template)
+    assert found is not None
+    return found[1], _filled(found[2], period)
+
+
+# --- groups --------------------------------------------------------------------------------------
 
 VariantKind = Literal["configured", "control", "alone", "collision"]
 

@@ -13,37 +13,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compilediag.errors import (
-    EXIT_INTERNAL,
-    EXIT_OK,
-    EXIT_USAGE,
-    CompilediagError,
-    UsageError,
-)
+from msgspec.structs import replace as changed
+
+from compilediag.errors import EXIT_INTERNAL, EXIT_OK, EXIT_USAGE, CompilediagError, UsageError
 from compilediag.extensions.cadence.conclude import Conclusion, conclude
-from compilediag.extensions.cadence.groups import (
-    GroupSelection,
-    ProbeGroup,
-    all_groups,
-    variable_of,
-    with_argument,
-)
 from compilediag.extensions.cadence.plan import (
     DEFAULT_STEPS,
     OFF_TEMPLATE,
+    GroupSelection,
     Plan,
+    ProbeGroup,
     Variant,
+    all_groups,
     make_plan,
+    variable_of,
     variants_of,
     warmup_steps,
+    with_argument,
 )
-from compilediag.extensions.cadence.receipt import ProbeFacts, VariantRun, probe_receipt
+from compilediag.extensions.cadence.receipt import VariantRun, cadence_section
 from compilediag.extensions.cadence.samples import VariantEvidence, evidence_of
+from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.runs.pipeline import receipt_identity
 from compilediag.runs.supervised.child import Outcome, with_receipt
 from compilediag.runs.supervised.options import RunOptions
 from compilediag.runs.supervised.run import READ_ONCE, Program, fault_note, program_in_own_folder
+from compilediag_harness.redaction.redactor import Redactor
 from compilediag_harness.user_api.cadence import variable
 
 VARIANTS = "variants"
@@ -93,41 +89,30 @@ def run_variant(
     shown = dict(settings)
     if tuple(words) != program.words:
         shown["arguments"] = " ".join(words)
-    return outcome, _variant_run(program, variant, shown, outcome)
-
-
-def _variant_run(
-    program: Program, variant: Variant, settings: Mapping[str, str], outcome: Outcome
-) -> VariantRun:
     receipt, path = outcome.receipt, outcome.receipt_path
     evidence = evidence_of(outcome.timeline) if outcome.timeline is not None else VariantEvidence()
-    if receipt is not None and _reads_out_of_sight(receipt):
-        evidence = evidence.without_syncs()
-    goodput = receipt.goodput if receipt is not None else None
-    return VariantRun(
+    if receipt is not None:
+        # Reads inside compiled calls cannot be timed: at graph breaks that are such reads, and in
+        # frames that run eagerly.
+        rules = {finding.rule for finding in receipt.findings}
+        if receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules):
+            evidence = evidence.without_syncs()
+    goodput, uri = receipt.goodput if receipt is not None else None, None
+    if path is not None:
+        own, folder = Path(path), program.folder  # there, unless the target has moved it
+        inside = own.is_relative_to(folder)
+        uri = own.relative_to(folder).as_posix() if inside else own.as_uri()
+    run = VariantRun(
         variant=variant,
-        settings=settings,
+        settings=shown,
         exit_code=outcome.exit_code,
         wall_s=goodput.wall_s if goodput is not None else None,
         evidence=evidence,
         receipt=receipt,
-        uri=_uri(Path(path), program.folder) if path is not None else None,
+        uri=uri,
         problem=_problem(outcome, evidence),
     )
-
-
-def _uri(path: Path, folder: str) -> str:
-    """Relative to the probe's directory, where the target has left it there."""
-    if path.is_relative_to(folder):
-        return path.relative_to(folder).as_posix()
-    return path.as_uri()
-
-
-def _reads_out_of_sight(receipt: Receipt) -> bool:
-    """Whether tensors may be read inside compiled calls, where reads cannot be timed: at graph
-    breaks that are such reads, and in frames that run eagerly."""
-    rules = {finding.rule for finding in receipt.findings}
-    return bool(receipt.compile.eager_fallbacks or not READ_BREAKS.isdisjoint(rules))
+    return outcome, run
 
 
 def _problem(outcome: Outcome, evidence: VariantEvidence) -> str | None:
@@ -196,7 +181,21 @@ def probe(
         running.problems.append("interrupted: the other variants did not run")
     elif _make_plan(running):
         _run_others(running)
-    return _conclude(running, configured)
+    # The receipt of the probe, beside those of its variants, and the exit code.
+    folder, code = running.program.folder, configured.exit_code
+    try:
+        conclusion = _conclusion(running)
+        if code == EXIT_OK and running.problems:
+            code = EXIT_USAGE
+        notes = (*configured.notes, *running.problems)
+        if configured.receipt is None:
+            return Outcome(code, folder, None, None, notes)
+        receipt = _receipt(running, configured.receipt, conclusion)
+    except Exception as error:
+        # The receipts of the variants are there; only the one above them is not.
+        return Outcome(code or EXIT_INTERNAL, folder, None, None, (fault_note(error),))
+    outcome = Outcome(code, folder, receipt, None, notes, configured.timeline)
+    return with_receipt(outcome, receipt, latest=running.program.options.output is None)
 
 
 def _run(
@@ -227,25 +226,21 @@ def _make_plan(running: _Probe) -> bool:
     warmup = warmup_steps(evidence.compiled_steps, steps, running.program.options.warmup)
     try:
         running.groups = all_groups(running.wanted, evidence.groups)
-        _check_variables(running.groups)
+        # Two names that become one variable would be moved together.
+        names: dict[str, str] = {}
+        for group in (item for item in running.groups if item.origin == "code"):
+            other = names.setdefault(variable(group.name), group.name)
+            if other != group.name:
+                raise UsageError(
+                    f"the groups {other!r} and {group.name!r} are moved by the same variable, "
+                    f"{variable(group.name)}: give one of them another name"
+                )
         no_groups = Plan(steps, warmup, every=0, first=0)
         running.plan = make_plan(steps, warmup) if running.groups or not steps else no_groups
     except UsageError as error:
         running.problems.append(str(error))
         return False
     return True
-
-
-def _check_variables(groups: Sequence[ProbeGroup]) -> None:
-    """Two names that become one variable would be moved together."""
-    names: dict[str, str] = {}
-    for group in (item for item in groups if item.origin == "code"):
-        other = names.setdefault(variable(group.name), group.name)
-        if other != group.name:
-            raise UsageError(
-                f"the groups {other!r} and {group.name!r} are moved by the same variable, "
-                f"{variable(group.name)}: give one of them another name"
-            )
 
 
 def _run_others(running: _Probe) -> None:
@@ -269,24 +264,6 @@ def _run_others(running: _Probe) -> None:
         running.problems.append("interrupted between two variants: later ones did not run")
 
 
-def _conclude(running: _Probe, configured: Outcome) -> Outcome:
-    """The receipt of the probe, beside those of its variants, and the exit code."""
-    folder, code = running.program.folder, configured.exit_code
-    try:
-        conclusion = _conclusion(running)
-        if code == EXIT_OK and running.problems:
-            code = EXIT_USAGE
-        notes = (*configured.notes, *running.problems)
-        if configured.receipt is None:
-            return Outcome(code, folder, None, None, notes)
-        receipt = _receipt(running, configured.receipt, conclusion)
-    except Exception as error:
-        # The receipts of the variants are there; only the one above them is not.
-        return Outcome(code or EXIT_INTERNAL, folder, None, None, (fault_note(error),))
-    outcome = Outcome(code, folder, receipt, None, notes, configured.timeline)
-    return with_receipt(outcome, receipt, latest=running.program.options.output is None)
-
-
 def _conclusion(running: _Probe) -> Conclusion:
     """The costs of the groups; groups that never fired become problems."""
     if running.plan is None:
@@ -302,15 +279,26 @@ def _conclusion(running: _Probe) -> Conclusion:
 
 
 def _receipt(running: _Probe, configured: Receipt, conclusion: Conclusion) -> Receipt:
-    program = running.program
-    facts = ProbeFacts(
-        receipt_id=receipt_identity(running.started_unix)[0],
-        run_id=os.path.basename(program.folder),
+    """The receipt of the configured variant with the probe's results in it, redacted and bounded
+    like every receipt; its artifacts are found from the probe's directory."""
+    program, uri = running.program, running.runs[0].uri
+    found = cadence_section(
+        running.plan,
+        running.groups,
+        running.runs,
+        conclusion,
         fresh_caches=not program.options.keep_caches,
-        plan=running.plan,
-        groups=running.groups,
-        runs=tuple(running.runs),
-        notes=tuple(running.problems),
-        secret_values=program.secrets,
+        notes=running.problems,
     )
-    return probe_receipt(configured, facts, conclusion)
+    section, finite = sanitized(found, Redactor(program.secrets))
+    folder = uri.rpartition("/")[0] + "/" if uri else ""
+    run = changed(configured.header.run, run_id=os.path.basename(program.folder))
+    checks = configured.checks
+    return changed(
+        configured,
+        receipt_id=receipt_identity(running.started_unix)[0],
+        header=changed(configured.header, run=run),
+        cadence=section,
+        checks=checks if finite else changed(checks, values_finite=False),
+        artifacts=tuple(changed(each, uri=folder + each.uri) for each in configured.artifacts),
+    )

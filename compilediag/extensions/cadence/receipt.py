@@ -1,4 +1,4 @@
-"""The cadence section of a receipt, and the receipt of a whole probe."""
+"""The cadence section of a receipt."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-import msgspec
-
 from compilediag.extensions.cadence.attribution import Cost
 from compilediag.extensions.cadence.conclude import Conclusion, GroupResult
-from compilediag.extensions.cadence.groups import ProbeGroup
 from compilediag.extensions.cadence.periods import longest_period
-from compilediag.extensions.cadence.plan import Plan, Variant
+from compilediag.extensions.cadence.plan import Plan, ProbeGroup, Variant
 from compilediag.extensions.cadence.samples import VariantEvidence, recompiles_among
-from compilediag.receipt.sanitize import sanitized
 from compilediag.receipt.schema.cadence import (
     Attribution,
     CadenceCause,
@@ -29,8 +25,6 @@ from compilediag.receipt.schema.cadence import (
 from compilediag.receipt.schema.compiles import VariantCounts
 from compilediag.receipt.schema.receipt import Receipt
 from compilediag.receipt.schema.record import record_from
-from compilediag.timeline.timeline import Compile
-from compilediag_harness.redaction.redactor import Redactor
 
 MAX_CELLS = 120
 
@@ -51,65 +45,61 @@ class VariantRun:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeFacts:
-    """A probe as it was run."""
-
-    receipt_id: str
-    run_id: str
-    fresh_caches: bool
-    plan: Plan | None
-    """None when the configured run gave no plan."""
-    groups: tuple[ProbeGroup, ...]
-    runs: tuple[VariantRun, ...]
-    notes: tuple[str, ...] = ()
-    secret_values: tuple[str, ...] = ()
-
-
-def probe_receipt(configured: Receipt, facts: ProbeFacts, conclusion: Conclusion) -> Receipt:
-    """The receipt of the configured variant with the probe's results in it, redacted and bounded
-    like every receipt; its artifacts are found from the probe's directory."""
-    uri = next((run.uri for run in facts.runs if run.variant.kind == "configured"), None)
-    folder = uri.rpartition("/")[0] + "/" if uri else ""
-    section, finite = sanitized(cadence_section(facts, conclusion), Redactor(facts.secret_values))
-    run = msgspec.structs.replace(configured.header.run, run_id=facts.run_id)
-    checks = configured.checks
-    return msgspec.structs.replace(
-        configured,
-        receipt_id=facts.receipt_id,
-        header=msgspec.structs.replace(configured.header, run=run),
-        cadence=section,
-        checks=checks if finite else msgspec.structs.replace(checks, values_finite=False),
-        artifacts=tuple(
-            msgspec.structs.replace(item, uri=folder + item.uri) for item in configured.artifacts
-        ),
-    )
-
-
-def cadence_section(facts: ProbeFacts, conclusion: Conclusion) -> CadenceSection:
-    """Everything the probe found."""
-    plan = facts.plan
+def cadence_section(
+    plan: Plan | None,
+    groups: Sequence[ProbeGroup],
+    runs: Sequence[VariantRun],
+    conclusion: Conclusion,
+    *,
+    fresh_caches: bool,
+    notes: Sequence[str],
+) -> CadenceSection:
+    """Everything the probe found; `plan` is None when the configured run gave none."""
     after = plan.steps - plan.warmup if plan is not None else None
-    by_variant = {run.variant: run for run in facts.runs}
+    by_variant = {run.variant: run for run in runs}
+    found, collision = conclusion.collision, None
+    if found is not None and plan is not None:
+        collision = record_from(
+            CollisionRecord,
+            found,
+            groups=tuple(group.name for group in groups),
+            every=plan.every,
+            fires=found.cost.after_warmup,
+            first_hit=found.cost.first_hit,
+            recurring=found.cost.recurring,
+        )
     return record_from(
         CadenceSection,
         plan,
-        caches="fresh" if facts.fresh_caches else "kept",
+        caches="fresh" if fresh_caches else "kept",
         longest_period=None if after is None else longest_period(after),
-        groups=tuple(record_from(GroupRecord, group) for group in facts.groups),
-        variants=tuple(_variant(run, plan, conclusion) for run in facts.runs),
+        groups=tuple(record_from(GroupRecord, group) for group in groups),
+        variants=tuple(_variant(run, plan, conclusion) for run in runs),
         attribution=tuple(
             _attribution(item, plan, by_variant) for item in conclusion.groups if plan is not None
         ),
-        collision=_collision(conclusion, plan, facts.groups),
+        collision=collision,
         periods=conclusion.periods,
-        notes=facts.notes,
+        notes=tuple(notes),
     )
 
 
 def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> VariantRecord:
     receipt, kind = run.receipt, run.variant.kind
-    warmup = plan.warmup if plan is not None else 0
+    samples = run.evidence.samples
+    after = run.evidence.after(plan.warmup if plan is not None else 0)
+    walls = [sample.wall_s for sample in after]
+    steps = VariantSteps(
+        count=len(samples),
+        median=median(walls) if walls else None,
+        min=min(walls, default=None),
+        max=max(walls, default=None),
+    )
+    picture = None
+    if after:
+        each = -(-len(walls) // MAX_CELLS)
+        cells = (max(walls[start : start + each]) for start in range(0, len(walls), each))
+        picture = Picture(first_step=after[0].number, steps_per_cell=each, cells_s=tuple(cells))
     fires = {group.name: run.evidence.fires_of(group.name) for group in run.evidence.groups}
     if kind == "alone":
         found = next((item for item in conclusion.groups if item.group in run.variant.on), None)
@@ -124,37 +114,10 @@ def _variant(run: VariantRun, plan: Plan | None, conclusion: Conclusion) -> Vari
         settings=dict(run.settings),
         receipt=run.uri,
         status=receipt.status if receipt is not None else None,
-        steps=_steps(run.evidence, warmup),
+        steps=steps if samples else None,
         counts=None if receipt is None else record_from(VariantCounts, receipt.compile),
         fires=fires,
-        picture=_picture(run.evidence, warmup),
-    )
-
-
-def _steps(evidence: VariantEvidence, warmup: int) -> VariantSteps | None:
-    if not evidence.samples:
-        return None
-    walls = [sample.wall_s for sample in evidence.samples if sample.number >= warmup]
-    return VariantSteps(
-        count=len(evidence.samples),
-        median=median(walls) if walls else None,
-        min=min(walls, default=None),
-        max=max(walls, default=None),
-    )
-
-
-def _picture(evidence: VariantEvidence, warmup: int) -> Picture | None:
-    after = [sample for sample in evidence.samples if sample.number >= warmup]
-    if not after:
-        return None
-    each = -(-len(after) // MAX_CELLS)
-    return Picture(
-        first_step=after[0].number,
-        steps_per_cell=each,
-        cells_s=tuple(
-            max(sample.wall_s for sample in after[start : start + each])
-            for start in range(0, len(after), each)
-        ),
+        picture=picture,
     )
 
 
@@ -163,6 +126,19 @@ def _attribution(
 ) -> Attribution:
     cost = result.cost or Cost((), 0, None, None, None, None, None, {})
     run = runs.get(Variant("alone", (result.group,)))
+    # The primary cause of each extra recompile, as the variant's own receipt names it.
+    wanted = {(item.process, item.epoch, item.compile_id) for item in cost.extra if item.recompile}
+    found: Counter[tuple[str | None, str, str | None, int | None]] = Counter()
+    receipt = run.receipt if run is not None else None
+    for event in receipt.compile.events if receipt is not None else ():
+        if (event.process, event.epoch, event.compile_id) in wanted:
+            primary = next((cause for cause in event.causes if cause.primary), None)
+            if primary is not None:
+                found[primary.rule, primary.variable, primary.file, primary.line] += 1
+    causes = tuple(
+        CadenceCause(rule=rule, variable=variable, file=file, line=line, recompiles=count)
+        for (rule, variable, file, line), count in found.items()
+    )
     return record_from(
         Attribution,
         cost,
@@ -175,41 +151,7 @@ def _attribution(
         recompiles=None if cost.compile_s is None else recompiles_among(cost.extra),
         extra_reads=cost.work.get("reads"),
         extra_calls=cost.work.get("calls"),
-        causes=_causes(cost.extra, run.receipt if run is not None else None),
+        causes=causes,
         fires_from=result.fires_from,
         problem=result.problem,
-    )
-
-
-def _causes(extra: Sequence[Compile], receipt: Receipt | None) -> tuple[CadenceCause, ...]:
-    """The primary cause of each extra recompile, as the variant's own receipt names it."""
-    if receipt is None:
-        return ()
-    wanted = {(item.process, item.epoch, item.compile_id) for item in extra if item.recompile}
-    found: Counter[tuple[str | None, str, str | None, int | None]] = Counter()
-    for event in receipt.compile.events:
-        if (event.process, event.epoch, event.compile_id) in wanted:
-            primary = next((cause for cause in event.causes if cause.primary), None)
-            if primary is not None:
-                found[primary.rule, primary.variable, primary.file, primary.line] += 1
-    return tuple(
-        CadenceCause(rule=rule, variable=variable, file=file, line=line, recompiles=count)
-        for (rule, variable, file, line), count in found.items()
-    )
-
-
-def _collision(
-    conclusion: Conclusion, plan: Plan | None, groups: Sequence[ProbeGroup]
-) -> CollisionRecord | None:
-    found = conclusion.collision
-    if found is None or plan is None:
-        return None
-    return record_from(
-        CollisionRecord,
-        found,
-        groups=tuple(group.name for group in groups),
-        every=plan.every,
-        fires=found.cost.after_warmup,
-        first_hit=found.cost.first_hit,
-        recurring=found.cost.recurring,
     )

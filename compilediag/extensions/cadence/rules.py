@@ -10,14 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 from statistics import median
 
 from compilediag.diagnosis.findings import Finding, Rule
-from compilediag.extensions.cadence.attribution import QuietSteps, baseline_of
-from compilediag.extensions.cadence.samples import (
-    StepSample,
-    VariantEvidence,
-    evidence_of,
-)
+from compilediag.extensions.cadence.attribution import baseline_of
+from compilediag.extensions.cadence.samples import StepSample, VariantEvidence, evidence_of
 from compilediag.rules.make_finding import make_finding
-from compilediag.timeline.recorded import CadenceGroup
 from compilediag.timeline.timeline import Timeline
 
 CHANCE = 0.05
@@ -147,26 +142,22 @@ def find_cadence_costs(timeline: Timeline) -> Iterable[Finding]:
             max(1, NEAR_PERIODS * group.every),
         )
         if len(fired) >= MIN_FIRINGS and baseline is not None:
-            yield from _cost(timeline, group, fired, baseline)
-
-
-def _cost(
-    timeline: Timeline, group: CadenceGroup, fired: Sequence[StepSample], baseline: QuietSteps
-) -> Iterable[Finding]:
-    extra_s = median(baseline.excess(sample.number, sample.work_s) for sample in fired)
-    if extra_s <= max(baseline.bound(len(fired)), MIN_SHARE * baseline.median):
-        return
-    yield make_finding(
-        timeline,
-        "CD305",
-        f"`{group.name}` costs {extra_s * 1e3:.1f} ms each time it fires, without any compile",
-        "fire it less often, or make it cheaper; the cadence probe shows what collisions add",
-        variable=group.name,
-        count=len(fired),
-        steps=(sample.number for sample in fired),
-        cost_s=extra_s * len(fired),
-        evidence={"every": group.every, "firings": len(fired), "extra_s": extra_s},
-    )
+            extra_s = median(baseline.excess(sample.number, sample.work_s) for sample in fired)
+            if extra_s <= max(baseline.bound(len(fired)), MIN_SHARE * baseline.median):
+                continue
+            yield make_finding(
+                timeline,
+                "CD305",
+                f"`{group.name}` costs {extra_s * 1e3:.1f} ms each time it fires, without any "
+                "compile",
+                "fire it less often, or make it cheaper; the cadence probe shows what collisions "
+                "add",
+                variable=group.name,
+                count=len(fired),
+                steps=(sample.number for sample in fired),
+                cost_s=extra_s * len(fired),
+                evidence={"every": group.every, "firings": len(fired), "extra_s": extra_s},
+            )
 
 
 RULES: tuple[Rule, ...] = (find_cadence_recompiles, find_cadence_costs)

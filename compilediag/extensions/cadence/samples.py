@@ -11,7 +11,7 @@ import math
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compilediag.timeline.recorded import CadenceGroup
@@ -93,10 +93,7 @@ def evidence_of(timeline: Timeline) -> VariantEvidence:
     calls = _calls(timeline, steps)
     return VariantEvidence(
         samples=tuple(
-            replace(
-                _sample(step, analysis_s.get(step.number, 0.0), reads.get(step.number)),
-                calls=calls.get(step.number),
-            )
+            _sample(step, analysis_s.get(step.number, 0.0), reads.get(step.number), calls)
             for step in steps
             if math.isfinite(step.wall_s)
         ),
@@ -121,7 +118,9 @@ def _calls(timeline: Timeline, steps: Sequence[Step]) -> dict[int, int]:
     }
 
 
-def _sample(step: Step, analysis_s: float, reads: SampledStep | None) -> StepSample:
+def _sample(
+    step: Step, analysis_s: float, reads: SampledStep | None, calls: Mapping[int, int]
+) -> StepSample:
     measured: dict[str, float | None] = {name: getattr(step, f"{name}_s") for name in PHASES}
     phases = {name: seconds for name, seconds in measured.items() if seconds is not None}
     phases["rest"] = max(0.0, step.wall_s - sum(phases.values()))
@@ -133,16 +132,18 @@ def _sample(step: Step, analysis_s: float, reads: SampledStep | None) -> StepSam
     for name, seconds in noting_s.items():
         phase = name if name in phases else "rest"
         phases[phase] = max(0.0, phases[phase] - seconds)
+    counted = None
+    if reads is not None and reads.complete:
+        counted = sum(site.count for site in reads.sites)
     return StepSample(
         number=step.number,
         wall_s=step.wall_s,
         compile_s=step.compile_s,
         analysis_s=analysis_s + sum(noting_s.values()),
         sync_s=reads.seconds if reads is not None else None,
-        reads=None
-        if reads is None or not reads.complete
-        else sum(site.count for site in reads.sites),
+        reads=counted,
         phases=phases,
+        calls=calls.get(step.number),
     )
 
 
@@ -150,26 +151,20 @@ def extra_compiles(variant: Sequence[Compile], control: Sequence[Compile]) -> tu
     """Compiles of `variant` without a counterpart in `control`, in time order."""
     left, others = list(variant), list(control)
     for key in (_at_its_step, _for_its_reason):
-        left, others = _unmatched(left, others, key)
+        # What remains of both when equal keys are taken away in pairs.
+        waiting: dict[Hashable, list[Compile]] = {}
+        for item in others:
+            waiting.setdefault(key(item), []).append(item)
+        alone: list[Compile] = []
+        for item in left:
+            partners = waiting.get(key(item))
+            if partners:
+                partners.pop(0)
+            else:
+                alone.append(item)
+        kept = {id(item) for items in waiting.values() for item in items}
+        left, others = alone, [item for item in others if id(item) in kept]
     return tuple(left)
-
-
-def _unmatched(
-    left: list[Compile], others: list[Compile], key: Callable[[Compile], Hashable]
-) -> tuple[list[Compile], list[Compile]]:
-    """What remains of both when equal keys are taken away in pairs."""
-    waiting: dict[Hashable, list[Compile]] = {}
-    for item in others:
-        waiting.setdefault(key(item), []).append(item)
-    alone: list[Compile] = []
-    for item in left:
-        partners = waiting.get(key(item))
-        if partners:
-            partners.pop(0)
-        else:
-            alone.append(item)
-    kept = {id(item) for items in waiting.values() for item in items}
-    return alone, [item for item in others if id(item) in kept]
 
 
 def _at_its_step(item: Compile) -> Hashable:

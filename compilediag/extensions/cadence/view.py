@@ -78,20 +78,6 @@ def render_cadence(
     section = receipt.cadence
     if section is None:
         return "no cadence probe: compilediag run SCRIPT --cadence-probe\n"
-    blocks = [
-        _head(section, options),
-        _costs(section, options),
-        _remarks(section, options),
-        variant_rows(section, options),
-        _periods(section, options),
-        _notes(section, options),
-        _next(section, options, suffix) if more else [],
-    ]
-    lines = [line for block in blocks if block for line in (*block, "")]
-    return "\n".join(line.rstrip() for line in lines[:-1]) + "\n"
-
-
-def _head(section: CadenceSection, options: RenderOptions) -> list[str]:
     sign, sentence = _conclusion(section, options)
     lines = options.wrap(
         f"cadence probe: {sentence}", options.sign(sign) + " ", "  ", style=_STYLE[sign]
@@ -100,7 +86,23 @@ def _head(section: CadenceSection, options: RenderOptions) -> list[str]:
     if section.steps is not None:
         facts.append(f"{section.steps} steps each, {section.warmup} of them warm-up")
     fresh = "empty caches for each variant" if section.caches == "fresh" else "caches kept"
-    return lines + options.wrap_items([*facts, fresh], "  ", style="dim")
+    commands = [f"show{suffix}"]
+    worst = _costliest(section)
+    if worst is not None and worst.causes and worst.causes[0].rule:
+        commands.insert(0, f"explain {options.text(worst.causes[0].rule, 8)}")
+    elif not section.groups:
+        commands.insert(0, "run --cadence-probe --group 'NAME=--its-option {n}' ...")
+    blocks = [
+        [*lines, *options.wrap_items([*facts, fresh], "  ", style="dim")],
+        _costs(section, options),
+        _remarks(section, options),
+        variant_rows(section, options),
+        _periods(section, options),
+        [line for note in section.notes for line in options.warning(options.text(note, 1000))],
+        options.next_commands(commands) if more else [],
+    ]
+    lines = [line for block in blocks if block for line in (*block, "")]
+    return "\n".join(line.rstrip() for line in lines[:-1]) + "\n"
 
 
 def _conclusion(section: CadenceSection, options: RenderOptions) -> tuple[str, str]:
@@ -196,26 +198,34 @@ def _remarks(section: CadenceSection, options: RenderOptions) -> list[str]:
     be determined."""
     lines: list[str] = []
     for item in section.attribution:
-        parts = [_periods_of(item, section), *_remarks_of(item, options), *_slower(item, section)]
         name = options.truncate(options.text(item.group), NAME_CHARS)
-        lines += options.wrap_items(parts, f"  {name}: ", "    ")
-    return [
-        *lines,
-        *_collision_remark(section, options),
-        *_control_remark(section, options),
-        *_unmeasured(section, options),
-    ]
+        lines += options.wrap_items([*_remarks_of(item, section, options)], f"  {name}: ", "    ")
+    lines += _collision_remark(section, options)
+    control = _control(section)
+    if control is not None and control.counts is not None and control.counts.recompiles:
+        # No period explains them.
+        number = count(control.counts.recompiles, "recompile")
+        line = f"control: {number} with every group off, so not because of a period"
+        if any(group.origin != "code" for group in section.groups):
+            line += "; or a group fires at step 0 whatever its period is"
+        lines += options.wrap(line, "  ", "    ")
+    splits = [s for item in section.attribution for s in (item.first_hit, item.recurring) if s]
+    if splits and all(split.sync_s is None for split in splits):
+        parts = [f"sync: {NOT_MEASURED}; synchronising is part of the metric"]
+        if any(split.noise_s is not None and split.metric_s is None for split in splits):
+            parts.append("<: within the noise, not resolved")
+        lines += options.wrap_items(parts, "  ", style="dim")
+    return lines
 
 
-def _periods_of(item: Attribution, section: CadenceSection) -> str:
-    """The period that was probed beside the program's own."""
-    group = next((group for group in section.groups if group.name == item.group), None)
-    if group is None or group.own_every is None:
-        return f"every {item.every} steps alone; the program's own period is not known"
-    return f"every {item.every} steps alone, every {group.own_every} in the code"
-
-
-def _remarks_of(item: Attribution, options: RenderOptions) -> Iterable[str]:
+def _remarks_of(
+    item: Attribution, section: CadenceSection, options: RenderOptions
+) -> Iterable[str]:
+    own = next((group.own_every for group in section.groups if group.name == item.group), None)
+    in_code = "; the program's own period is not known"
+    if own is not None:
+        in_code = f", every {own} in the code"
+    yield f"every {item.every} steps alone{in_code}"
     if item.recompiles:
         yield f"{count(item.recompiles, 'recompile')} that the control does not have"
     for cause in item.causes:
@@ -224,29 +234,21 @@ def _remarks_of(item: Attribution, options: RenderOptions) -> Iterable[str]:
         yield f"{code}{options.text(cause.variable, 60)}{place}"
     if item.between_s is not None:
         yield f"{_signed(item.between_s)} in every step that does not fire"
-    if work := _work(item):
-        yield work
+    # What each later firing does more often than a quiet step: true on any machine.
+    work = [
+        f"{number:+,} {noun}{'s' if abs(number) != 1 else ''}"
+        for number, noun in ((item.extra_reads, "tensor read"), (item.extra_calls, "compiled call"))
+        if number
+    ]
+    if work:
+        unresolved = item.recurring is not None and item.recurring.metric_s is None
+        doubt = " (its seconds are within the noise)" if unresolved else ""
+        yield f"each firing: {', '.join(work)}{doubt}"
     if item.fires_from in ("step times", "counts", "compiles"):
         yield f"its steps were found from the {item.fires_from}"
     if item.problem is not None:
         yield options.text(item.problem)
-
-
-def _work(item: Attribution) -> str:
-    """What each later firing does more often than a quiet step: true on any machine."""
-    counts = ((item.extra_reads, "tensor read"), (item.extra_calls, "compiled call"))
-    parts = [
-        f"{number:+,} {noun}{'s' if abs(number) != 1 else ''}" for number, noun in counts if number
-    ]
-    if not parts:
-        return ""
-    unresolved = item.recurring is not None and item.recurring.metric_s is None
-    doubt = " (its seconds are within the noise)" if unresolved else ""
-    return f"each firing: {', '.join(parts)}{doubt}"
-
-
-def _slower(item: Attribution, section: CadenceSection) -> Iterable[str]:
-    """Quiet steps that were longer than the control's: then its costs may be too."""
+    # Quiet steps that were longer than the control's: then its costs may be too.
     control = _control(section)
     usual = control.steps.median if control is not None and control.steps is not None else None
     if usual and item.quiet_s and item.between_s is None and item.quiet_s > SLOWER * usual:
@@ -281,30 +283,8 @@ def _collision_remark(section: CadenceSection, options: RenderOptions) -> list[s
     return options.wrap(line, "  ", "    ")
 
 
-def _control_remark(section: CadenceSection, options: RenderOptions) -> list[str]:
-    """Recompiles that no period explains."""
-    control = _control(section)
-    if control is None or control.counts is None or not control.counts.recompiles:
-        return []
-    number = count(control.counts.recompiles, "recompile")
-    line = f"control: {number} with every group off, so not because of a period"
-    if any(group.origin != "code" for group in section.groups):
-        line += "; or a group fires at step 0 whatever its period is"
-    return options.wrap(line, "  ", "    ")
-
-
 def _control(section: CadenceSection) -> VariantRecord | None:
     return next((item for item in section.variants if item.kind == "control"), None)
-
-
-def _unmeasured(section: CadenceSection, options: RenderOptions) -> list[str]:
-    splits = [s for item in section.attribution for s in (item.first_hit, item.recurring) if s]
-    if not splits or any(split.sync_s is not None for split in splits):
-        return []
-    line = f"sync: {NOT_MEASURED}; synchronising is part of the metric"
-    parts = [line, "<: within the noise, not resolved"]
-    bounded = any(split.noise_s is not None and split.metric_s is None for split in splits)
-    return options.wrap_items(parts[: 1 + bounded], "  ", style="dim")
 
 
 # --- periods -----------------------------------------------------------------------------------
@@ -332,26 +312,26 @@ def _rhythm(item: PeriodRecord) -> str:
     return sentence
 
 
-def _notes(section: CadenceSection, options: RenderOptions) -> list[str]:
-    return [line for note in section.notes for line in options.warning(options.text(note, 1000))]
-
-
-def _next(section: CadenceSection, options: RenderOptions, suffix: str) -> list[str]:
-    commands = [f"show{suffix}"]
-    worst = _costliest(section)
-    if worst is not None and worst.causes and worst.causes[0].rule:
-        commands.insert(0, f"explain {options.text(worst.causes[0].rule, 8)}")
-    elif not section.groups:
-        commands.insert(0, "run --cadence-probe --group 'NAME=--its-option {n}' ...")
-    return options.next_commands(commands)
-
-
 def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
     """One row a variant, the scale of the pictures, and what went wrong with a variant."""
     cells = [value for item in section.variants if item.picture for value in item.picture.cells_s]
     low, high = min(cells, default=0.0), max(cells, default=0.0)
     head = ("variant", "median", "longest", "frames", "recompiles", "breaks", "exit", "steps")
-    rows = [_variant_row(item, options) for item in section.variants]
+    rows: list[tuple[str, ...]] = []
+    for item in section.variants:
+        steps, counts = item.steps, item.counts
+        name = options.truncate(options.text(item.name), NAME_CHARS)
+        numbers: Iterable[str] = ("-", "-", "-")
+        if counts is not None:
+            numbers = map(str, (counts.frames, counts.recompiles, counts.graph_breaks))
+        rows.append(
+            (
+                f"{name} alone" if item.kind == "alone" else name,
+                *(("-", "-") if steps is None else map(seconds, (steps.median, steps.max))),
+                *numbers,
+                "-" if item.exit_code is None else str(item.exit_code),
+            )
+        )
     taken = sum(max(display_width(row[i]) for row in (head[:-1], *rows)) + 2 for i in range(7)) + 4
     width = min(PICTURE_COLUMNS, max(MIN_PICTURE, options.width - taken))
     full: list[tuple[str, ...]] = []
@@ -370,20 +350,6 @@ def variant_rows(section: CadenceSection, options: RenderOptions) -> list[str]:
             sentence = f"{options.text(item.name, NAME_CHARS)}: {options.text(item.problem)}"
             lines += options.wrap(sentence, "  ! ", style="yellow")
     return lines
-
-
-def _variant_row(item: VariantRecord, options: RenderOptions) -> tuple[str, ...]:
-    steps, counts = item.steps, item.counts
-    name = options.truncate(options.text(item.name), NAME_CHARS)
-    return (
-        f"{name} alone" if item.kind == "alone" else name,
-        seconds(steps.median) if steps is not None else "-",
-        seconds(steps.max) if steps is not None else "-",
-        str(counts.frames) if counts is not None else "-",
-        str(counts.recompiles) if counts is not None else "-",
-        str(counts.graph_breaks) if counts is not None else "-",
-        "-" if item.exit_code is None else str(item.exit_code),
-    )
 
 
 def variant_sentence(number: int, total: int | None, kind: str, names: Sequence[str]) -> str:

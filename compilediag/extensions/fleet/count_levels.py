@@ -10,7 +10,7 @@ the power of that number). A series that strays often is no series of levels: se
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -49,27 +49,28 @@ def levels_of(counts: Sequence[int]) -> Levels | None:
         found = _levels(counts, length)
         if not found.levels or found.strays > max(MAX_STRAYS * len(counts), 1):
             return None
-        longer = _length(found.strays, len(counts))
+        # How many strays of one value in a row are no accident.
+        longer, size = SHORTEST, len(counts)
+        if found.strays:
+            runs = math.log(size / CHANCE) / math.log(size / found.strays)
+            longer = max(SHORTEST, math.ceil(runs))
         if longer <= length:
             return found
         length = longer
     return None
 
 
-def _length(strays: int, receipts: int) -> int:
-    """How many strays of one value in a row are no accident."""
-    if not strays:
-        return SHORTEST
-    return max(SHORTEST, math.ceil(math.log(receipts / CHANCE) / math.log(receipts / strays)))
-
-
 def _levels(counts: Sequence[int], length: int) -> Levels:
     runs: list[Level] = []
-    for run in _long_runs(counts, length):
-        if runs and runs[-1].value == run.value:
-            runs[-1] = runs[-1]._replace(stop=run.stop)
+    stop = 0
+    for value, members in groupby(counts):
+        start, stop = stop, stop + sum(1 for _ in members)
+        if stop - start < length:
+            continue
+        if runs and runs[-1].value == value:
+            runs[-1] = runs[-1]._replace(stop=stop)
         else:
-            runs.append(run)
+            runs.append(Level(start, stop, value))
     if not runs:
         return Levels((), len(counts), length, None)
     end = _last(counts, runs[-1], len(counts))
@@ -83,15 +84,6 @@ def _levels(counts: Sequence[int], length: int) -> Levels:
     if (strays / end) ** newest > CHANCE:  # no more than strays do here
         return Levels(levels, strays + newest, length, None)
     return Levels(levels, strays, length, end if newest else None)
-
-
-def _long_runs(counts: Sequence[int], length: int) -> Iterator[Level]:
-    start = 0
-    for value, members in groupby(counts):
-        stop = start + sum(1 for _ in members)
-        if stop - start >= length:
-            yield Level(start, stop, value)
-        start = stop
 
 
 def _last(counts: Sequence[int], run: Level, end: int) -> int:

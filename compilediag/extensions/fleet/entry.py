@@ -79,13 +79,18 @@ def entry_of(receipt: Receipt, path: str, created: str, created_s: float | None)
     provenance, environment = receipt.header.provenance, receipt.environment
     versions = ((name, getattr(environment, name)) for name in SOFTWARE)
     checks = checks_of(receipt)
+    # The processors that did the work: timings of two machines are not compared.
+    cores = f"{environment.cpu_count} CPUs" if environment.cpu_count else ""
+    parts = [environment.cpu_model or "", cores]
+    devices = Counter(_device_name(item) for item in environment.gpus or ())
+    parts += [f"{count} x {name}" for name, count in devices.items()]
     return Entry(
         path=path,
         receipt_id=receipt.receipt_id,
         created=created,
         created_s=created_s,
         lane=lane_of(receipt),
-        machine=_machine(receipt),
+        machine=", ".join(filter(None, parts)) or "unknown machine",
         software=tuple((name, value) for name, value in versions if value is not None),
         commit=provenance.git_commit,
         branch=provenance.git_branch,
@@ -109,15 +114,6 @@ def lane_of(receipt: Receipt) -> LaneKey:
         if value is not None
     }
     return LaneKey(name, preset, precision, tuple(sorted(flags.items())))
-
-
-def _machine(receipt: Receipt) -> str:
-    """The processors that did the work: timings of two machines are not compared."""
-    found = receipt.environment
-    parts = [found.cpu_model or "", f"{found.cpu_count} CPUs" if found.cpu_count else ""]
-    devices = Counter(_device_name(item) for item in found.gpus or ())
-    parts += [f"{count} x {name}" for name, count in devices.items()]
-    return ", ".join(part for part in parts if part) or "unknown machine"
 
 
 def _device_name(gpu: Any) -> str:
@@ -176,11 +172,8 @@ def by_lane(entries: Iterable[Entry]) -> dict[LaneKey, list[Entry]]:
     found: dict[LaneKey, list[Entry]] = {}
     for entry in entries:
         found.setdefault(entry.lane, []).append(entry)
-    return {lane: found[lane] for lane in sorted(found, key=_order)}
-
-
-def _order(lane: LaneKey) -> tuple[str, str, str, tuple[tuple[str, str], ...]]:
-    return lane.name, lane.preset or "", lane.precision or "", lane.flags
+    ordered = sorted(found, key=lambda k: (k.name, k.preset or "", k.precision or "", k.flags))
+    return {lane: found[lane] for lane in ordered}
 
 
 def labels_of(lanes: Iterable[LaneKey]) -> dict[LaneKey, str]:

@@ -15,6 +15,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -97,7 +98,10 @@ def every(lane: str, created_s: float | None) -> bool:
 def fleet_at(
     location: str, wanted: Wanted = every, progress: Progress = lambda done, total: None
 ) -> Fleet:
-    """The wanted receipts of a folder or a URI.
+    """Every wanted receipt in and below a folder or a URI, and what the other files are.
+
+    Each file of a folder is looked at from outside, and read where it changed since it was indexed.
+    The index is brought up to date where that is possible; where not, the answer is the same.
 
     Raises:
         UsageError: there is nothing at the location, or what it needs is not installed.
@@ -105,31 +109,17 @@ def fleet_at(
     if is_uri(location):
         items = list(read_uri(location))
         return gathered(location, _wanted(items, wanted), files_read=len(items))
-    return fleet_of(location, wanted, progress)
-
-
-def fleet_of(
-    folder: str, wanted: Wanted = every, progress: Progress = lambda done, total: None
-) -> Fleet:
-    """Every wanted receipt in and below a folder, and what the other files are.
-
-    Each file is looked at from outside, and read where it changed since it was indexed. The index
-    is brought up to date where that is possible; where not, the answer is the same.
-
-    Raises:
-        UsageError: there is no such folder.
-    """
-    if not os.path.isdir(folder):
-        raise UsageError(f"there is no folder {folder}: name one that holds receipts")
-    found, problems = scan(folder)
-    known = _indexed(folder, found, wanted)
+    if not os.path.isdir(location):
+        raise UsageError(f"there is no folder {location}: name one that holds receipts")
+    found, problems = scan(location)
+    known = _indexed(location, found, wanted)
     notes = [known.note] if known.note else []
     rows: list[Row] = []
     read: list[Entry | BadFile] = []
     now = time.time()
     for done, file in enumerate(known.changed):
         progress(done, len(known.changed))
-        item = read_file(folder, file.path)
+        item = read_file(location, file.path)
         read.append(item)
         settled = now - file.changed_s > SETTLED_S
         row = row_of(item, file.signature if settled else b"")
@@ -137,11 +127,11 @@ def fleet_of(
             rows.append(row)
     if known.writable and len(found) >= MIN_INDEXED and (rows or known.gone):
         try:
-            write_rows(folder, rows, known.gone)
+            write_rows(location, rows, known.gone)
         except (sqlite3.Error, NotAnIndex) as error:
             notes.append(f"the index cannot be written, so the next call reads again: {error}")
     items = [*problems, *known.items, *_wanted(read, wanted)]
-    return gathered(folder, items, notes, len(known.changed))
+    return gathered(location, items, notes, len(known.changed))
 
 
 def newest(folder: str, lane: str, count: int) -> Fleet | None:
@@ -341,7 +331,8 @@ def _opened(folder: str) -> Generator[sqlite3.Connection | None, None, None]:
     # "rw", so that SQLite can roll back what a killed writer left; a read-only file stays readable.
     uri = f"file:{quote(os.path.abspath(path))}?mode=rw"
     with contextlib.closing(sqlite3.connect(uri, timeout=WAIT_S, uri=True)) as index:
-        index.text_factory = _text
+        # Damaged text is no text of ours, and no error.
+        index.text_factory = partial(str, encoding="utf-8", errors="replace")
         yield index if _pragma(index, "user_version") == user_version() else None
 
 
@@ -357,11 +348,6 @@ def _is_ours(path: str) -> bool:
     if head and not os.path.exists(f"{path}-journal"):
         raise NotAnIndex(_NOT_OURS)
     return False
-
-
-def _text(raw: bytes) -> str:
-    """Damaged text is no text of ours, and no error."""
-    return raw.decode("utf-8", "replace")
 
 
 def _pragma(index: sqlite3.Connection, name: str) -> int:

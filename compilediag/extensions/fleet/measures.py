@@ -58,7 +58,20 @@ CHECKS = "checks_passed"
 def values_of(receipt: Receipt) -> dict[str, float]:
     """Every measure in the receipt; what was not measured is left out, and so are counts of a
     receipt whose evidence is not complete."""
-    found: dict[str, float | None] = {**_speeds(receipt), **_memory(receipt)}
+    throughput, steps = receipt.throughput, receipt.steps
+    found: dict[str, float | None] = {}
+    if throughput is not None:
+        found = {name: getattr(throughput, name) for name in (*THROUGHPUTS, "mfu")}
+    if steps is not None:
+        found["step_s"] = steps.median
+        if steps.p90 is not None and steps.median:
+            found["step_spread"] = steps.p90 / steps.median
+    if receipt.memory is not None:
+        found["host_peak_bytes"] = receipt.memory.host_peak_bytes
+        holders = (*(receipt.memory.devices or ()), receipt.memory.allocator)
+        for peak in ("allocated_peak_bytes", "reserved_peak_bytes"):  # of the fullest device
+            known = [value for each in holders if (value := getattr(each, peak)) is not None]
+            found[f"device_{peak}"] = max(known, default=None)
     found["goodput"] = receipt.goodput.fraction if receipt.goodput is not None else None
     checks = checks_of(receipt)
     found[CHECKS] = float(all(checks.values())) if checks else None
@@ -79,34 +92,3 @@ def checks_of(receipt: Receipt) -> dict[str, bool]:
     """Every check that has an answer."""
     answers = msgspec.structs.asdict(receipt.checks)
     return {name: answer for name, answer in answers.items() if answer is not None}
-
-
-def _speeds(receipt: Receipt) -> dict[str, float | None]:
-    throughput, steps = receipt.throughput, receipt.steps
-    found: dict[str, float | None] = {}
-    if throughput is not None:
-        found = {name: getattr(throughput, name) for name in (*THROUGHPUTS, "mfu")}
-    if steps is not None:
-        found["step_s"] = steps.median
-        if steps.p90 is not None and steps.median:
-            found["step_spread"] = steps.p90 / steps.median
-    return found
-
-
-def _memory(receipt: Receipt) -> dict[str, float | None]:
-    """Peaks of the host, and of the fullest device."""
-    if receipt.memory is None:
-        return {}
-    devices = receipt.memory.devices or ()
-    allocator = receipt.memory.allocator
-    allocated = [item.allocated_peak_bytes for item in devices]
-    reserved = [item.reserved_peak_bytes for item in devices]
-    return {
-        "host_peak_bytes": receipt.memory.host_peak_bytes,
-        "device_allocated_peak_bytes": _largest([*allocated, allocator.allocated_peak_bytes]),
-        "device_reserved_peak_bytes": _largest([*reserved, allocator.reserved_peak_bytes]),
-    }
-
-
-def _largest(values: list[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)

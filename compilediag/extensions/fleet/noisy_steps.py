@@ -106,22 +106,8 @@ def steps(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> tuple
         ties: a key for each value that has nothing to do with its position, for equal values.
         rule: what counts as a step.
     """
-    splits = _split(values, ties, rule)
-    correlation = neighbour_correlation(ranks_of(values, ties), splits)
-    while splits:
-        # Each between its neighbours.
-        bounds = zip((0, *splits), splits, (*splits[1:], len(values)), strict=False)
-        found = [_step(values, ties, rule, correlation, *each) for each in bounds]
-        weakest = max(found, key=lambda step: _doubt(step, rule))
-        if _doubt(weakest, rule) <= 1:
-            return tuple(found)
-        splits = [step.at for step in found if step is not weakest]
-    return ()
-
-
-def _split(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> list[int]:
-    """Indexes at which there may be steps, in order."""
-    found: list[int] = []
+    # Indexes at which there may be steps, in order.
+    splits: list[int] = []
     waiting = [(0, len(values))]
     while waiting:
         low, high = waiting.pop()
@@ -131,31 +117,34 @@ def _split(values: Sequence[float], ties: Sequence[int], rule: StepRule) -> list
         begin = low + split.low
         part = values[begin : low + split.high]
         at = begin + place(part, split.at - split.low, SHORTEST, shares=rule.shares).at
-        found.append(at)
+        splits.append(at)
         waiting += [(low, at), (at, high)]
-    return sorted(found)
-
-
-def _step(
-    values: Sequence[float],
-    ties: Sequence[int],
-    rule: StepRule,
-    correlation: float,
-    low: int,
-    at: int,
-    high: int,
-) -> LevelStep:
-    part = values[low:high]
-    placed = place(part, at - low, SHORTEST, shares=rule.shares, correlation=correlation)
+    splits.sort()
+    correlation = neighbour_correlation(ranks_of(values, ties), splits)
     centre = fmean if rule.shares else median
-    return LevelStep(
-        at=low + placed.at,
-        earliest=low + placed.earliest,
-        latest=low + placed.latest,
-        before=centre(part[: placed.at]),
-        after=centre(part[placed.at :]),
-        chance=chance_at(ranks_of(part, ties[low:high]), placed.at, SHORTEST, correlation),
-    )
+    while splits:
+        # Each between its neighbours.
+        bounds = zip((0, *splits), splits, (*splits[1:], len(values)), strict=False)
+        found: list[LevelStep] = []
+        for low, at, high in bounds:
+            part = values[low:high]
+            placed = place(part, at - low, SHORTEST, shares=rule.shares, correlation=correlation)
+            ranks = ranks_of(part, ties[low:high])
+            found.append(
+                LevelStep(
+                    at=low + placed.at,
+                    earliest=low + placed.earliest,
+                    latest=low + placed.latest,
+                    before=centre(part[: placed.at]),
+                    after=centre(part[placed.at :]),
+                    chance=chance_at(ranks, placed.at, SHORTEST, correlation),
+                )
+            )
+        weakest = max(found, key=lambda step: _doubt(step, rule))
+        if _doubt(weakest, rule) <= 1:
+            return tuple(found)
+        splits = [step.at for step in found if step is not weakest]
+    return ()
 
 
 def _doubt(step: LevelStep, rule: StepRule) -> float:
@@ -187,7 +176,25 @@ def place(
     """
     costs: list[float] = []
     for _ in range(_ROUNDS):
-        costs = _costs(values, at, shares=shares)
+        # What each index costs, with the levels of the sides of `at`.
+        centre = fmean if shares else median
+        levels = centre(values[:at]), centre(values[at:])
+        rest = [abs(value - levels[index >= at]) for index, value in enumerate(values)]
+        if shares:
+            noise = math.sqrt(fmean(value * value for value in rest))
+        else:
+            noise = _MAD_TO_DEVIATION * median(rest)
+        noise = max(noise, 1e-9 * max(map(abs, levels)), 1e-300)
+        before, after = (
+            list(
+                accumulate(
+                    (min(abs(value - level) / noise, FARTHEST) ** 2 for value in values),
+                    initial=0.0,
+                )
+            )
+            for level in levels
+        )
+        costs = [left + after[-1] - right for left, right in zip(before, after, strict=True)]
         best = min(range(shortest, len(values) - shortest + 1), key=costs.__getitem__)
         if best == at:
             break
@@ -195,27 +202,6 @@ def place(
     bound = costs[at] + WITHIN * (1 + correlation) / (1 - correlation)
     possible = [index for index in range(1, len(values)) if costs[index] <= bound]
     return Placed(at, min(possible[0], at), max(possible[-1], at))
-
-
-def _costs(values: Sequence[float], at: int, *, shares: bool) -> list[float]:
-    """What each index costs, with the levels of the sides of `at`."""
-    centre = fmean if shares else median
-    levels = centre(values[:at]), centre(values[at:])
-    rest = [abs(value - levels[index >= at]) for index, value in enumerate(values)]
-    if shares:
-        noise = math.sqrt(fmean(value * value for value in rest))
-    else:
-        noise = _MAD_TO_DEVIATION * median(rest)
-    noise = max(noise, 1e-9 * max(map(abs, levels)), 1e-300)
-    before, after = (
-        list(
-            accumulate(
-                (min(abs(value - level) / noise, FARTHEST) ** 2 for value in values), initial=0.0
-            )
-        )
-        for level in levels
-    )
-    return [left + after[-1] - right for left, right in zip(before, after, strict=True)]
 
 
 def ranks_of(values: Sequence[float], ties: Sequence[int]) -> list[int]:
@@ -231,8 +217,16 @@ def clearest_split(values: Sequence[float], ties: Sequence[int], shortest: int) 
     """The split that chance explains worst; None where no split leaves `shortest` values a side."""
     best: Split | None = None
     for low, high, times in _intervals(len(values), shortest):
-        at, tail = _in_interval(ranks_of(values[low:high], ties[low:high]), shortest)
-        chance = min(1.0, 2 * tail * times)
+        # The split with the smallest tail: the one with the largest deviation, or one near an end.
+        ranks = ranks_of(values[low:high], ties[low:high])
+        size, sums = len(ranks), list(accumulate(ranks, initial=0))
+        indexes = range(shortest, size - shortest + 1)
+        excess = {at: abs(sums[at] - at * (size + 1) / 2) for at in indexes}
+        near_ends = [at for at in indexes if min(at, size - at) <= FEW]
+        clearest = max(excess, key=lambda at: excess[at] ** 2 / (at * (size - at)))
+        tails = {at: _tail(excess[at], at, size) for at in (*near_ends, clearest)}
+        at = min(tails, key=tails.__getitem__)
+        chance = min(1.0, 2 * tails[at] * times)
         if best is None or chance < best.chance:
             best = Split(low + at, low, high, chance)
     return best
@@ -254,19 +248,6 @@ def _intervals(size: int, shortest: int) -> Iterator[tuple[int, int, int]]:
 
 def _splits(size: int, shortest: int) -> int:
     return size - 2 * shortest + 1
-
-
-def _in_interval(ranks: Sequence[int], shortest: int) -> tuple[int, float]:
-    """The split with the smallest tail: the one with the largest deviation, or one near an end."""
-    size = len(ranks)
-    sums = list(accumulate(ranks, initial=0))
-    indexes = range(shortest, size - shortest + 1)
-    excess = {at: abs(sums[at] - at * (size + 1) / 2) for at in indexes}
-    near_ends = [at for at in indexes if min(at, size - at) <= FEW]
-    clearest = max(indexes, key=lambda at: excess[at] ** 2 / (at * (size - at)))
-    tails = {at: _tail(excess[at], at, size) for at in (*near_ends, clearest)}
-    at = min(tails, key=tails.__getitem__)
-    return at, tails[at]
 
 
 def chance_at(ranks: Sequence[int], at: int, shortest: int, correlation: float = 0.0) -> float:
@@ -317,17 +298,16 @@ def _tail(excess: float, at: int, size: int) -> float:
     few = min(at, size - at)
     spread = math.sqrt(few * (size - few) * (size + 1) / 12)
     tail = _normal_tail(excess / spread)
-    return tail if few > FEW else min(tail, _uniform_tail(few, few / 2 - excess / size))
+    if few > FEW:
+        return tail
+    # That so many uniform numbers add up to `total` at most (Irwin and Hall).
+    total = few / 2 - excess / size
+    terms = (
+        (-1) ** k * math.comb(few, k) * (total - k) ** few for k in range(math.floor(total) + 1)
+    )
+    return min(tail, max(sum(terms) / math.factorial(few), 0.0), 1.0)
 
 
 def _normal_tail(deviations: float) -> float:
     """Not from `NormalDist.cdf`, which is 1 less what is small."""
     return math.erfc(deviations / math.sqrt(2)) / 2
-
-
-def _uniform_tail(count: int, total: float) -> float:
-    """The probability that `count` uniform numbers add up to `total` at most (Irwin and Hall)."""
-    terms = (
-        (-1) ** k * math.comb(count, k) * (total - k) ** count for k in range(math.floor(total) + 1)
-    )
-    return min(max(sum(terms) / math.factorial(count), 0.0), 1.0)

@@ -7,15 +7,18 @@ import re
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from compilediag.commands.terminal import render_options, write_stderr
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.entry import Choice
+from compilediag.extensions.fleet.changes import LaneTrend, LevelChange, Mark, State
+from compilediag.extensions.fleet.entry import BadFile, Choice
 from compilediag.extensions.fleet.folder import Fleet, Progress, fleet_at, newest
+from compilediag.extensions.fleet.stats import LaneStats
 from compilediag.extensions.fleet.stats_view import notes
+from compilediag.json_document import Document
 from compilediag.option_fields import argument, flag, option
 from compilediag.readers.lines import unix_s
 from compilediag.receipt.locate import RUNS_FOLDER
@@ -92,39 +95,33 @@ def receipts_in(options: FleetOptions, last: int | None) -> Fleet:
         raise UsageError(
             f"there is no {root} here: name a folder of receipts, or start with `compilediag run`"
         )
-    found = None
-    if options.indexed and last and not choice.until_s:
-        found = newest(root, choice.lanes[0], last)
-    if found is None:
-        found = fleet_at(root, choice.wants, _progress())
-    fleet = found._replace(entries=choice.of(found.entries))
-    if not fleet.entries:
-        raise UsageError(_nothing(root, found))
-    return fleet
-
-
-def _nothing(root: str, found: Fleet) -> str:
-    """Why nothing is chosen, with what is there instead."""
-    entries = fleet_at(root).entries
-    if not entries:
-        others = f" ({len(found.problems)} other JSON files)" if found.problems else ""
-        return f"there is no receipt in {root}{others}"
-    lanes = sorted({entry.lane.name for entry in entries})
-    shown = ", ".join(lanes[:_MAX_LANES]) + (", ..." if len(lanes) > _MAX_LANES else "")
-    span = f"{entries[0].created[:10]} to {entries[-1].created[:10]}"
-    return f"none of the {len(entries):,} receipts in {root} fits: lanes {shown}; {span}"
-
-
-def _progress() -> Progress:
-    """A line on a terminal while many files are read for the first time."""
 
     def report(done: int, total: int) -> None:
+        """A line on a terminal while many files are read for the first time."""
         if total >= 2 * _EVERY and done % _EVERY == 0:
             write_stderr(f"\r\x1b[Kreading receipts {done:,} of {total:,}")
         if total >= 2 * _EVERY and done == total - 1:
             write_stderr("\r\x1b[K")
 
-    return report if sys.stderr.isatty() else lambda done, total: None
+    progress: Progress = report if sys.stderr.isatty() else lambda done, total: None
+    found = None
+    if options.indexed and last and not choice.until_s:
+        found = newest(root, choice.lanes[0], last)
+    if found is None:
+        found = fleet_at(root, choice.wants, progress)
+    fleet = found._replace(entries=choice.of(found.entries))
+    if not fleet.entries:
+        # Why nothing is chosen, with what is there instead.
+        entries = fleet_at(root).entries
+        if not entries:
+            others = f" ({len(found.problems)} other JSON files)" if found.problems else ""
+            raise UsageError(f"there is no receipt in {root}{others}")
+        lanes = sorted({entry.lane.name for entry in entries})
+        shown = ", ".join(lanes[:_MAX_LANES]) + (", ..." if len(lanes) > _MAX_LANES else "")
+        span = f"{entries[0].created[:10]} to {entries[-1].created[:10]}"
+        none = f"none of the {len(entries):,} receipts in {root} fits"
+        raise UsageError(f"{none}: lanes {shown}; {span}")
+    return fleet
 
 
 def notes_below(fleet: Fleet) -> str:
@@ -142,3 +139,39 @@ def receipts_read(fleet: Fleet) -> dict[str, Any]:
         "notes": tuple(fleet.notes),
         "files_read": fleet.files_read,
     }
+
+
+# --- what --json prints --------------------------------------------------------------------------
+
+
+class FleetDocument(Document, frozen=True, kw_only=True):
+    """Which receipts were read."""
+
+    folder: str
+    receipts: int
+    not_counted: tuple[BadFile, ...]
+    """Files that are no usable receipts."""
+    notes: tuple[str, ...]
+    files_read: int
+
+
+class StatsDocument(FleetDocument, frozen=True, kw_only=True):
+    """Each lane summed up."""
+
+    lanes: tuple[LaneStats, ...]
+
+
+class TrendEvent(NamedTuple):
+    """Changes of one lane that began together."""
+
+    lane: str
+    first: Mark
+    changes: tuple[LevelChange, ...]
+    state: State
+
+
+class TrendDocument(FleetDocument, frozen=True, kw_only=True):
+    """Each lane over time, and the changes by the receipt in which they began."""
+
+    lanes: tuple[LaneTrend, ...]
+    events: tuple[TrendEvent, ...]

@@ -156,12 +156,8 @@ def read_content(content: bytes, path: str, name: str) -> Entry | BadFile:
         return BadFile(path, kind, str(error).removeprefix(f"{name} ").rstrip("."))
     if found := contradictions(receipt):
         return BadFile(path, "contradictory", "; ".join(found))
-    return entry_of(receipt, path, *_time(receipt.header.created_at_utc))
-
-
-def _time(text: str) -> tuple[str, float | None]:
-    """A moment as UTC text and as seconds; a time without a zone is taken as UTC."""
-    moment_s = unix_s(text)
-    if moment_s is None:
-        return text, None
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment_s)), moment_s
+    created = receipt.header.created_at_utc
+    created_s = unix_s(created)  # a time without a zone is taken as UTC
+    if created_s is not None:
+        created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created_s))
+    return entry_of(receipt, path, created, created_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -70,11 +70,14 @@ def stats_of(entries: Sequence[Entry], last: int | None = None) -> tuple[LaneSta
 
 def _lane(lane: LaneKey, label: str, entries: Sequence[Entry]) -> LaneStats:
     values = [entry.values for entry in entries]
-    found = {
-        item.name: figures
-        for item in MEASURES
-        if item.name != CHECKS and (figures := _figures(values, item.name)) is not None
-    }
+    found: dict[str, Figures] = {}
+    for item in MEASURES:
+        having = [each[item.name] for each in values if item.name in each]
+        if having and item.name != CHECKS:
+            extremes = min(having), max(having)
+            found[item.name] = Figures(len(having), median(having), *extremes, having[-1])
+    answered = [entry.failed for entry in entries if entry.failed is not None][-LAST_CHECKS:]
+    failed = Counter(name for names in answered for name in names)
     return LaneStats(
         lane=lane,
         label=label,
@@ -85,18 +88,5 @@ def _lane(lane: LaneKey, label: str, entries: Sequence[Entry]) -> LaneStats:
         machines=dict(Counter(entry.machine for entry in entries).most_common()),
         throughput=throughput_of(values),
         measures=found,
-        checks=_passed(entries),
+        checks=Passed(len(answered), answered.count(()), dict(failed.most_common())),
     )
-
-
-def _figures(values: Sequence[Mapping[str, float]], name: str) -> Figures | None:
-    found = [item[name] for item in values if name in item]
-    if not found:
-        return None
-    return Figures(len(found), median(found), min(found), max(found), found[-1])
-
-
-def _passed(entries: Sequence[Entry]) -> Passed:
-    answered = [entry.failed for entry in entries if entry.failed is not None][-LAST_CHECKS:]
-    failed = Counter(name for names in answered for name in names)
-    return Passed(len(answered), answered.count(()), dict(failed.most_common()))

@@ -12,6 +12,7 @@ from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.extensions.fleet.entry import as_presets
 from compilediag.extensions.fleet.options import (
     FleetOptions,
+    StatsDocument,
     notes_below,
     receipts_in,
     receipts_read,
@@ -55,10 +56,8 @@ def command(options: StatsOptions) -> None:
     entries = as_presets(fleet.entries) if options.by == "preset" else fleet.entries
     lanes = stats_of(entries, options.last)
     if options.as_json:
-        from compilediag.extensions.fleet.documents import StatsDocument
-
-        found = StatsDocument(schema="compilediag.stats", lanes=lanes, **receipts_read(fleet))
-        write_document(found)
+        read = receipts_read(fleet)
+        write_document(StatsDocument(schema="compilediag.stats", lanes=lanes, **read))
         return
     following = f"\n  next: compilediag trend{suffix_for(options.folder)}\n"
     write(render_stats(lanes, render_options()) + notes_below(fleet) + following)

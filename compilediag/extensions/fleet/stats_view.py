@@ -35,10 +35,22 @@ def render_stats(lanes: Sequence[LaneStats], options: RenderOptions) -> str:
     shown = lanes[:MAX_LANES]
     lines = [options.styled(span(lanes, options), "bold"), "", *_table(shown, options)]
     lines += more(len(lanes) - MAX_LANES, " lanes: --lane NAME, or --json")
-    remarks = [remark for lane in shown for remark in _remarks(lane, options)]
-    lines += [""] if remarks else []
-    for remark in remarks:
-        lines += options.wrap(remark, "  ", "    ")
+    # What the line of a lane alone does not show.
+    remarks: list[str] = []
+    for lane in shown:
+        parts: list[str] = []
+        if lane.checks.failed:
+            parts.append(f"checks that failed: {counted(lane.checks.failed, options)}")
+        endings = {name: number for name, number in lane.statuses.items() if name != "complete"}
+        if endings:
+            parts.append(f"runs that did not end well: {counted(endings, options)}")
+        if len(lane.machines) > 1:
+            machines = count(len(lane.machines), "machine")
+            parts.append(f"on {machines}: {counted(lane.machines, options)}")
+        if parts:
+            remark = f"{options.text(lane.label, 80)}: {'; '.join(parts)}"
+            remarks += options.wrap(remark, "  ", "    ")
+    lines += ["", *remarks] if remarks else []
     return "\n".join(lines) + "\n"
 
 
@@ -80,21 +92,6 @@ def _medians(lane: LaneStats, measures: Sequence[str]) -> str:
     return " / ".join(texts)
 
 
-def _remarks(lane: LaneStats, options: RenderOptions) -> list[str]:
-    """What the lane's line alone does not show."""
-    parts: list[str] = []
-    if lane.checks.failed:
-        parts.append(f"checks that failed: {counted(lane.checks.failed, options)}")
-    endings = {name: number for name, number in lane.statuses.items() if name != "complete"}
-    if endings:
-        parts.append(f"runs that did not end well: {counted(endings, options)}")
-    if len(lane.machines) > 1:
-        parts.append(
-            f"on {count(len(lane.machines), 'machine')}: {counted(lane.machines, options)}"
-        )
-    return [f"{options.text(lane.label, 80)}: {'; '.join(parts)}"] if parts else []
-
-
 def span(lanes: Sequence[LaneTrend] | Sequence[LaneStats], options: RenderOptions) -> str:
     """`12 receipts of 3 lanes, 2026-01-01 to 2026-02-01`."""
     receipts = count(sum(lane.receipts for lane in lanes), "receipt")
@@ -116,14 +113,10 @@ def notes(problems: Sequence[BadFile], remarks: Sequence[str], options: RenderOp
     for kind, description in KINDS.items():
         found = [item for item in problems if item.kind == kind]
         if found:
-            lines += options.wrap(_named(found, description, options), "  ", "    ")
+            names = ", ".join(options.path(item.path, 60) for item in found[:MAX_NAMES])
+            more = f" and {len(found) - MAX_NAMES:,} more" if len(found) > MAX_NAMES else ""
+            why = f": {options.text(found[0].text, 160)}" if len(found) == 1 else ""
+            lines += options.wrap(f"{len(found):,} {description}: {names}{more}{why}", "  ", "    ")
     for remark in remarks:
         lines += options.wrap(f"note: {options.text(remark)}", "", "  ")
     return lines
-
-
-def _named(found: Sequence[BadFile], description: str, options: RenderOptions) -> str:
-    names = ", ".join(options.path(item.path, 60) for item in found[:MAX_NAMES])
-    more = f" and {len(found) - MAX_NAMES:,} more" if len(found) > MAX_NAMES else ""
-    why = f": {options.text(found[0].text, 160)}" if len(found) == 1 else ""
-    return f"{len(found):,} {description}: {names}{more}{why}"

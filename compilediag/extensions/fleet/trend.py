@@ -8,7 +8,7 @@ on one machine only. See docs/reference/trend.md for the statistics.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import pairwise
 from statistics import fmean, median
@@ -17,14 +17,7 @@ from typing import NamedTuple
 from compilediag.extensions.fleet import noisy_steps
 from compilediag.extensions.fleet.changes import FactChange, LaneTrend, LevelChange, Series, mark_of
 from compilediag.extensions.fleet.count_levels import Levels, levels_of
-from compilediag.extensions.fleet.entry import (
-    SOFTWARE,
-    Entry,
-    LaneKey,
-    by_lane,
-    labels_of,
-    throughput_of,
-)
+from compilediag.extensions.fleet.entry import SOFTWARE, Entry, by_lane, labels_of, throughput_of
 from compilediag.extensions.fleet.measures import CHECKS, MEASURES, THROUGHPUTS, Measure
 from compilediag.extensions.fleet.noisy_steps import min_values
 
@@ -74,34 +67,24 @@ def trend_of(entries: Sequence[Entry], rules: Rules = DEFAULT) -> tuple[LaneTren
     chance = rules.chance / max(tests, 1)
     labels = labels_of(lanes)
     sizes = Counter(entry.lane for entry in entries)
-    return tuple(
-        _lane(lane, labels[lane], sizes[lane], members, parts[lane], rules, chance)
-        for lane, members in lanes.items()
-    )
-
-
-def _lane(
-    lane: LaneKey,
-    label: str,
-    size: int,
-    members: Sequence[Entry],
-    parts: Sequence[_Part],
-    rules: Rules,
-    chance: float,
-) -> LaneTrend:
-    reasons = Counter(reason for entry in members if (reason := _unused(entry, rules)))
     needed = min_values(chance, noisy_steps.SHORTEST)
-    return LaneTrend(
-        lane=lane,
-        label=label,
-        receipts=len(members),
-        first=members[0].created,
-        last=members[-1].created,
-        older=size - len(members),
-        left_out=dict(reasons.most_common()),
-        needed=needed,
-        series=tuple(_series(part, rules, chance, needed) for part in parts),
-    )
+    found: list[LaneTrend] = []
+    for lane, members in lanes.items():
+        reasons = Counter(reason for entry in members if (reason := _unused(entry, rules)))
+        found.append(
+            LaneTrend(
+                lane=lane,
+                label=labels[lane],
+                receipts=len(members),
+                first=members[0].created,
+                last=members[-1].created,
+                older=sizes[lane] - len(members),
+                left_out=dict(reasons.most_common()),
+                needed=needed,
+                series=tuple(_series(part, rules, chance, needed) for part in parts[lane]),
+            )
+        )
+    return tuple(found)
 
 
 def _unused(entry: Entry, rules: Rules) -> str | None:
@@ -138,25 +121,50 @@ def _is_tested(part: _Part) -> bool:
 
 
 def _series(part: _Part, rules: Rules, chance: float, needed: int) -> Series:
-    values = part.values
+    values, shares = part.values, part.measure.kind == "share"
+    centre = fmean if shares else median
     levels = levels_of(list(map(int, values))) if part.measure.kind == "count" else None
+    noise: float | None = 0.0
     if levels is not None:
         changes = list(_count_changes(part, levels))
-        level: float | None = levels.levels[-1].value
-        noise: float | None = 0.0
-        enough = True
+        level: float = levels.levels[-1].value
     else:
-        changes, level, noise = _noisy_changes(part, rules, chance)
-        enough = len(values) >= needed
+        # The steps of a noisy series, the level behind the last one, and the noise around it.
+        least = part.measure.min_change if rules.at_least is None else rules.at_least
+        found: tuple[noisy_steps.LevelStep, ...] = ()
+        if _is_tested(part):
+            ties = [_tie(entry.receipt_id) for entry in part.entries]
+            found = noisy_steps.steps(values, ties, noisy_steps.StepRule(chance, least, shares))
+        ends = [*(step.at for step in found[1:]), len(values)]
+        spans = zip(found, ends, strict=False)
+        changes = [_change(part, step, end - step.at) for step, end in spans]
+        rest = values[found[-1].at if found else 0 :]
+        level, noise = centre(rest), None
+        if level and not shares:
+            noise = median([abs(value - level) for value in rest]) / abs(level)
+    # Each change with the one that took it back, if any did: its level is at or beyond the one
+    # before, but for differences too small to be reported.
+    ended: list[LevelChange] = []
+    for index, change in enumerate(changes):
+        slack = part.measure.min_change * (1.0 if shares else abs(change.before))
+        later = [item for item in changes[index + 1 :] if item.lasting]
+        if change.after > change.before:
+            back = (item for item in later if item.after <= change.before + slack)
+        else:
+            back = (item for item in later if item.after >= change.before - slack)
+        end = next(back, None)
+        ended.append(change if end is None else change._replace(undone=end.first))
+    size = max(1, -(-len(values) // POINTS))
+    pieces = (values[start : start + size] for start in range(0, len(values), size))
     return Series(
         measure=part.measure.name,
         machine=part.machine,
         receipts=len(values),
         level=level,
         noise=noise,
-        points=_points(values, fmean if part.measure.kind == "share" else median),
-        changes=tuple(_with_ends(part.measure, changes)),
-        enough=enough,
+        points=tuple(centre(piece) for piece in pieces),
+        changes=tuple(ended),
+        enough=levels is not None or len(values) >= needed,
     )
 
 
@@ -170,24 +178,6 @@ def _count_changes(part: _Part, levels: Levels) -> Iterable[LevelChange]:
         after = part.values[-1]
         places = noisy_steps.LevelStep(at, at, at, known[-1].value, after, 0.0)
         yield _change(part, places, number - at)._replace(chance=None, lasting=False)
-
-
-def _noisy_changes(
-    part: _Part, rules: Rules, chance: float
-) -> tuple[list[LevelChange], float, float | None]:
-    """The steps of a noisy series, the level behind the last one, and the noise around it."""
-    values, shares = part.values, part.measure.kind == "share"
-    least = part.measure.min_change if rules.at_least is None else rules.at_least
-    found: tuple[noisy_steps.LevelStep, ...] = ()
-    if _is_tested(part):
-        ties = [_tie(entry.receipt_id) for entry in part.entries]
-        found = noisy_steps.steps(values, ties, noisy_steps.StepRule(chance, least, shares))
-    ends = [*(step.at for step in found[1:]), len(values)]
-    changes = [_change(part, step, end - step.at) for step, end in zip(found, ends, strict=False)]
-    rest = values[found[-1].at if found else 0 :]
-    level = fmean(rest) if shares else median(rest)
-    noise = median([abs(value - level) for value in rest]) / abs(level) if level else None
-    return changes, level, None if shares else noise
 
 
 def _tie(receipt_id: str) -> int:
@@ -228,31 +218,3 @@ def _facts(before: Entry, behind: Entry, *, with_machine: bool) -> Iterable[Fact
     shorter, longer = sorted((before.steps or 0, behind.steps or 0))
     if shorter and longer >= _OTHER_LENGTH * shorter:
         yield FactChange("steps of the run", str(before.steps), str(behind.steps))
-
-
-def _with_ends(measure: Measure, changes: Sequence[LevelChange]) -> Iterable[LevelChange]:
-    """Each change with the one that took it back, if any did."""
-    for index, change in enumerate(changes):
-        later = (item for item in changes[index + 1 :] if _takes_back(measure, change, item))
-        end = next(later, None)
-        yield change if end is None else change._replace(undone=end.first)
-
-
-def _takes_back(measure: Measure, change: LevelChange, later: LevelChange) -> bool:
-    """Whether the level of `later` is at or beyond the one before `change`, but for differences too
-    small to be reported."""
-    if not later.lasting:
-        return False
-    scale = 1.0 if measure.kind == "share" else abs(change.before)
-    slack = measure.min_change * scale
-    if change.after > change.before:
-        return later.after <= change.before + slack
-    return later.after >= change.before - slack
-
-
-def _points(
-    values: Sequence[float], centre: Callable[[Sequence[float]], float]
-) -> tuple[float, ...]:
-    size = max(1, -(-len(values) // POINTS))
-    parts = (values[start : start + size] for start in range(0, len(values), size))
-    return tuple(centre(part) for part in parts)

@@ -12,16 +12,18 @@ from compilediag.commands.receipts import suffix_for, written
 from compilediag.commands.subcommand import subcommand
 from compilediag.commands.terminal import render_options, write, write_document
 from compilediag.errors import UsageError
-from compilediag.extensions.fleet.changes import LaneTrend, LevelChange, events_of, order_of
+from compilediag.extensions.fleet.changes import LaneTrend, events_of, order_of
 from compilediag.extensions.fleet.measures import BY_NAME
 from compilediag.extensions.fleet.options import (
     FleetOptions,
+    TrendDocument,
+    TrendEvent,
     notes_below,
     receipts_in,
     receipts_read,
 )
 from compilediag.extensions.fleet.trend import Rules, trend_of
-from compilediag.extensions.fleet.trend_view import render_trend
+from compilediag.extensions.fleet.trend_view import render_trend, render_trend_page
 from compilediag.option_fields import flag, option
 
 
@@ -65,33 +67,32 @@ def command(options: TrendOptions) -> None:
     checks of each lane over the receipts in DIR (default .compilediag). A change is shown if it
     lasts; docs/reference/trend.md explains how that is decided. The exit code is always 0.
     """
+    for name in options.measures:
+        if name not in BY_NAME:
+            raise UsageError(f"there is no measure {name!r}; the measures are {', '.join(BY_NAME)}")
     rules = Rules(
         last=options.last or None,
         at_least=None if options.at_least is None else options.at_least / 100,
         any_status=options.any_status,
-        measures=_known(options.measures),
+        measures=options.measures,
     )
     fleet = receipts_in(options, options.last)
     lanes = trend_of(fleet.entries, rules)
     if options.as_json and options.html is not None:
         raise UsageError("--json and --html are different formats: choose one")
     if options.as_json:
-        from compilediag.extensions.fleet.documents import TrendDocument, TrendEvent
-
         events = tuple(
             TrendEvent(event.lane.label, event.first, event.changes, event.state)
             for lane in lanes
             for event in events_of(lane)
         )
-        shared = receipts_read(fleet)
-        document = TrendDocument(
-            schema="compilediag.trend", lanes=tuple(lanes), events=events, **shared
+        read = receipts_read(fleet)
+        write_document(
+            TrendDocument(schema="compilediag.trend", lanes=tuple(lanes), events=events, **read)
         )
-        write_document(document)
         return
     following = _next(lanes, fleet.root, options.folder)
     if options.html is not None:
-        from compilediag.extensions.fleet.trend_view import render_trend_page
         from compilediag.runs.offline.html_file import assets, write_page
 
         write_page(options.html, render_trend_page(lanes, assets(), root=render_options().root))
@@ -99,13 +100,6 @@ def command(options: TrendOptions) -> None:
         return
     screen = render_trend(lanes, render_options(), complete=options.complete)
     write(f"{screen}{notes_below(fleet)}\n  next: {following}\n")
-
-
-def _known(measures: tuple[str, ...]) -> tuple[str, ...]:
-    for name in measures:
-        if name not in BY_NAME:
-            raise UsageError(f"there is no measure {name!r}; the measures are {', '.join(BY_NAME)}")
-    return measures
 
 
 def _next(lanes: Sequence[LaneTrend], root: str, folder: str | None) -> str:
@@ -118,12 +112,8 @@ def _next(lanes: Sequence[LaneTrend], root: str, folder: str | None) -> str:
     paths = (change.last_before.path, change.latest.path)
     line = "compilediag diff" + "".join(suffix_for(os.path.join(root, path)) for path in paths)
     # Names of files are text of others: they must not act on a terminal.
-    return f"{render_options().text(line, 1000)}{_log(change)}"
-
-
-def _log(change: LevelChange) -> str:
-    """The commits between both, for readers who have the repository at hand."""
+    safe = render_options().text(line, 1000)
     left, right = change.last_before.commit, change.latest.commit
     if left is None or right is None or left == right or not (left + right).isalnum():
-        return ""
-    return f"\n        git log --oneline {left[:12]}..{right[:12]}"
+        return safe
+    return f"{safe}\n        git log --oneline {left[:12]}..{right[:12]}"

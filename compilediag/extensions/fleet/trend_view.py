@@ -10,7 +10,6 @@ from compilediag.extensions.fleet.changes import (
     LaneTrend,
     LevelChange,
     Mark,
-    Series,
     events_of,
     order_of,
 )
@@ -53,9 +52,27 @@ def render_trend(
     events = all_events(lanes)
     shown = [event for event in events if complete or event.state != "undone"]
     listed = shown if complete else shown[:MAX_EVENTS]
-    lines = _headline(lanes, events, options)
+    sign, sentence = conclusion(lanes, events)
+    verdict = options.styled(f"{options.sign(sign)} {sentence}", _COLORS[sign])
+    lines = options.wrap_items([verdict, span(lanes, options)], "", "  ")
     for event in listed:
-        lines += ["", *_event(event, options)]
+        sign = SIGNS[event.state]
+        title = f"{options.sign(sign)} {event_title(event, options)}"
+        head, *rest = options.wrap(title, "", "    ")
+        color = "dim" if event.state == "undone" else _COLORS[sign]
+        block = [options.styled(head, color), *rest]
+        # A line a change: measure, levels, size, and a picture of the series.
+        rows: list[tuple[str, ...]] = []
+        for change in event.changes:
+            values = raised(event.lane.points_of(change))
+            low, high, ascii_only = min(values), max(values), options.ascii_only
+            bars = sparkline(values, low, high, len(values), ascii_only=ascii_only)
+            rows.append((*change_cells(change, options), "" if low == high else bars))
+        widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+        block += [("    " + "  ".join(map(pad, row, widths))).rstrip() for row in rows]
+        for text in circumstances(event, options):
+            block += options.wrap(text, "    ", "      ")
+        lines += ["", *block]
     hidden = len(events) - len(listed)
     if hidden:
         lines += ["", f"+{count(hidden, 'more change')}, undone or older: --all"]
@@ -73,14 +90,6 @@ def all_events(lanes: Sequence[LaneTrend]) -> list[LaneEvent]:
     return sorted(chain.from_iterable(map(events_of, lanes)), key=order_of)
 
 
-def _headline(
-    lanes: Sequence[LaneTrend], events: Sequence[LaneEvent], options: RenderOptions
-) -> list[str]:
-    sign, sentence = conclusion(lanes, events)
-    verdict = options.styled(f"{options.sign(sign)} {sentence}", _COLORS[sign])
-    return options.wrap_items([verdict, span(lanes, options)], "", "  ")
-
-
 def conclusion(lanes: Sequence[LaneTrend], events: Sequence[LaneEvent]) -> tuple[Kind, str]:
     """The sign of the trend and its sentence."""
     worse = sum(1 for event in events if event.state == "worse")
@@ -93,34 +102,19 @@ def conclusion(lanes: Sequence[LaneTrend], events: Sequence[LaneEvent]) -> tuple
     return "blind", "too few receipts to determine a trend"
 
 
-def _event(event: LaneEvent, options: RenderOptions) -> list[str]:
-    sign = SIGNS[event.state]
-    title = f"{options.sign(sign)} {event_title(event, options)}"
-    head, *rest = options.wrap(title, "", "    ")
-    color = "dim" if event.state == "undone" else _COLORS[sign]
-    lines = [options.styled(head, color), *rest, *_rows(event, options)]
-    for text in circumstances(event, options):
-        lines += options.wrap(text, "    ", "      ")
-    return lines
-
-
 def event_title(event: LaneEvent, options: RenderOptions) -> str:
-    """The lane, and when the change began."""
-    return f"{options.text(event.lane.label, 80)}: {_when(event.surest, options)}"
-
-
-def _when(change: LevelChange, options: RenderOptions) -> str:
-    """When it began: the receipt and its commit, or the range where that is not sure."""
+    """The lane, and when the change began: the receipt and its commit, or the range where that is
+    not sure."""
+    change = event.surest
+    began = f"since {_receipt(change.first, options)}"
     if not change.lasting:
-        sentence = "receipt" if change.receipts == 1 else f"{change.receipts} receipts"
-        return f"only the newest {sentence}, since {_receipt(change.first, options)}"
-    if change.candidates == 1:
-        return f"since {_receipt(change.first, options)}"
-    earliest, latest = _receipt(change.earliest, options), _receipt(change.latest, options)
-    likely = f"most likely {options.path(change.first.path, 60)}"
-    return (
-        f"began between {earliest} and {latest}, in one of {change.candidates} receipts, {likely}"
-    )
+        newest = "receipt" if change.receipts == 1 else f"{change.receipts} receipts"
+        began = f"only the newest {newest}, {began}"
+    elif change.candidates != 1:
+        earliest, latest = _receipt(change.earliest, options), _receipt(change.latest, options)
+        began = f"began between {earliest} and {latest}, in one of {change.candidates} receipts"
+        began += f", most likely {options.path(change.first.path, 60)}"
+    return f"{options.text(event.lane.label, 80)}: {began}"
 
 
 def _receipt(mark: Mark, options: RenderOptions) -> str:
@@ -136,39 +130,19 @@ def _commit(mark: Mark, options: RenderOptions) -> str:
     return f"commit {options.text(mark.commit[:_COMMIT])}{changed}{message}"
 
 
-def _rows(event: LaneEvent, options: RenderOptions) -> list[str]:
-    """A line a change: measure, levels, size, and a picture of the series."""
-    rows = [
-        (*change_cells(change, options), _picture(event.lane.points_of(change), options))
-        for change in event.changes
-    ]
-    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-    return [("    " + "  ".join(map(pad, row, widths))).rstrip() for row in rows]
-
-
 def change_cells(change: LevelChange, options: RenderOptions) -> tuple[str, str, str]:
     """Measure, levels and size of a change."""
     measure = BY_NAME[change.measure]
     levels = pair(change.before, change.after, measure.unit, options.arrow)
-    return measure.label, levels, _size(change)
-
-
-def _size(change: LevelChange) -> str:
-    kind = BY_NAME[change.measure].kind
-    if kind == "share":
-        return f"{100 * (change.after - change.before):+.0f} points"
-    if kind == "count" or change.ratio is None:
-        return f"{change.after - change.before:+,.4g}"
-    share = 100 * (change.ratio - 1)
-    return f"{share:+.1f} %" if abs(share) < 9.95 else f"{share:+,.0f} %"
-
-
-def _picture(points: Sequence[float], options: RenderOptions) -> str:
-    values = raised(points)
-    low, high = min(values), max(values)
-    if low == high:
-        return ""
-    return sparkline(values, low, high, len(values), ascii_only=options.ascii_only)
+    difference = change.after - change.before
+    if measure.kind == "share":
+        size = f"{100 * difference:+.0f} points"
+    elif measure.kind == "count" or change.ratio is None:
+        size = f"{difference:+,.4g}"
+    else:
+        share = 100 * (change.ratio - 1)
+        size = f"{share:+.1f} %" if abs(share) < 9.95 else f"{share:+,.0f} %"
+    return measure.label, levels, size
 
 
 def raised(points: Sequence[float]) -> list[float]:
@@ -213,8 +187,18 @@ def quiet_lines(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> l
     if lane.older:
         about += f", the newest of {lane.receipts + lane.older:,}"
     lines = options.wrap(f"{label}: {about}", "", "    ")
-    steady = [item for item in lane.series if item.enough and not _standing(item)]
-    parts = [_level(item, lane, options, complete) for item in steady if item.level or complete]
+    known = (item for item in lane.series if item.enough)
+    steady = [item for item in known if all(change.undone for change in item.changes)]
+    parts: list[str] = []
+    for item in steady:
+        measure = BY_NAME[item.measure]
+        part = measure.label
+        if item.level is not None:
+            part += f" {quantity(item.level, measure.unit)}"
+            part += f" ±{100 * item.noise:.1f} %" if item.noise and complete else ""
+            if item.machine is not None and lane.machines > 1:
+                part += f" on {options.text(item.machine, 80)}"
+        parts += [part] if item.level or complete else []
     if parts:
         lines += options.wrap(f"unchanged: {', '.join(parts)}", "  ", "    ")
     few = [item for item in lane.series if not item.enough]
@@ -226,22 +210,6 @@ def quiet_lines(lane: LaneTrend, options: RenderOptions, *, complete: bool) -> l
     if lane.left_out:
         lines += options.wrap(f"left out: {counted(lane.left_out, options)}", "  ", "    ")
     return lines
-
-
-def _standing(series: Series) -> bool:
-    return any(change.undone is None for change in series.changes)
-
-
-def _level(series: Series, lane: LaneTrend, options: RenderOptions, complete: bool) -> str:
-    measure = BY_NAME[series.measure]
-    if series.level is None:
-        return measure.label
-    text = f"{measure.label} {quantity(series.level, measure.unit)}"
-    if series.noise and complete:
-        text += f" ±{100 * series.noise:.1f} %"
-    if series.machine is not None and lane.machines > 1:
-        text += f" on {options.text(series.machine, 80)}"
-    return text
 
 
 # --- as a page -----------------------------------------------------------------------------------

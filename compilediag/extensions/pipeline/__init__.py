@@ -10,21 +10,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from compilediag.diagnosis.findings import Finding, Rule
 from compilediag.receipt.schema.tracked import PipelineRecord, PipelineSection, PoolSizes
 from compilediag.rules.make_finding import make_finding, pick
 from compilediag.timeline.recorded import PipelineLoop, StageRun
 from compilediag.timeline.timeline import Timeline
-from compilediag_harness.wire.user_events import (
-    INFER,
-    TRAIN,
-    WAIT,
-    infer_capacity,
-    rate,
-    slots_of,
-)
+from compilediag_harness.wire.user_events import INFER, TRAIN, WAIT, infer_capacity, rate, slots_of
 
 Bottleneck = Literal["inference", "training", "dispatch", "balanced"]
 
@@ -41,21 +34,15 @@ MIN_COUNT = 3
 """Training steps, and sizes of the pool in each third of the run, that are enough to judge."""
 
 
-class MeasuredLoop(NamedTuple):
-    """One loop, and the seconds that training waited after its first step."""
-
-    figures: PipelineRecord
-    starved_s: float | None
-
-
 def pipeline_section(timeline: Timeline) -> PipelineSection | None:
     """None when the program measured no loop."""
-    loops = tuple(each.figures for each in pipelines_of(timeline))
+    loops = tuple(figures for figures, _ in pipelines_of(timeline))
     return PipelineSection(loops=loops) if loops else None
 
 
-def pipelines_of(timeline: Timeline) -> tuple[MeasuredLoop, ...]:
-    """The loops of the lead process, else of the first process that has any."""
+def pipelines_of(timeline: Timeline) -> tuple[tuple[PipelineRecord, float | None], ...]:
+    """The loops of the lead process, else of the first process that has any; each with the seconds
+    that training waited after its first step."""
     if not timeline.pipelines:
         return ()
     lead = timeline.lead
@@ -65,7 +52,7 @@ def pipelines_of(timeline: Timeline) -> tuple[MeasuredLoop, ...]:
         (item.t - item.seconds, item.t) for item in timeline.compiles if item.process == shown
     ]
     return tuple(
-        MeasuredLoop(figures_of(loop, compiling), _starved(loop)[0])
+        (figures_of(loop, compiling), _starved(loop)[0])
         for loop in timeline.pipelines
         if loop.process == shown
     )
@@ -79,14 +66,26 @@ def figures_of(loop: PipelineLoop, compiling: Sequence[tuple[float, float]] = ()
     named = len({item.slot for item in infer if item.slot >= 0})
     slots = slots_of(loop.slots, named, calls) if infer or loop.slots else None
     trained, share = _samples(train), _starved(loop)[1]
-    pool = _pool(loop)
+    elapsed_s, pool = 0.0, None
+    if train:
+        elapsed_s = max(item.end for item in train) - min(item.start for item in loop.stages)
+    if sizes := [size for _, size in loop.pool]:
+        third = len(sizes) // 3
+        enough = third >= MIN_COUNT
+        pool = PoolSizes(
+            median=median(sizes),
+            max=max(sizes),
+            last=sizes[-1],
+            early=median(sizes[:third]) if enough else None,
+            late=median(sizes[-third:]) if enough else None,
+        )
     t_rate = rate(_samples(train_usual), _working_s(train_usual, waits))
     i_rate = infer_capacity(_samples(infer_usual), _wall_s(infer_usual), slots or 0)
     return PipelineRecord(
         name=loop.name,
         trained=trained,
         inferred=_samples(infer),
-        throughput=rate(trained, _elapsed(loop, train)),
+        throughput=rate(trained, elapsed_s),
         train_capacity=t_rate,
         infer_capacity=i_rate,
         infer_call_s=_wall_s(infer_usual) / len(infer_usual) if infer_usual else None,
@@ -114,36 +113,18 @@ def _bottleneck(
     infer_leads = ratio is not None and ratio >= APART
     if share is not None and share >= WAIT_SHARE:
         return "dispatch" if infer_leads else "inference"
-    if infer_leads or _grows(pool, train):
+    if infer_leads:
         return "training"
+    if pool is not None and pool.early is not None and pool.late is not None:
+        a_step = _samples(train) / len(train)
+        if pool.late >= pool.early + a_step and pool.late >= GROWN * pool.early:
+            return "training"
     if ratio is None:
         return None
     if ratio * APART > 1.0:
         return "balanced"
     # Training was watched and was not starved: the pool held enough so far.
     return "inference" if share is None else None
-
-
-def _grows(pool: PoolSizes | None, train: Sequence[StageRun]) -> bool:
-    if pool is None or pool.early is None or pool.late is None:
-        return False
-    a_step = _samples(train) / len(train)
-    return pool.late >= pool.early + a_step and pool.late >= GROWN * pool.early
-
-
-def _pool(loop: PipelineLoop) -> PoolSizes | None:
-    sizes = [size for _, size in loop.pool]
-    if not sizes:
-        return None
-    third = len(sizes) // 3
-    enough = third >= MIN_COUNT
-    return PoolSizes(
-        median=median(sizes),
-        max=max(sizes),
-        last=sizes[-1],
-        early=median(sizes[:third]) if enough else None,
-        late=median(sizes[-third:]) if enough else None,
-    )
 
 
 def _starved(loop: PipelineLoop) -> tuple[float | None, float | None]:
@@ -182,12 +163,6 @@ def _usual(
         if not any(began < item.end and item.start < ended for began, ended in compiling)
     ]
     return usual or work
-
-
-def _elapsed(loop: PipelineLoop, train: Sequence[StageRun]) -> float:
-    if not train:
-        return 0.0
-    return max(item.end for item in train) - min(item.start for item in loop.stages)
 
 
 def _of(loop: PipelineLoop, stage: str) -> list[StageRun]:
@@ -232,11 +207,13 @@ def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
         inside = _inside_training(timeline) if side == "training" else None
         starved = side != "training" and starved_s is not None
         share = None if side == "training" else figures.wait_share
-        waiting = "" if share is None else f": training waits {share:.0%}"
+        told = "" if share is None else f": training waits {share:.0%}"
+        if figures.infer_capacity is not None and figures.train_capacity is not None:
+            told += f" (I={figures.infer_capacity:.4g}/s, T={figures.train_capacity:.4g}/s)"
         yield make_finding(
             timeline,
             "CD308",
-            f"{_TITLES[side]}{waiting}{_capacities(figures)}",
+            f"{_TITLES[side]}{told}",
             _FIXES[side] if side in _FIXES else _TRAINING_FIXES[inside],
             variable=figures.name,
             severity="warning" if starved else "info",
@@ -247,12 +224,6 @@ def pipeline_bottleneck(timeline: Timeline) -> Iterable[Finding]:
                 "inside_training": inside,
             },
         )
-
-
-def _capacities(figures: PipelineRecord) -> str:
-    if figures.infer_capacity is None or figures.train_capacity is None:
-        return ""
-    return f" (I={figures.infer_capacity:.4g}/s, T={figures.train_capacity:.4g}/s)"
 
 
 def _inside_training(timeline: Timeline) -> str | None:

@@ -143,19 +143,19 @@ def _prices(raw: Any, kind: str, key: str, name: str) -> tuple[Price, ...]:
         return ()
     if not isinstance(raw, list):
         raise UsageError(f"{kind} in {name} must be written as [[{kind}]]")
-    return tuple(_price(item, kind, key, name) for item in cast("Sequence[Any]", raw))
-
-
-def _price(raw: Any, kind: str, key: str, name: str) -> Price:
-    line: Mapping[str, Any] = cast("Mapping[str, Any]", raw) if isinstance(raw, dict) else {}
-    pattern, per_hour = line.get(key), line.get("per_hour")
-    if set(line) != {key, "per_hour"} or not isinstance(pattern, str) or not pattern:
-        raise UsageError(f"a [[{kind}]] of {name} must have {key} and per_hour, and nothing else")
-    if isinstance(per_hour, bool) or not isinstance(per_hour, (int, float)):
-        raise UsageError(f"per_hour of {pattern!r} in {name} must be a number")
-    if not 0 <= per_hour < math.inf:
-        raise UsageError(f"per_hour of {pattern!r} in {name} must be 0 or more, not {per_hour}")
-    return Price(pattern, float(per_hour))
+    found: list[Price] = []
+    for item in cast("Sequence[Any]", raw):
+        line: Mapping[str, Any] = cast("Mapping[str, Any]", item) if isinstance(item, dict) else {}
+        pattern, per_hour = line.get(key), line.get("per_hour")
+        if set(line) != {key, "per_hour"} or not isinstance(pattern, str) or not pattern:
+            only = f"{key} and per_hour, and nothing else"
+            raise UsageError(f"a [[{kind}]] of {name} must have {only}")
+        if isinstance(per_hour, bool) or not isinstance(per_hour, (int, float)):
+            raise UsageError(f"per_hour of {pattern!r} in {name} must be a number")
+        if not 0 <= per_hour < math.inf:
+            raise UsageError(f"per_hour of {pattern!r} in {name} must be 0 or more, not {per_hour}")
+        found.append(Price(pattern, float(per_hour)))
+    return tuple(found)
 
 
 _HOUR_S = 3600.0
@@ -185,20 +185,17 @@ def _hired(timeline: Timeline) -> tuple[_Hired | None, str | None]:
     if gpus is None:
         return None, "the devices of the run were not seen"
     if gpus:
-        return _devices(cast("Sequence[Mapping[str, Any]]", gpus), ranks)
+        # One device a rank; one rank has all that it sees.
+        gpus = cast("Sequence[Mapping[str, Any]]", gpus)
+        names = sorted({str(item.get("name")) for item in gpus})
+        if any(item.get("index") is None for item in gpus):
+            return None, f"the program used none of the {len(gpus)} GPUs that the driver lists"
+        if len(names) > 1:
+            return None, f"several kinds of devices: {', '.join(names[:4])}"
+        return _Hired(DEVICE, names[0], ranks if ranks > 1 else len(gpus)), None
     cpu = facts.get("cpu_model")
     if not isinstance(cpu, str):
         return None, "the name of the CPU is not known"
     if ranks > 1:
         return None, f"{ranks} ranks without a GPU: on how many machines is not known"
     return _Hired(MACHINE, cpu, 1), None
-
-
-def _devices(gpus: Sequence[Mapping[str, Any]], ranks: int) -> tuple[_Hired | None, str | None]:
-    """One device a rank; one rank has all that it sees."""
-    names = sorted({str(item.get("name")) for item in gpus})
-    if any(item.get("index") is None for item in gpus):
-        return None, f"the program used none of the {len(gpus)} GPUs that the driver lists"
-    if len(names) > 1:
-        return None, f"several kinds of devices: {', '.join(names[:4])}"
-    return _Hired(DEVICE, names[0], ranks if ranks > 1 else len(gpus)), None

@@ -37,7 +37,10 @@ def change_of(rule: str, kind: str | None, evidence: GuardEvidence) -> ChangedVa
         ReproImpossible: the receipt does not hold enough, or the kind has no small program.
     """
     if (rule, kind) in (("CD110", "code"), ("CD101", "object")):
-        return _callables()
+        # Another function: its code is guarded.
+        assumed = "what the functions compute was not recorded: two other ones are used"
+        before, after = "lambda value: value + 1", "lambda value: value - 1"
+        return ChangedValue(before, after, ("return {value}({x})",), assumed=(assumed,))
     if evidence.expected is None and (rule, kind) in _MAY_BE_ENUM:
         change = _member_of_enum(str(evidence.actual))
         if change is not None:
@@ -92,18 +95,14 @@ def _optional(expected: str, actual: str) -> ChangedValue | None:
 
 
 def _lengths(expected: str, actual: str) -> ChangedValue | None:
-    before, after = values.counted_of(expected), values.counted_of(actual)
-    if before is None or after is None:
-        return None
+    made: list[str] = []
+    for counted in (values.counted_of(expected), values.counted_of(actual)):
+        if counted is None:
+            return None
+        numbers = range(counted[0])
+        made.append(str({f"key {n}": n for n in numbers} if counted[1] else list(numbers)))
     assumed = "what the container holds was not recorded: numbers are assumed"
-    use = ("return {x} + len({value})",)
-    return ChangedValue(_container(*before), _container(*after), use, assumed=(assumed,))
-
-
-def _container(number: int, of_keys: bool) -> str:
-    if of_keys:
-        return "{" + ", ".join(f"'key {index}': {index}" for index in range(number)) + "}"
-    return str(list(range(number)))
+    return ChangedValue(made[0], made[1], ("return {x} + len({value})",), assumed=(assumed,))
 
 
 def _members(expected: str, actual: str) -> ChangedValue | None:
@@ -174,10 +173,3 @@ def _strided(text: str) -> str | None:
         return None
     values.ones([sum(strides) + 1])  # the memory behind it
     return f"torch.empty_strided({[2] * len(strides)}, {strides}).fill_(1.0)"
-
-
-def _callables() -> ChangedValue:
-    """Another function: its code is guarded."""
-    assumed = "what the functions compute was not recorded: two other ones are used"
-    before, after = "lambda value: value + 1", "lambda value: value - 1"
-    return ChangedValue(before, after, ("return {value}({x})",), assumed=(assumed,))

@@ -104,7 +104,11 @@ def program_of(index: int, receipt: Receipt) -> str:
         ReproImpossible: none can be made of it.
     """
     finding = receipt.findings[index - 1]
-    return script_of(index, finding, _quoted(finding), _inputs(finding, receipt))
+    # Shapes of the calls of the callable that was compiled again, where one is known as that.
+    frames = {(item.frame.file, item.frame.line) for item in events(finding, receipt)}
+    called = [item for item in receipt.invocations if (item.file, item.line) in frames]
+    inputs = called[0].shapes[0].shapes if called and called[0].shapes else None
+    return script_of(index, finding, _quoted(finding), inputs)
 
 
 def _write_new(file: str, text: str) -> None:
@@ -123,13 +127,6 @@ def _write_new(file: str, text: str) -> None:
         ) from error
     except OSError as error:
         raise OutputUnwritable(f"{file} cannot be written: {error.strerror or error}") from error
-
-
-def _inputs(finding: FindingRecord, receipt: Receipt) -> str | None:
-    """Shapes of the calls of the callable that was compiled again, where one is known as that."""
-    frames = {(item.frame.file, item.frame.line) for item in events(finding, receipt)}
-    called = [item for item in receipt.invocations if (item.file, item.line) in frames]
-    return called[0].shapes[0].shapes if called and called[0].shapes else None
 
 
 def _quoted(finding: FindingRecord) -> list[str]:

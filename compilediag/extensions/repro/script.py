@@ -98,20 +98,25 @@ def script_of(
         ReproImpossible: there is no small program for it; the message says why.
     """
     program, assumed = _program(finding)
-    shape, assumption = _input_shape(inputs)
+    # The shape of the tensors that are passed beside the variable, and where it is from.
+    found = _SHAPE.search(inputs or "")
+    shape = shape_of(found[0]) if found else None
+    assumption = f"the run was called with {inputs}: its first tensor is passed, as float32"
+    if not shape or prod(shape) > MAX_ELEMENTS:
+        shape = [2, 4]
+        assumption = "other inputs were not recorded: a tensor [2, 4] of float32 is passed"
     program = [line.replace(INPUT, ones(shape)) for line in program]
-    lines = [*_head(number, finding, (*assumed, assumption)), *_quoted(finding, quoted)]
+    lines = [*_head(number, finding, (*assumed, assumption))]
+    if quoted:
+        title = f"# The lines of the run, as they read when this was written ({_where(finding)}):"
+        lines += ["#", _comment(title)[:_MAX_COMMENT_CHARS], "#"]
+        lines += [f"#   {_comment(line)}" for line in quoted]
     imports = ["import enum", ""] if any("(enum.Enum)" in line for line in program) else []
     imports.append("import torch")
     if any("nn." in line for line in program):
         imports.append("from torch import nn")
-    return "\n".join([*lines, "", *imports, *_spaced(program)]) + "\n"
-
-
-def _spaced(program: Lines) -> Lines:
-    """Two blank lines before a definition, one before a statement."""
-    starts = program[0].startswith(("@", "class ", "def "))
-    return ["", "", *program] if starts else ["", *program]
+    gap = [""] * (2 if program[0].startswith(("@", "class ", "def ")) else 1)
+    return "\n".join([*lines, "", *imports, *gap, *program]) + "\n"
 
 
 def _program(finding: FindingRecord) -> tuple[Lines, tuple[str, ...]]:
@@ -139,15 +144,6 @@ def _program(finding: FindingRecord) -> tuple[Lines, tuple[str, ...]]:
     return program_of(place, change), change.assumed
 
 
-def _input_shape(inputs: str | None) -> tuple[list[int], str]:
-    """The shape of the tensors that are passed beside the variable, and where it is from."""
-    found = _SHAPE.search(inputs or "")
-    shape = shape_of(found[0]) if found else None
-    if not shape or prod(shape) > MAX_ELEMENTS:
-        return [2, 4], "other inputs were not recorded: a tensor [2, 4] of float32 is passed"
-    return shape, f"the run was called with {inputs}: its first tensor is passed, as float32"
-
-
 def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
     evidence = GuardEvidence.of(finding.evidence)
     parts = [
@@ -171,14 +167,6 @@ def _head(number: int, finding: FindingRecord, assumed: Sequence[str]) -> Lines:
     ]
 
 
-def _quoted(finding: FindingRecord, quoted: Sequence[str]) -> Lines:
-    if not quoted:
-        return []
-    title = f"# The lines of the run, as they read when this was written ({_where(finding)}):"
-    lines = [f"#   {_comment(line)}" for line in quoted]
-    return ["#", _comment(title)[:_MAX_COMMENT_CHARS], "#", *lines]
-
-
 def _where(finding: FindingRecord) -> str | None:
     place, call = finding.location, leading_call(finding)
     called = f", called at {call.file}:{call.line}" if call is not None else ""
@@ -193,19 +181,15 @@ def _comment(text: object) -> str:
 def mode_program(kind: str | None) -> tuple[Lines, tuple[str, ...]]:
     """A mode of torch that differs between two calls."""
     if kind == "train_eval":
-        return _train_eval(), (_DIRECTION,)
+        forward = ["if self.training:", "    return x + 1", "return x - 1"]
+        definition = ["class Model(nn.Module):", "    def forward(self, x):", *indented(forward, 2)]
+        return blocks(definition, model_calls("model.eval()")), (_DIRECTION,)
     statements = _MODES.get(kind or "")
     if statements is None:
         raise ReproImpossible(f"the mode {kind or 'that changed'!r} has no small program")
     before, after = statements
     function_of_x = function("x", ["return x + 1"])
     return blocks(function_of_x, [before, *calls("repeated(INPUT())", after)]), (_DIRECTION,)
-
-
-def _train_eval() -> Lines:
-    forward = ["if self.training:", "    return x + 1", "return x - 1"]
-    definition = ["class Model(nn.Module):", "    def forward(self, x):", *indented(forward, 2)]
-    return blocks(definition, model_calls("model.eval()"))
 
 
 def backend_program() -> Lines:

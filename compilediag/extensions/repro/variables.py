@@ -48,7 +48,8 @@ class GuardedVariable(NamedTuple):
     @property
     def expression(self) -> str:
         """As the script reads it."""
-        return self.root + "".join(_subscripted(hop) for hop in self.hops)
+        steps = (f".{hop.name}" if hop.kind == "attr" else f"[{hop.name}]" for hop in self.hops)
+        return self.root + "".join(steps)
 
 
 def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
@@ -64,7 +65,17 @@ def guarded_variable(rule: str, variable: str, source: str) -> GuardedVariable:
     """
     owner = _owner(rule, source)
     if owner == "module":
-        return _below_module(variable, is_buffer="._buffers[" in source)
+        # A variable as `named_buffers` spells it, or behind `self`.
+        names = variable.split(".")
+        if names[0] == "self" and len(names) > 1:
+            names = names[1:]
+        for name in names:
+            if not (name.isidentifier() or name.isdecimal()) or keyword.iskeyword(name):
+                raise ReproImpossible(f"{variable!r} is no path of names below a module")
+        if names[-1].isdecimal():
+            raise ReproImpossible(f"{variable!r} names a module, not a value of one")
+        steps = tuple(PathStep("attr", name) for name in names)
+        return GuardedVariable("module", "self", steps, "._buffers[" in source)
     root, hops = _parsed(variable)
     return GuardedVariable(owner, root, hops, in_hook=owner == "closure" and "_hooks" in source)
 
@@ -83,20 +94,6 @@ def _owner(rule: str, source: str) -> Owner:
     return "object" if rule in ATTRIBUTES else "argument"
 
 
-def _below_module(variable: str, *, is_buffer: bool) -> GuardedVariable:
-    """A variable as `named_buffers` spells it, or behind `self`."""
-    names = variable.split(".")
-    if names[0] == "self" and len(names) > 1:
-        names = names[1:]
-    for name in names:
-        if not (name.isidentifier() or name.isdecimal()) or keyword.iskeyword(name):
-            raise ReproImpossible(f"{variable!r} is no path of names below a module")
-    if names[-1].isdecimal():
-        raise ReproImpossible(f"{variable!r} names a module, not a value of one")
-    steps = tuple(PathStep("attr", name) for name in names)
-    return GuardedVariable("module", "self", steps, is_buffer)
-
-
 def _parsed(variable: str) -> tuple[str, tuple[PathStep, ...]]:
     unusable = ReproImpossible(f"{variable!r} is no name that a program could use")
     try:
@@ -109,25 +106,19 @@ def _parsed(variable: str) -> tuple[str, tuple[PathStep, ...]]:
             hops.append(PathStep("attr", node.attr))
             node = node.value
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            hops.append(_subscript(node.slice.value, unusable))
+            value = node.slice.value
+            if isinstance(value, str):
+                hops.append(PathStep("key", repr(value)))
+            elif type(value) is int and 0 <= value < MAX_INDEX:
+                hops.append(PathStep("index", str(value)))
+            else:
+                raise unusable
             node = node.value
         else:
             raise unusable
     if node.id in RESERVED:
         raise ReproImpossible(f"{node.id!r} is a name that the script needs itself")
     return node.id, tuple(reversed(hops))
-
-
-def _subscript(value: object, unusable: ReproImpossible) -> PathStep:
-    if isinstance(value, str):
-        return PathStep("key", repr(value))
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_INDEX:
-        return PathStep("index", str(value))
-    raise unusable
-
-
-def _subscripted(hop: PathStep) -> str:
-    return f".{hop.name}" if hop.kind == "attr" else f"[{hop.name}]"
 
 
 def holding(hops: tuple[PathStep, ...], leaf: str) -> str:

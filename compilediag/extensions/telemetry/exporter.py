@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from compilediag.diagnosis.figures.goodput import CATEGORIES
-from compilediag.extensions.telemetry.labels import Labels
 from compilediag.extensions.telemetry.live_run import LiveRun, RunEnd
-from compilediag.extensions.telemetry.metrics import MetricsSnapshot, flat_values
+from compilediag.extensions.telemetry.metrics import Labels, flat_values
 from compilediag.extensions.telemetry.spans import ExportedSpan, SpanBuilder, run_span
-from compilediag.extensions.telemetry.worker import ExportStats, ExportWorker, Sink
+from compilediag.extensions.telemetry.worker import ExportWorker, Sink
 from compilediag.readers.journal import JournalTail
 from compilediag.runs.supervised.child import TelemetryReport
 
@@ -87,7 +86,28 @@ class Exporter:
             worker.finish()
         for worker in self._workers:
             worker.join(until - time.monotonic())
-        return self._report()
+        stats = {worker.sink: worker.stats() for worker in self._workers}
+        notes: list[str] = []
+        for sink, item in stats.items():
+            lost: list[str] = []
+            if item.pushes_failed:
+                total = item.pushes + item.pushes_failed
+                lost.append(f"{item.pushes_failed} of {total} pushes failed")
+            if not item.last_taken:
+                lost.append("the last figures of the run were not taken")
+            if item.spans_lost:
+                lost.append(f"{item.spans_lost} of {item.spans + item.spans_lost} spans were lost")
+            if lost:
+                late = f"it did not answer within {SHUTDOWN_TIMEOUT_S:g} s of the run's end"
+                why = f"{', '.join(lost)} ({item.problem or late})"
+                notes.append(f"telemetry to {sink.where}: {why}; the run is not affected")
+        if self._fault is not None:
+            notes = [f"telemetry ended early, by a fault of compilediag: {self._fault}"]
+        elif not self._done.is_set():
+            notes = [f"telemetry: the last figures were not ready within {SHUTDOWN_TIMEOUT_S:g} s"]
+        return TelemetryReport(
+            tuple(notes), {sink.name: asdict(item) for sink, item in stats.items()}
+        )
 
     def _follow(self) -> None:
         # A fault of ours costs the telemetry, nothing else.
@@ -110,62 +130,29 @@ class Exporter:
         for name, events in added.items():
             builder = self._span_builders.setdefault(name, SpanBuilder(self._labels))
             spans.extend(builder.spans_of(events))
-        end = self._end
-        snapshot = self._live_run.snapshot(
-            time.time(),
-            time.monotonic() - self._started,
-            records_lost=self._journals.records_lost + self._journals.files_left_out,
-            losses=self._losses(),
-            end=end,
-        )
-        if end is not None:
-            spans.append(run_span(snapshot))
-        if self._metrics_file:
-            self._write_metrics(snapshot)
-        for worker in self._workers:
-            worker.offer(snapshot, spans)
-
-    def _losses(self) -> dict[tuple[str, str], int]:
         losses: dict[tuple[str, str], int] = {}
         for worker in self._workers:
             stats, name = worker.stats(), worker.sink.name
             losses[name, "pushes"] = stats.pushes_failed
             if worker.sink.takes_spans:
                 losses[name, "spans"] = stats.spans_lost
-        return losses
-
-    def _write_metrics(self, snapshot: MetricsSnapshot) -> None:
-        values = flat_values(snapshot)
-        record = {"at_unix": snapshot.at_unix, "step": snapshot.steps, "figures": values}
-        path = os.path.join(self._run_dir, METRICS_FILE)
-        with contextlib.suppress(OSError):  # a full disk costs the experiments one update
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(record, file)
-            os.replace(f"{path}.new", path)
-
-    def _report(self) -> TelemetryReport:
-        stats = {worker.sink: worker.stats() for worker in self._workers}
-        notes = [note for item in stats.items() if (note := _note(*item)) is not None]
-        if self._fault is not None:
-            notes = [f"telemetry ended early, by a fault of compilediag: {self._fault}"]
-        elif not self._done.is_set():
-            notes = [f"telemetry: the last figures were not ready within {SHUTDOWN_TIMEOUT_S:g} s"]
-        return TelemetryReport(
-            tuple(notes), {sink.name: asdict(item) for sink, item in stats.items()}
+        end = self._end
+        snapshot = self._live_run.snapshot(
+            time.time(),
+            time.monotonic() - self._started,
+            records_lost=self._journals.records_lost + self._journals.files_left_out,
+            losses=losses,
+            end=end,
         )
-
-
-def _note(sink: Sink, stats: ExportStats) -> str | None:
-    """One sentence where something was lost; None where everything was accepted."""
-    lost: list[str] = []
-    if stats.pushes_failed:
-        total = stats.pushes + stats.pushes_failed
-        lost.append(f"{stats.pushes_failed} of {total} pushes failed")
-    if not stats.last_taken:
-        lost.append("the last figures of the run were not taken")
-    if stats.spans_lost:
-        lost.append(f"{stats.spans_lost} of {stats.spans + stats.spans_lost} spans were lost")
-    if not lost:
-        return None
-    why = stats.problem or f"it did not answer within {SHUTDOWN_TIMEOUT_S:g} s of the run's end"
-    return f"telemetry to {sink.where}: {', '.join(lost)} ({why}); the run is not affected"
+        if end is not None:
+            spans.append(run_span(snapshot))
+        if self._metrics_file:
+            values = flat_values(snapshot)
+            record = {"at_unix": snapshot.at_unix, "step": snapshot.steps, "figures": values}
+            path = os.path.join(self._run_dir, METRICS_FILE)
+            with contextlib.suppress(OSError):  # a full disk costs the experiments one update
+                with open(f"{path}.new", "w", encoding="utf-8") as file:
+                    json.dump(record, file)
+                os.replace(f"{path}.new", path)
+        for worker in self._workers:
+            worker.offer(snapshot, spans)

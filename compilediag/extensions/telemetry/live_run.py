@@ -22,22 +22,10 @@ from compilediag.diagnosis.figures.goodput import (
     recompile_time,
     settle,
 )
-from compilediag.extensions.telemetry.labels import OTHER, Labels
-from compilediag.extensions.telemetry.metrics import MetricsSnapshot
+from compilediag.extensions.telemetry.metrics import OTHER, Labels, MetricsSnapshot
 from compilediag.timeline.process import unbatch
 from compilediag.timeline.timeline import Compile, Step, Timeline, fold
-from compilediag_harness.wire import (
-    Compiled,
-    Event,
-    GraphBroke,
-    ProcessEnded,
-    ProcessStarted,
-    Recompiled,
-    RunTracked,
-    SpanEnded,
-    StepsEnded,
-    TorchSeen,
-)
+from compilediag_harness import wire
 
 STEPS_KEPT = 10_000
 """Newest steps whose time stays unsettled: a span may end late and cover many of them."""
@@ -54,18 +42,18 @@ class LiveProcess:
 
     name: str
     """Of its journal."""
-    started: ProcessStarted | None = None
-    events: list[Event] = field(default_factory=list[Event])
+    started: wire.ProcessStarted | None = None
+    events: list[wire.Event] = field(default_factory=list[wire.Event])
     """Those that `fold` turns into compiles, and the process's start and end."""
     steps: list[Step] = field(default_factory=list[Step])
     newest: Step | None = None
-    spans: list[SpanEnded] = field(default_factory=list[SpanEnded])
+    spans: list[wire.SpanEnded] = field(default_factory=list[wire.SpanEnded])
     settled: Settled | None = None
     ended_steps: int = 0
     newest_s: float = 0.0
     newest_steps: int = 0
     """Sum and count of the steps that ended since `take_mean_step_s`."""
-    tracked: RunTracked | None = None
+    tracked: wire.RunTracked | None = None
     """The last record of a `tracker()` of the program."""
     account_lost: bool = False
     """A span or a compile reached back into settled time: there is no account any more."""
@@ -75,28 +63,34 @@ class LiveProcess:
         started = self.started
         return (started is None, started.started_utc if started else "", self.name)
 
-    def add(self, events: Iterable[Event]) -> None:
+    def add(self, events: Iterable[wire.Event]) -> None:
         """Adds new events of the journal."""
         for event in unbatch(events):
-            if isinstance(event, ProcessStarted):
+            if isinstance(event, wire.ProcessStarted):
                 self.started = self.started or event
             match event:
-                case StepsEnded():
+                case wire.StepsEnded():
                     self._take_steps(event)
-                case SpanEnded():
+                case wire.SpanEnded():
                     self._take_span(event)
-                case RunTracked():
+                case wire.RunTracked():
                     self.tracked = event
-                case Recompiled():
+                case wire.Recompiled():
                     self.events.append(replace(event, entries=()))
-                case Compiled() | GraphBroke() | ProcessStarted() | ProcessEnded() | TorchSeen():
+                case (
+                    wire.Compiled()
+                    | wire.GraphBroke()
+                    | wire.ProcessStarted()
+                    | wire.ProcessEnded()
+                    | wire.TorchSeen()
+                ):
                     self.events.append(event)
                 case _:
                     pass
         if len(self.steps) + len(self.spans) > MAX_UNSETTLED:
             self._drop_account()
 
-    def _take_steps(self, batch: StepsEnded) -> None:
+    def _take_steps(self, batch: wire.StepsEnded) -> None:
         walls = batch.every_wall()
         for offset, (end, wall_s) in enumerate(zip(batch.ends, walls, strict=False)):
             waited = batch.data_wait[offset] if offset < len(batch.data_wait) else None
@@ -108,7 +102,7 @@ class LiveProcess:
             if not self.account_lost:
                 self.steps.append(step)
 
-    def _take_span(self, span: SpanEnded) -> None:
+    def _take_span(self, span: wire.SpanEnded) -> None:
         if span.thread != MAIN_THREAD or span.name in PRODUCTIVE or self.account_lost:
             return
         if self.settled is not None and round(span.start * _NS) < self.settled.until_ns:
@@ -130,20 +124,16 @@ class LiveProcess:
     def account(self, folded: Timeline, wall_s: float | None, *, orderly: bool) -> Account | None:
         """Where the time went; None where that is not known. `folded`: the timeline of `events`;
         `wall_s`: measured by the parent, once the run has ended; `orderly`: as in `goodput`."""
-        if self._reaches_back(folded.compiles):
-            self._drop_account()
+        if self.settled is not None:
+            until = self.settled.until_ns
+            spans = ((round(_begin_s(each) * _NS), round(each.t * _NS)) for each in folded.compiles)
+            if any(begin < until < end for begin, end in spans):  # it reaches back into that time
+                self._drop_account()
         if self.account_lost:
             return None
         self._settle_old(folded)
         timeline = replace(folded, steps=tuple(self.steps), spans=tuple(self.spans))
         return account(timeline, wall_s, orderly=orderly, settled=self.settled)
-
-    def _reaches_back(self, compiles: Iterable[Compile]) -> bool:
-        """A compile ended after the settled time and began in it."""
-        if self.settled is None:
-            return False
-        until = self.settled.until_ns
-        return any(round(_begin_s(item) * _NS) < until < round(item.t * _NS) for item in compiles)
 
     def _settle_old(self, folded: Timeline) -> None:
         """Settles the time of the older half, when there are twice as many steps as are kept."""
@@ -189,7 +179,7 @@ class LiveRun:
         self._labels = Labels(CATEGORIES, secrets)
         self._run_labels, self._metric_labels = Labels((), secrets), Labels((), secrets)
 
-    def add(self, events: Mapping[str, list[Event]]) -> None:
+    def add(self, events: Mapping[str, list[wire.Event]]) -> None:
         """New events, by the name of their journal."""
         for name, new in events.items():
             self._processes.setdefault(name, LiveProcess(name)).add(new)
@@ -228,7 +218,14 @@ class LiveRun:
         )
         if records_lost or not processes:
             return snapshot
-        return self._with_steps(snapshot, _lead(timeline, processes), end)
+        # The process whose steps the receipt would report if the run were over now.
+        newest = [
+            replace(item.newest, process=index)
+            for index, item in enumerate(processes)
+            if item.newest is not None
+        ]
+        lead = processes[replace(timeline, steps=tuple(newest)).lead]
+        return self._with_steps(snapshot, lead, end)
 
     def _with_steps(
         self, snapshot: MetricsSnapshot, lead: LiveProcess, end: RunEnd | None
@@ -237,8 +234,13 @@ class LiveRun:
         folded = fold([lead.events])
         ended = folded.processes[0].ended is not None
         snapshot = replace(snapshot, steps=lead.ended_steps or None, step_s=step_s)
-        if lead.tracked is not None:
-            snapshot = self._with_tracked(snapshot, lead.tracked)
+        if (run := lead.tracked) is not None:
+            last = {item.name: item.last for item in run.metrics if item.last is not None}
+            snapshot = replace(
+                snapshot,
+                tracked=self._by_labels(run.name, last),
+                tracked_per_s=self._by_labels(run.name, run.per_s),
+            )
         account = lead.account(
             folded,
             None if end is None else end.wall_s,
@@ -255,14 +257,6 @@ class LiveRun:
             badput_s=self._labels.sum_by_label(badput),
         )
 
-    def _with_tracked(self, snapshot: MetricsSnapshot, run: RunTracked) -> MetricsSnapshot:
-        last = {item.name: item.last for item in run.metrics if item.last is not None}
-        return replace(
-            snapshot,
-            tracked=self._by_labels(run.name, last),
-            tracked_per_s=self._by_labels(run.name, run.per_s),
-        )
-
     def _by_labels(self, run: str, values: Mapping[str, float]) -> dict[tuple[str, str], float]:
         """Those with labels of their own: a sum or mean of different metrics has no meaning."""
         labelled = {
@@ -276,17 +270,7 @@ class LiveRun:
         }
 
 
-def _lead(timeline: Timeline, processes: list[LiveProcess]) -> LiveProcess:
-    """The process whose steps the receipt would report if the run were over now."""
-    newest = [
-        replace(item.newest, process=index)
-        for index, item in enumerate(processes)
-        if item.newest is not None
-    ]
-    return processes[replace(timeline, steps=tuple(newest)).lead]
-
-
-def _end_ns(span: SpanEnded) -> int:
+def _end_ns(span: wire.SpanEnded) -> int:
     return round((span.start + span.wall_s) * _NS)
 
 

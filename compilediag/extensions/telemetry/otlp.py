@@ -52,10 +52,10 @@ class OtlpSink(Sink):
         base = None if self._url is None else self._url.rstrip("/")
         self._metrics = metrics.OTLPMetricExporter(endpoint=base and f"{base}/v1/metrics")
         self._spans = traces.OTLPSpanExporter(endpoint=base and f"{base}/v1/traces")
-        self._resource = _resource(self._attributes)
-        self._open_tracer()
-
-    def _open_tracer(self) -> None:
+        resources: Any = import_module("opentelemetry.sdk.resources")
+        environment = resources.OTELResourceDetector().detect()  # overrides what is ours
+        ours = resources.Resource(self._attributes)
+        self._resource = resources.Resource.create({}).merge(ours).merge(environment)
         trace: Any = import_module("opentelemetry.sdk.trace")
         finished = self._finished
 
@@ -72,7 +72,24 @@ class OtlpSink(Sink):
         if self._root is None:
             start = round(snapshot.started_unix * 1e9)
             self._root = self._tracer.start_span(RUN_SPAN, start_time=start)
-        data = _metrics_data(snapshot, self._resource)
+        # The values of a snapshot as the SDK's own records.
+        sdk: Any = import_module("opentelemetry.sdk.metrics.export")
+        scopes: Any = import_module("opentelemetry.sdk.util.instrumentation")
+        start, now = round(snapshot.started_unix * 1e9), round(snapshot.at_unix * 1e9)
+        by_metric: dict[Metric, list[Any]] = {}
+        for metric, value, labels in data_points(snapshot):
+            since = start if metric.kind == "counter" else None
+            point = sdk.NumberDataPoint(dict(labels), since, now, value)
+            by_metric.setdefault(metric, []).append(point)
+        metrics: list[Any] = []
+        for metric, points in by_metric.items():
+            data = sdk.Gauge(points)
+            if metric.kind == "counter":
+                data = sdk.Sum(points, sdk.AggregationTemporality.CUMULATIVE, is_monotonic=True)
+            metrics.append(sdk.Metric(metric.name, metric.description, metric.unit, data))
+        scope = scopes.InstrumentationScope(SCOPE, __version__)
+        scoped = sdk.ScopeMetrics(scope=scope, metrics=metrics, schema_url="")
+        data = sdk.MetricsData([sdk.ResourceMetrics(self._resource, [scoped], "")])
         if self._metrics.export(data).name != "SUCCESS":
             raise PushFailed(self._log.take())
 
@@ -120,34 +137,3 @@ class _LastWarning(logging.Handler):
     def take(self) -> str:
         message, self.message = self.message, None
         return message or "the receiver did not take it"
-
-
-def _resource(ours: Mapping[str, str]) -> Any:
-    """Attributes from the environment override ours."""
-    sdk: Any = import_module("opentelemetry.sdk.resources")
-    environment = sdk.OTELResourceDetector().detect()
-    return sdk.Resource.create({}).merge(sdk.Resource(dict(ours))).merge(environment)
-
-
-def _metrics_data(snapshot: MetricsSnapshot, resource: Any) -> Any:
-    """The values of a snapshot as the SDK's own records."""
-    sdk: Any = import_module("opentelemetry.sdk.metrics.export")
-    scopes: Any = import_module("opentelemetry.sdk.util.instrumentation")
-    start, now = round(snapshot.started_unix * 1e9), round(snapshot.at_unix * 1e9)
-    by_metric: dict[Metric, list[Any]] = {}
-    for metric, value, labels in data_points(snapshot):
-        since = start if metric.kind == "counter" else None
-        point = sdk.NumberDataPoint(dict(labels), since, now, value)
-        by_metric.setdefault(metric, []).append(point)
-    metrics = [_metric(sdk, metric, points) for metric, points in by_metric.items()]
-    scope = scopes.InstrumentationScope(SCOPE, __version__)
-    scoped = sdk.ScopeMetrics(scope=scope, metrics=metrics, schema_url="")
-    return sdk.MetricsData([sdk.ResourceMetrics(resource, [scoped], "")])
-
-
-def _metric(sdk: Any, metric: Metric, points: list[Any]) -> Any:
-    if metric.kind == "counter":
-        data = sdk.Sum(points, sdk.AggregationTemporality.CUMULATIVE, is_monotonic=True)
-    else:
-        data = sdk.Gauge(points)
-    return sdk.Metric(metric.name, metric.description, metric.unit, data)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -38,31 +37,8 @@ class ExperimentCounts(msgspec.Struct):
     """Why the last failed update failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunExport:
-    """The export of one run."""
-
-    exporter: Exporter | TelemetryReport
-    """A report says why it did not begin."""
-
-    def end(self, ended: ExitInfo, run_dir: str) -> TelemetryReport:
-        """Exports the last metrics, in a bounded time."""
-        if not isinstance(self.exporter, Exporter):
-            return self.exporter
-        complete = ended.returncode == 0 and not (ended.interrupts or ended.timed_out)
-        report = self.exporter.stop(RunEnd(ended.exit_code, ended.wall_s, complete))
-        counts = experiment_counts(run_dir)
-        notes = [note for item in counts.items() if (note := experiment_note(*item)) is not None]
-        extension = dict(report.extension)
-        if counts:
-            extension["experiments"] = {
-                name: msgspec.structs.asdict(item) for name, item in counts.items()
-            }
-        return TelemetryReport((*report.notes, *notes), extension)
-
-
-def begin(run: SupervisedRun) -> RunExport:
-    """Starts the threads that export the run.
+def begin(run: SupervisedRun) -> Callable[[ExitInfo, str], TelemetryReport]:
+    """Starts the threads that export the run; the function ends it.
 
     The target runs by now: a fault of ours must not leave it alone, and is reported instead.
     """
@@ -82,8 +58,21 @@ def begin(run: SupervisedRun) -> RunExport:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:300]
         note = f"telemetry did not begin, by a fault of compilediag: {reason}"
-        return RunExport(TelemetryReport((note,), {}))
-    return RunExport(exporter)
+        return lambda ended, run_dir: TelemetryReport((note,), {})
+
+    def end(ended: ExitInfo, run_dir: str) -> TelemetryReport:
+        complete = ended.returncode == 0 and not (ended.interrupts or ended.timed_out)
+        report = exporter.stop(RunEnd(ended.exit_code, ended.wall_s, complete))
+        counts = experiment_counts(run_dir)
+        notes = [note for item in counts.items() if (note := experiment_note(*item)) is not None]
+        extension = dict(report.extension)
+        if counts:
+            extension["experiments"] = {
+                name: msgspec.structs.asdict(item) for name, item in counts.items()
+            }
+        return TelemetryReport((*report.notes, *notes), extension)
+
+    return end
 
 
 def sinks_for(
@@ -122,7 +111,19 @@ def sinks_for(
 def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
     """By kind, over all processes; one that was never open has no entry."""
     totals: dict[str, ExperimentCounts] = {}
-    for counts in _files(run_dir):
+    for file_name in sorted(os.listdir(run_dir)):
+        if not (file_name.startswith("experiments-") and file_name.endswith(".json")):
+            continue
+        file = open_regular(os.path.join(run_dir, file_name))
+        if file is None:
+            continue
+        with file:
+            try:
+                counts = msgspec.json.decode(
+                    file.read(LIMIT_BYTES), type=dict[str, ExperimentCounts]
+                )
+            except msgspec.MsgspecError:
+                continue
         for name in EXPERIMENTS:
             one = counts.get(name)
             if one is not None and (one.told or one.failed):
@@ -132,20 +133,6 @@ def experiment_counts(run_dir: str) -> dict[str, ExperimentCounts]:
                 if one.problem:
                     total.problem = Redactor().text(one.problem)[:300]
     return totals
-
-
-def _files(run_dir: str) -> Iterator[dict[str, ExperimentCounts]]:
-    for name in sorted(os.listdir(run_dir)):
-        if not (name.startswith("experiments-") and name.endswith(".json")):
-            continue
-        file = open_regular(os.path.join(run_dir, name))
-        if file is None:
-            continue
-        with file:
-            try:
-                yield msgspec.json.decode(file.read(LIMIT_BYTES), type=dict[str, ExperimentCounts])
-            except msgspec.MsgspecError:
-                continue
 
 
 def experiment_note(name: str, counts: ExperimentCounts) -> str | None:

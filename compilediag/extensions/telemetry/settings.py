@@ -34,12 +34,6 @@ class TelemetrySettings:
     every_s: float = EVERY_S
 
     @property
-    def any(self) -> bool:
-        """Whether there is any destination."""
-        sinks = (self.otlp, self.prometheus_textfile, self.pushgateway, self.prometheus_listen)
-        return self.experiments or any(item is not None for item in sinks)
-
-    @property
     def experiments_every_s(self) -> float | None:
         """Seconds between updates of the target's experiments; None: they get none."""
         return self.every_s if self.experiments else None
@@ -62,15 +56,32 @@ def telemetry_settings(
     Raises:
         UsageError: a value cannot be used, or the package that does the work is not installed.
     """
+    if prometheus_textfile is not None and not prometheus_textfile.endswith(".prom"):
+        raise UsageError(
+            f"prometheus_textfile must end in .prom, not {prometheus_textfile!r}: "
+            "the node exporter reads no other"
+        )
+    folder = os.path.dirname(os.path.abspath(prometheus_textfile or "."))
+    if prometheus_textfile is not None and not os.path.isdir(folder):
+        raise UsageError(
+            f"the folder of {prometheus_textfile} does not exist: name the folder that the node "
+            "exporter reads"
+        )
+    if telemetry_every is not None and not EVERY_S <= telemetry_every < float("inf"):
+        raise UsageError(
+            f"telemetry_every must be at least {EVERY_S:g} seconds, not {telemetry_every:g}: "
+            "monitoring limits how often a series may be written"
+        )
     telemetry = TelemetrySettings(
         otlp=_otlp(otlp, variables),
-        prometheus_textfile=_textfile(prometheus_textfile),
+        prometheus_textfile=prometheus_textfile,
         pushgateway=_url("pushgateway", pushgateway),
         prometheus_listen=_address(prometheus_listen),
         experiments=experiments,
-        every_s=_every(telemetry_every),
+        every_s=float(telemetry_every or EVERY_S),
     )
-    if not telemetry.any:
+    exported = telemetry.otlp or prometheus_textfile or pushgateway or prometheus_listen
+    if not exported and not experiments:
         return None
     if telemetry.otlp is not None:
         _require("opentelemetry.exporter.otlp.proto.http", "OTLP", "otel")
@@ -135,19 +146,6 @@ def _url(option: str, value: str | None) -> str | None:
     return value
 
 
-def _textfile(value: str | None) -> str | None:
-    if value is not None and not value.endswith(".prom"):
-        raise UsageError(
-            f"prometheus_textfile must end in .prom, not {value!r}: "
-            "the node exporter reads no other"
-        )
-    if value is not None and not os.path.isdir(os.path.dirname(os.path.abspath(value))):
-        raise UsageError(
-            f"the folder of {value} does not exist: name the folder that the node exporter reads"
-        )
-    return value
-
-
 def _address(value: str | None) -> tuple[str, int] | None:
     """[HOST:]PORT; the host is this machine alone unless it is named."""
     if value is None:
@@ -156,14 +154,3 @@ def _address(value: str | None) -> tuple[str, int] | None:
     if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
         raise UsageError(f"prometheus_listen must be [HOST:]PORT such as 9464, not {value!r}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
-
-
-def _every(value: float | None) -> float:
-    if value is None:
-        return EVERY_S
-    if not EVERY_S <= value < float("inf"):
-        raise UsageError(
-            f"telemetry_every must be at least {EVERY_S:g} seconds, not {value:g}: "
-            "monitoring limits how often a series may be written"
-        )
-    return float(value)

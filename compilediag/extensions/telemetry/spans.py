@@ -12,8 +12,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from compilediag.diagnosis.figures.goodput import CATEGORY_OF, PRODUCTIVE
-from compilediag.extensions.telemetry.labels import Labels
-from compilediag.extensions.telemetry.metrics import MetricsSnapshot
+from compilediag.extensions.telemetry.metrics import Labels, MetricsSnapshot
 from compilediag.readers.lines import unix_s
 from compilediag.timeline.process import unbatch
 from compilediag_harness.wire import Compiled, Event, ProcessStarted, SpanEnded
@@ -51,9 +50,26 @@ class SpanBuilder:
         """The spans among new events; none before the start event of the process."""
         for event in unbatch(events):
             if isinstance(event, ProcessStarted):
-                self._begin(event)
+                if (started_s := unix_s(event.started_utc)) is not None:
+                    self._origin_ns = round(started_s * 1e6) * 1000
+                    rank = {} if event.rank is None else {"compilediag.rank": event.rank}
+                    self._process = {"process.pid": event.pid, **rank}
             elif isinstance(event, Compiled):
-                yield from self._compile(event)
+                # A backward has the compile id of its forward, and is compiled after it.
+                key = (event.epoch, event.compile_id)
+                about: dict[str, Value] = {
+                    "code.function.name": self.labels.text(event.frame.function),
+                    "code.file.path": self.labels.text(PurePath(event.frame.file).name),
+                    "code.line.number": event.frame.line,
+                    "compilediag.compile_id": self.labels.text(event.compile_id),
+                    "compilediag.backward": not event.forward,
+                    "compilediag.guarded": event.guarded,
+                }
+                if event.recompile_reason is not None:
+                    self._recompiled.add(key)
+                    about["compilediag.reason"] = self.labels.text(event.recompile_reason)
+                name = "recompile" if key in self._recompiled else "compile"
+                yield from self._span(name, event.t - event.seconds, event.seconds, about)
             elif isinstance(event, SpanEnded):
                 category = CATEGORY_OF.get(event.name, event.name)
                 if (
@@ -64,32 +80,6 @@ class SpanBuilder:
                     attributes = {"compilediag.category": self.labels.label(category)}
                     name = self.labels.label(event.name)
                     yield from self._span(name, event.start, event.wall_s, attributes)
-
-    def _begin(self, event: ProcessStarted) -> None:
-        started_s = unix_s(event.started_utc)
-        if started_s is None:
-            return
-        self._origin_ns = round(started_s * 1e6) * 1000
-        self._process = {"process.pid": event.pid}
-        if event.rank is not None:
-            self._process["compilediag.rank"] = event.rank
-
-    def _compile(self, event: Compiled) -> Iterator[ExportedSpan]:
-        """A backward has the compile id of its forward, and is compiled after it."""
-        key = (event.epoch, event.compile_id)
-        attributes: dict[str, Value] = {
-            "code.function.name": self.labels.text(event.frame.function),
-            "code.file.path": self.labels.text(PurePath(event.frame.file).name),
-            "code.line.number": event.frame.line,
-            "compilediag.compile_id": self.labels.text(event.compile_id),
-            "compilediag.backward": not event.forward,
-            "compilediag.guarded": event.guarded,
-        }
-        if event.recompile_reason is not None:
-            self._recompiled.add(key)
-            attributes["compilediag.reason"] = self.labels.text(event.recompile_reason)
-        name = "recompile" if key in self._recompiled else "compile"
-        yield from self._span(name, event.t - event.seconds, event.seconds, attributes)
 
     def _span(
         self, name: str, start: float, wall_s: float, attributes: Mapping[str, Value]

@@ -161,7 +161,12 @@ class ExportWorker:
 
     def _push_queue(self) -> None:
         """Pushes the spans that wait, until a push fails."""
-        while batch := self._batch():
+        while True:
+            with self._changed:
+                self._in_flight = min(BATCH_SPANS, len(self._queue))
+                batch = [self._queue.popleft() for _ in range(self._in_flight)]
+            if not batch:
+                return
             try:
                 self.sink.push_spans(batch)
             except Exception as error:
@@ -170,11 +175,6 @@ class ExportWorker:
             with self._changed:
                 self._stats.spans += len(batch)
                 self._in_flight = 0
-
-    def _batch(self) -> list[ExportedSpan]:
-        with self._changed:
-            self._in_flight = min(BATCH_SPANS, len(self._queue))
-            return [self._queue.popleft() for _ in range(self._in_flight)]
 
     def _failed(self, error: Exception, *, of_snapshot: bool = True) -> None:
         problem = (

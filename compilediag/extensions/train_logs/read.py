@@ -22,14 +22,17 @@ from compilediag.extensions.train_logs.patterns import (
     named_rank,
     patterns_with,
 )
-from compilediag.extensions.train_logs.progress_bars import (
+from compilediag.extensions.train_logs.series import (
     BAR_MARKER,
     Bar,
     Bars,
     NamelessBars,
+    Stream,
     bar_in,
+    covered_by,
+    ended_steps,
+    number_of,
 )
-from compilediag.extensions.train_logs.series import Stream, covered_by, ended_steps, number_of
 from compilediag.readers.lines import plain_text, split_lines
 from compilediag.readers.storage import open_stream
 from compilediag.timeline.recorded import TrainLog

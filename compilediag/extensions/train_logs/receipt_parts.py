@@ -41,37 +41,16 @@ def steps_of(log: TrainLog, warmup: int | None) -> StepsSection | None:
         return StepsSection(count=count)
     covered = sum(each for _, each in steps)
     ordered = sorted(steps)
-    return StepsSection(
-        count=count,
-        timed=int(covered) if int(covered) != count else None,
-        warmup=_warmup_steps(log, warmup_lines(log, warmup)),
-        clock=log.clock,
-        mean=sum(seconds * each for seconds, each in steps) / covered,
-        median=at_share(ordered, 0.5),
-        min=ordered[0][0],
-        max=ordered[-1][0],
-        p90=at_share(ordered, 0.9),
-        p99=at_share(ordered, 0.99),
-        sketch=sketch_of((seconds, int(covered)) for seconds, covered in steps),
-        spikes=_spikes(log, warmup_lines(log, warmup)),
-    )
-
-
-def _warmup_steps(log: TrainLog, lines: int) -> int:
-    """The steps of so many leading lines: by their numbers, where they have them."""
-    if not lines:
-        return 0
+    # The steps of the leading lines: by their numbers, where they have them.
+    lines = warmup_lines(log, warmup)
     numbers = log.numbers[: lines + 1]
-    if len(numbers) > lines and numbers[lines] > numbers[0]:
+    warmup_steps = max(1, int(sum(log.covered[:lines]))) if lines else 0
+    if lines and len(numbers) > lines and numbers[lines] > numbers[0]:
         before = log.covered[0] if log.clock != "timestamps" else 1
-        return max(1, int(numbers[lines] - log.covered[lines] - numbers[0] + before))
-    return max(1, int(sum(log.covered[:lines])))
-
-
-def _spikes(log: TrainLog, warmup: int) -> tuple[Spike, ...]:
-    """Lines whose steps took long; the cause is unknown: it may have been an evaluation."""
+        warmup_steps = max(1, int(numbers[lines] - log.covered[lines] - numbers[0] + before))
+    # Lines whose steps took long; the cause is unknown: it may have been an evaluation.
     walls = [seconds if seconds > 0 else 0.0 for seconds in log.seconds]
-    return tuple(
+    spikes = tuple(
         Spike(
             step=int(log.numbers[position]),
             wall_s=walls[position],
@@ -80,33 +59,39 @@ def _spikes(log: TrainLog, warmup: int) -> tuple[Spike, ...]:
             sync_s=None,
             why=UNEXPLAINED,
         )
-        for position in spike_positions(walls, warmup)
+        for position in spike_positions(walls, lines)
         if not math.isnan(log.numbers[position])
+    )
+    return StepsSection(
+        count=count,
+        timed=int(covered) if int(covered) != count else None,
+        warmup=warmup_steps,
+        clock=log.clock,
+        mean=sum(seconds * each for seconds, each in steps) / covered,
+        median=at_share(ordered, 0.5),
+        min=ordered[0][0],
+        max=ordered[-1][0],
+        p90=at_share(ordered, 0.9),
+        p99=at_share(ordered, 0.99),
+        sketch=sketch_of((seconds, int(covered)) for seconds, covered in steps),
+        spikes=spikes,
     )
 
 
 def throughput_with(measured: Throughput | None, log: TrainLog, warmup: int | None) -> Throughput:
     """The throughput with the figures the trainer printed; what was measured is not replaced."""
     base = measured if measured is not None else Throughput()
-    missing = {
-        name: value
-        for name, value in _printed(log, warmup_lines(log, warmup)).items()
-        if value is not None and getattr(base, name) is None
-    }
-    return replace(base, reported_by=log.trainer, **missing)
-
-
-def _printed(log: TrainLog, warmup: int) -> dict[str, float | None]:
-    """After warm-up; of the whole run where the trainer printed its rates only at the end."""
-    step_s = steady_step_s(log, warmup)
+    # After warm-up; of the whole run where the trainer printed its rates only at the end.
+    lines = warmup_lines(log, warmup)
+    step_s = steady_step_s(log, lines)
     steps_per_s = 1 / step_s if step_s else _of_run(log, "steps_per_s")
-    samples_per_s = steady_rate(log, "samples_per_s", warmup)
-    batch = steady_rate(log, "samples_per_step", warmup)
+    samples_per_s = steady_rate(log, "samples_per_s", lines)
+    batch = steady_rate(log, "samples_per_step", lines)
     if samples_per_s is None and batch is not None and step_s:
         samples_per_s = batch / step_s
     own = ("tokens_per_s", "tokens_per_s_per_device", "tflops_per_s_per_device", "mfu")
-    found = {name: steady_rate(log, name, warmup) for name in own}
-    return {
+    found = {name: steady_rate(log, name, lines) for name in own}
+    printed = {
         **found,
         "steps_per_s": steps_per_s,
         "samples_per_s": samples_per_s or _of_run(log, "samples_per_s"),
@@ -115,6 +100,9 @@ def _printed(log: TrainLog, warmup: int) -> dict[str, float | None]:
         "grad_norm": _finite(log.last.get("grad_norm")),
         "train_s": _of_run(log, "train_s"),
     }
+    missing = {name: value for name, value in printed.items() if getattr(base, name) is None}
+    known = {name: value for name, value in missing.items() if value is not None}
+    return replace(base, reported_by=log.trainer, **known)
 
 
 def _of_run(log: TrainLog, name: str) -> float | None:
@@ -134,7 +122,14 @@ def warmup_lines(log: TrainLog, steps: int | None) -> int:
     The first line is always warm-up, unless it is the only one.
     """
     if steps is not None:
-        return _lines_of(log, steps)
+        # The lines of the first so many steps.
+        passed = 0.0
+        for index, (number, covered) in enumerate(zip(log.numbers, log.covered, strict=True)):
+            begun = number - covered - (log.numbers[0] - log.covered[0])
+            if (passed if math.isnan(begun) else begun) >= steps:
+                return index
+            passed += covered
+        return len(log.covered)
     signal = _signal(log)
     known = [value for value in signal if value > 0]
     if len(known) < 2:
@@ -146,17 +141,6 @@ def warmup_lines(log: TrainLog, steps: int | None) -> int:
         if run == STEADY_RUN:
             return max(1, index + 1 - STEADY_RUN)
     return max(1, len(signal) // 2)
-
-
-def _lines_of(log: TrainLog, steps: int) -> int:
-    """The lines of the first so many steps."""
-    passed = 0.0
-    for index, (number, covered) in enumerate(zip(log.numbers, log.covered, strict=True)):
-        begun = number - covered - (log.numbers[0] - log.covered[0])
-        if (passed if math.isnan(begun) else begun) >= steps:
-            return index
-        passed += covered
-    return len(log.covered)
 
 
 def _signal(log: TrainLog) -> Sequence[float]:

@@ -86,10 +86,10 @@ def _foreign(
             notes.append(f"{uri} is left out: it is gone, too large, or no JSON")
             continue
         name = f"torch's own timeline (tlparse) {index + 1}"
-        made = foreign_events(raw, processes + 1 + index, name, first_ns, redactor)
-        events += made.events
-        if made.left_out:
-            notes.append(f"{made.left_out} entries of {uri} are no events and are left out")
+        made, left_out = foreign_events(raw, processes + 1 + index, name, first_ns, redactor)
+        events += made
+        if left_out:
+            notes.append(f"{left_out} entries of {uri} are no events and are left out")
     return events, notes
 
 

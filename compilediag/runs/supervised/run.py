@@ -130,7 +130,7 @@ def _run_child(
     finally:
         if live is not None:
             live.stop()
-    report = None if export is None else export.end(ended, run.run_dir)
+    report = None if export is None else export(ended, run.run_dir)
     return ended, provenance, report
 
 
@@ -352,7 +352,8 @@ def _only_cold(program: Program, cold: Outcome) -> Outcome:
 def _compared(
     program: Program, cold: Outcome, warm: Outcome, cache_folder: str, *, emptied: bool
 ) -> Outcome:
-    from compilediag.compare.cold_and_warm import conclude, not_concluded, with_starts
+    from compilediag.compare.cold_and_warm import changing_keys, conclude, not_concluded
+    from compilediag.receipt.assemble import amended
 
     if warm.receipt is None or warm.timeline is None or cold.timeline is None:
         return warm
@@ -371,7 +372,13 @@ def _compared(
         found = found._replace(section=msgspec.structs.replace(found.section, notes=notes))
     code = warm.exit_code or (EXIT_USAGE if found.section.verdict == "not_concluded" else EXIT_OK)
     try:
-        receipt = with_starts(warm.receipt, warm.timeline, found, program.secrets)
+        receipt = amended(
+            warm.receipt,
+            warm.timeline,
+            changing_keys(warm.timeline, found),
+            program.secrets,
+            cold_and_warm=found.section,
+        )
     except Exception as error:
         return replace(warm, exit_code=code or EXIT_INTERNAL, notes=(fault_note(error),))
     latest = program.options.output is None and not warm.moved

@@ -256,7 +256,7 @@ def _run(campaign: Campaign, given: Trial | None) -> None:
         changes = [located(change, functions) for change in candidates[finding.id].possible]
         if campaign.edits_first:
             # But for other sizes, which come when nothing makes those of the program do.
-            changes.sort(key=lambda change: (change.pads is not None, not change.edits))
+            changes.sort(key=lambda change: (bool(change.pads), not change.edits))
         try_each(campaign, finding.id, changes)
     try_on_top(campaign)
     confirm(campaign)

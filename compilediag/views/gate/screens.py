@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compilediag.compare.gate.judgement import Item, Judgement
+from compilediag.compare.gate.judgement import Judgement
 from compilediag.diagnosis.codes import REGISTER
 from compilediag.views import markdown
 from compilediag.views.document import Block, Code, Linked, Listing, Paragraph, Table, Text
@@ -67,7 +67,30 @@ def draw(judgements: Sequence[Judgement], options: RenderOptions) -> str:
         lines.append(options.styled(line, _STYLE[worst]))
     for judgement in ordered[:MAX_LANES]:
         lines += [*([""] if lines else []), *_head(judgement, options)]
-        lines += _failures(judgement.failures, options)
+        # What failed; what is so; where, how often and its seconds; the guard; what to change. Of
+        # those beyond `MAX_IN_FULL` a line each.
+        failures = judgement.failures
+        for number, item in enumerate(failures[: MAX_IN_FULL + MAX_LINES], 1):
+            head = f"{number:>3}  {options.text(title(item), 200)}"
+            if number > MAX_IN_FULL:
+                lines += [""] if number == MAX_IN_FULL + 1 else []
+                where = place(item, options, 40) or options.text(item.message, 200)
+                lines.append(options.truncate(f"{head}{options.dot}{where}", options.width))
+                continue
+            cost = f"cost {seconds(item.cost_s)}" if item.cost_s is not None else ""
+            facts = (place(item, options, 60), often(item, options.arrow), cost, explain(item))
+            lines += ["", options.styled(options.truncate(head, options.width), "bold")]
+            lines += options.wrap(options.text(item.message), INDENT)
+            lines += options.wrap_items([options.text(fact) for fact in facts if fact], INDENT)
+            if item.guard and item.guard not in item.message:
+                lines += options.wrap(options.text(item.guard), f"{INDENT}guard: ")
+            if item.fix:
+                lines += options.wrap(options.text(item.fix), f"{INDENT}fix: ", style="cyan")
+            if item.proved:
+                proved = options.text(item.proved, LINE_CHARS)
+                lines += options.wrap(proved, f"{INDENT}proved: ", style="green")
+        hidden = len(failures) - MAX_IN_FULL - MAX_LINES
+        lines += more(hidden, ": compilediag gate --format json", INDENT)
         lines += _what_is_right(judgement, options)
     hidden = more(len(ordered) - MAX_LANES, " lanes: --format json", "")
     lines += ["", *hidden] if hidden else []
@@ -91,33 +114,6 @@ def _head(judgement: Judgement, options: RenderOptions) -> list[str]:
         if each.change
     ]
     return lines + options.wrap_items(changed, "  ", style="dim")
-
-
-def _failures(failures: Sequence[Item], options: RenderOptions) -> list[str]:
-    """What failed; what is so; where, how often and its seconds; the guard; what to change. Of
-    those beyond `MAX_IN_FULL` a line each."""
-    lines: list[str] = []
-    for number, item in enumerate(failures[: MAX_IN_FULL + MAX_LINES], 1):
-        head = f"{number:>3}  {options.text(title(item), 200)}"
-        if number > MAX_IN_FULL:
-            lines += [""] if number == MAX_IN_FULL + 1 else []
-            where = place(item, options, 40) or options.text(item.message, 200)
-            lines.append(options.truncate(f"{head}{options.dot}{where}", options.width))
-            continue
-        cost = f"cost {seconds(item.cost_s)}" if item.cost_s is not None else ""
-        facts = (place(item, options, 60), often(item, options.arrow), cost, explain(item))
-        lines += ["", options.styled(options.truncate(head, options.width), "bold")]
-        lines += options.wrap(options.text(item.message), INDENT)
-        lines += options.wrap_items([options.text(fact) for fact in facts if fact], INDENT)
-        if item.guard and item.guard not in item.message:
-            lines += options.wrap(options.text(item.guard), f"{INDENT}guard: ")
-        if item.fix:
-            lines += options.wrap(options.text(item.fix), f"{INDENT}fix: ", style="cyan")
-        if item.proved:
-            proved = options.text(item.proved, LINE_CHARS)
-            lines += options.wrap(proved, f"{INDENT}proved: ", style="green")
-    hidden = len(failures) - MAX_IN_FULL - MAX_LINES
-    return lines + more(hidden, ": compilediag gate --format json", INDENT)
 
 
 def _what_is_right(judgement: Judgement, options: RenderOptions) -> list[str]:
@@ -156,7 +152,26 @@ def draw_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> st
     left, room = 0, FAILURE_BYTES
     for number, (judgement, item) in enumerate(failures):
         own = rows[id(judgement)]
-        row = (str(len(own) + 1), *_row(item, options))
+        # What it is of what, the code with a link to its page where it is one of ours; why,
+        # where, how often, its cost, the fix.
+        subject = item.variable or item.function
+        known = REGISTER.get(item.rule)
+        what: list[str] = []
+        if known is not None:
+            what = [Linked(known.code), " "]
+        elif item.rule and item.kind in ("count", "limit"):
+            what = [Code(_plain(item.rule)), " "]
+        what += [kind_of(item), *([" ", Code(subject)] if subject else [])]
+        why = [Code(options.text(item.message, MAX_CHARS))]
+        if item.guard and item.guard not in item.message:
+            why += [" guard: ", Code(options.text(item.guard, MAX_CHARS))]
+        where = (Code(place(item, options)),) if item.file else ()
+        cost = seconds(item.cost_s) if item.cost_s is not None else ""
+        fix: list[str] = [Code(options.text(item.fix, MAX_CHARS))] if item.fix else []
+        fix += ["; proved: ", Code(options.text(item.proved, LINE_CHARS))] if item.proved else []
+        fix += [" (", Code(explain(item)), ")"] if explain(item) else []
+        cells = (tuple(what), tuple(why), where, often(item), cost, tuple(fix))
+        row = (str(len(own) + 1), *cells)
         room -= len(markdown.row_of(row).encode()) + 1
         if room < 0:
             left = len(failures) - number
@@ -176,28 +191,6 @@ def draw_markdown(judgements: Sequence[Judgement], options: RenderOptions) -> st
     for each in cut:
         lines += [f"**{each}**: `compilediag gate --format json` has them all.", ""]
     return "\n".join(lines) + "\n"
-
-
-def _row(item: Item, options: RenderOptions) -> tuple[Text, ...]:
-    """What it is of what, the code with a link to its page where it is one of ours; why, where, how
-    often, its cost, the fix."""
-    subject = item.variable or item.function
-    known = REGISTER.get(item.rule)
-    what: list[str] = []
-    if known is not None:
-        what = [Linked(known.code), " "]
-    elif item.rule and item.kind in ("count", "limit"):
-        what = [Code(_plain(item.rule)), " "]
-    what += [kind_of(item), *([" ", Code(subject)] if subject else [])]
-    why = [Code(options.text(item.message, MAX_CHARS))]
-    if item.guard and item.guard not in item.message:
-        why += [" guard: ", Code(options.text(item.guard, MAX_CHARS))]
-    where = (Code(place(item, options)),) if item.file else ()
-    cost = seconds(item.cost_s) if item.cost_s is not None else ""
-    fix: list[str] = [Code(options.text(item.fix, MAX_CHARS))] if item.fix else []
-    fix += ["; proved: ", Code(options.text(item.proved, LINE_CHARS))] if item.proved else []
-    fix += [" (", Code(explain(item)), ")"] if explain(item) else []
-    return tuple(what), tuple(why), where, often(item), cost, tuple(fix)
 
 
 def _lane(judgement: Judgement, rows: Sequence[Sequence[Text]]) -> str:

@@ -66,7 +66,21 @@ def step_series(steps: Sequence[Step], receipt: Receipt) -> StepSeries:
         values: list[float | None] = [getattr(each, f"{name}_s") for each in shown]
         in_ms = tuple(None if value is None else _ms(value) for value in values)
         phases.append((name.replace("_", " "), in_ms))
-    marks = _marks(receipt)
+    marks: list[Mark] = []
+    number_of = {item.id: number for number, item in lookups.numbered(receipt)}
+    for event in receipt.compile.events:
+        if event.step is None:
+            continue
+        cause = next((each for each in event.causes if each.primary), None)
+        what = f"{event.kind} of {event.frame.function}"
+        what += "" if event.seconds is None else f", {seconds(event.seconds)}"
+        finding = rule = None
+        if cause is not None:
+            what += f": {cause.variable}"
+            finding, rule = number_of.get(cause.finding or ""), clean(cause.rule or "", limit=8)
+        text = clean(what, limit=200)
+        named = {"step": event.step, "kind": event.kind, "text": text}
+        marks.append({**named, "finding": finding, "rule": rule})
     return StepSeries(
         numbers=tuple(each.number for each in shown),
         wall_ms=tuple(_ms(each.wall_s) for each in shown),
@@ -99,22 +113,3 @@ def longest(receipt: Receipt) -> Table | None:
 
 def _ms(value: float) -> float:
     return round(1000 * value, 4)
-
-
-def _marks(receipt: Receipt) -> list[Mark]:
-    found: list[Mark] = []
-    number_of = {item.id: number for number, item in lookups.numbered(receipt)}
-    for event in receipt.compile.events:
-        if event.step is None:
-            continue
-        cause = next((each for each in event.causes if each.primary), None)
-        what = f"{event.kind} of {event.frame.function}"
-        what += "" if event.seconds is None else f", {seconds(event.seconds)}"
-        finding = rule = None
-        if cause is not None:
-            what += f": {cause.variable}"
-            finding, rule = number_of.get(cause.finding or ""), clean(cause.rule or "", limit=8)
-        text = clean(what, limit=200)
-        named = {"step": event.step, "kind": event.kind, "text": text}
-        found.append({**named, "finding": finding, "rule": rule})
-    return found
