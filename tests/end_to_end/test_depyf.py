@@ -22,6 +22,8 @@ from compilediag.runs.supervised.signals import GroupWitness, SignalInbox
 from compilediag.runs.supervised.supervised_run import SupervisedRun
 from compilediag.runs.supervised.target import Target
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 PROGRAM = """
 import pathlib
 import torch
